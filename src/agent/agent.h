@@ -65,6 +65,7 @@ struct agent_cfg {
     const struct error_names *error_names;
     struct agent_health_cfg health;
     const char *report;  /* --report: file that the reporting node writes; NULL: none */
+    bool profile;        /* --profile: print a profile of the store at the end */
     const char *metrics; /* --metrics: file that the leader writes; NULL: none */
     const char *role;
     enum slurm_env slurm_env;

@@ -115,6 +115,9 @@ static int actions_lead(struct agent *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     metrics_file_start(a->metrics_file);
+    if (a->loop.cfg->profile)
+        uplink_send(a->uplink, MSG(CTL_REQUEST, .id = CONTROL_ID_PROFILE, .what = "profile",
+                                   .text = "follow"));
     rc = timeout_start(a->timeout, err);
     if (rc == 0)
         rc = signal_before_end_start(a->before_end, err);

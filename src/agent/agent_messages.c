@@ -6,8 +6,10 @@
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
+#include "report/profile_text.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,10 +127,26 @@ static void message_round_members(struct agent *a, const struct msg *m)
     agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_MEMBERS});
 }
 
+/* Print the profile of the store. It precedes FINISH, and so the report. */
+static void profile_to_user(const struct agent *a, const char *json)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
+    json_t *o = json_loads(json, 0, NULL);
+    struct dd_log patient = *a->loop.cfg->log;
+    patient.waits_ms = 0;
+    if (o != NULL && profile_text(o, &text) == 0) {
+        dd_log(&patient, DD_LOG_NOTICE, "profile of the store:");
+        (void)dd_write_full(a->loop.cfg->log->fd, text.data, text.len);
+    }
+    json_decref(o);
+}
+
 static void message_ctl_reply(struct agent *a, const struct msg *m)
 {
-    if (m->ctl_reply.id == METRICS_FILE_REQUEST)
+    if (m->ctl_reply.id == CONTROL_ID_METRICS)
         metrics_file_take(a->metrics_file, m->ctl_reply.detail);
+    else if (m->ctl_reply.id == CONTROL_ID_PROFILE)
+        profile_to_user(a, m->ctl_reply.detail);
     else
         control_take(a->control, &m->ctl_reply);
 }

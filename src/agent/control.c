@@ -148,7 +148,7 @@ struct control *control_new(struct agent_loop *loop, struct uplink *uplink)
     struct dd_err err = {0};
     if (k == NULL)
         return NULL;
-    *k = (struct control){.loop = loop, .uplink = uplink, .fd = -1};
+    *k = (struct control){.loop = loop, .uplink = uplink, .fd = -1, .last_id = CONTROL_IDS};
     int rc = local_socket_listen(&k->fd, &err);
     if (rc == 0)
         k->ev = event_new(loop->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
@@ -163,7 +163,7 @@ struct control *control_new(struct agent_loop *loop, struct uplink *uplink)
 void control_take(struct control *k, const struct msg_ctl_reply *m)
 {
     struct caller *c;
-    if (k == NULL || m->id <= 0)
+    if (k == NULL || m->id <= CONTROL_IDS)
         return;
     LIST_FOREACH (c, &k->callers, entry)
         if (c->id == m->id)

@@ -90,6 +90,7 @@ static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint1
         .munge_socket = l->loop->cfg->key_in.munge_socket,
         .run = l->loop->cfg->key_in.run,
         .notify = l->loop->cfg->notify,
+        .profile = l->loop->cfg->profile,
         .timeline = later != NULL ? later : timeline,
         .web_helper = l->loop->cfg->notify != NULL ? l->loop->cfg->web_helper : NULL,
     };

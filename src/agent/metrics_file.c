@@ -3,6 +3,7 @@
  * closed, also if the agent was killed: so no draft of the file is left. */
 #include "agent/metrics_file.h"
 
+#include "agent/control.h"
 #include "agent/agent.h"
 #include "base/io.h"
 #include "worker/spawn.h"
@@ -111,7 +112,7 @@ void metrics_file_start(struct metrics_file *f)
         dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot start a process: %s",
                strerror(-rc));
     uplink_send(f->parts.uplink,
-                MSG(CTL_REQUEST, .id = METRICS_FILE_REQUEST, .what = "metrics", .text = "follow"));
+                MSG(CTL_REQUEST, .id = CONTROL_ID_METRICS, .what = "metrics", .text = "follow"));
 }
 
 /* A text is dropped while the child is busy with earlier ones and the socket is full. */

@@ -8,8 +8,6 @@
 
 struct metrics_file;
 
-enum { METRICS_FILE_REQUEST = 0 }; /* id of its CTL_REQUEST; those of ddctl begin with 1 */
-
 struct metrics_file_parts {
     const struct agent_loop *loop;
     struct uplink *uplink;

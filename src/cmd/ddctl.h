@@ -35,6 +35,9 @@ int ddctl_metrics(int argc, char **argv);
 extern const struct opt_table ddctl_timeline_options;
 int ddctl_timeline(int argc, char **argv);
 
+extern const struct opt_table ddctl_profile_options;
+int ddctl_profile(int argc, char **argv);
+
 extern const struct opt_table ddctl_signal_options;
 int ddctl_signal(int argc, char **argv);
 

@@ -190,6 +190,7 @@ void run_fill_agent(struct run *r)
         .terminal = &r->terminal,
         .report = r->o->report,
         .metrics = r->o->metrics,
+        .profile = r->o->profile,
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,

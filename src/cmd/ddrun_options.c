@@ -628,6 +628,15 @@ static const struct opt_row rows[] = {
              "describes the events.",
      FIELD(timeline)},
 
+    {.name = "profile",
+     .kind = OPT_FLAG,
+     .group = "Failures",
+     .help = "print a profile of the store at the end",
+     .more = "A table on stderr, by the node with the job's daemon: number, bytes and times of "
+             "each operation, sizes of the messages, and the keys that were named most often. "
+             "'ddctl profile' prints the same of a running job. docs/metrics.md has an example.",
+     FIELD(profile)},
+
     {.name = "notify",
      .kind = OPT_STRING,
      .metavar = "URL",

@@ -69,6 +69,7 @@ struct ddrun_options {
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
     const char *report, *metrics;
+    bool profile;
     int health;
     const char *health_check;
     uint64_t health_timeout;

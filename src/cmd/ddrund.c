@@ -128,6 +128,7 @@ static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits 
         .notify = c.notify,
         .timeline = c.timeline,
         .web_helper = c.web_helper,
+        .profile = c.profile != 0,
         .open_store = c.key.method == NET_KEY_NONE,
         .log = log,
     };

@@ -51,6 +51,7 @@ static const struct number {
     NUMBER("tie", rdzv.tie, 0, PLAN_MAX_NODES - 1),
     NUMBER("probes_first", rdzv.probes_first, 0, 1),
     NUMBER("trace", trace, 0, DD_TRACE_ALL),
+    NUMBER("profile", profile, 0, 1),
     NUMBER("heartbeat_ns", heartbeat_ns, 1, INT64_MAX),
     NUMBER("start_ns", start_ns, 0, INT64_MAX),
 #undef NUMBER

@@ -20,7 +20,8 @@ struct daemon_config {
     int listen_fd; /* numbers of inherited descriptors */
     int leader_fd;
     int log_level;
-    int trace; /* bits of DD_TRACE_* */
+    int trace;   /* bits of DD_TRACE_* */
+    int profile; /* 1: measure the store's operations */
     struct net_key key;
     const char *munge_socket;        /* NULL: the default */
     const char *run;                 /* net/key.h */

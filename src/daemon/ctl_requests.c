@@ -267,13 +267,23 @@ static void ctl_on_metrics(const struct ctl_requests *c, struct session *s,
         ctl_refuse(s, m->id, "the link to this node is too busy to send the answer");
 }
 
+/* "follow" is for the agent of the daemon's node, which prints the profile at the end. */
+static void ctl_on_profile(const struct ctl_requests *c, struct session *s,
+                           const struct msg_ctl_request *m)
+{
+    if (s->is_leader && strcmp(m->text, "follow") == 0)
+        job_metrics_follow_profile(c->metrics, s, m->id);
+    else
+        ctl_answer(s, m->id, job_metrics_profile(c->metrics));
+}
+
 static const struct {
     const char *what;
     void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
 } ctl_handlers[] = {
     {"status", ctl_on_status}, {"signal", ctl_on_signal},   {"drain", ctl_on_drain},
     {"keys", ctl_on_keys},     {"key", ctl_on_key},         {"events", ctl_on_events},
-    {"forget", ctl_on_forget}, {"metrics", ctl_on_metrics},
+    {"forget", ctl_on_forget}, {"metrics", ctl_on_metrics}, {"profile", ctl_on_profile},
 };
 
 void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)

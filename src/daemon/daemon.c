@@ -116,6 +116,8 @@ static int daemon_start_port(struct daemon *d, struct dd_err *err)
                                             .refused = daemon_on_refused,
                                             .arg = d};
     int rc = store_server_new(&d->store, d->base, d->cfg.log, &d->cfg.limits, d->cfg.old, err);
+    if (rc == 0 && d->cfg.profile && store_server_measure(d->store) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0)
         rc = admission_new(&d->admission, &admission, err);
     if (rc < 0) {

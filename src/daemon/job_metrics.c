@@ -6,6 +6,7 @@
 #include "daemon/node_state.h"
 #include "report/metrics_text.h"
 #include "store/c10d_ops.h"
+#include "store/profile_json.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -25,6 +26,8 @@ struct job_metrics {
     uint64_t start_real_ns, refused;
     struct session *follower; /* NULL: none */
     int64_t id;               /* of its request */
+    struct session *profile_follower;
+    int64_t profile_id;
     struct event *timer;
 };
 
@@ -168,6 +171,16 @@ static void job_metrics_on_timer(evutil_socket_t fd, short what, void *arg)
     job_metrics_send(arg);
 }
 
+static void job_metrics_send_profile(struct job_metrics *m)
+{
+    json_t *o = m->profile_follower != NULL ? job_metrics_profile(m) : NULL;
+    DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    json_decref(o);
+    if (text != NULL)
+        (void)session_answer(m->profile_follower, m->profile_id, text, strlen(text), true);
+    m->profile_follower = NULL;
+}
+
 static void job_metrics_on_event(void *arg, const struct journal_event *e)
 {
     struct job_metrics *m = arg;
@@ -175,6 +188,21 @@ static void job_metrics_on_event(void *arg, const struct journal_event *e)
     if (e->kind == JOURNAL_ROUND || e->kind == JOURNAL_STARTED || e->kind == JOURNAL_STOPPING ||
         e->kind == JOURNAL_FINISH)
         job_metrics_send(m);
+    if (e->kind == JOURNAL_FINISH)
+        job_metrics_send_profile(m);
+}
+
+json_t *job_metrics_profile(const struct job_metrics *m)
+{
+    struct store_stats st;
+    store_server_stats(m->cfg.store, &st);
+    return store_profile_json(store_server_profile(m->cfg.store), &st);
+}
+
+void job_metrics_follow_profile(struct job_metrics *m, struct session *s, int64_t id)
+{
+    m->profile_follower = s;
+    m->profile_id = id;
 }
 
 void job_metrics_follow(struct job_metrics *m, struct session *s, int64_t id)
@@ -188,6 +216,8 @@ void job_metrics_forget(struct job_metrics *m, const struct session *s)
 {
     if (m->follower == s)
         m->follower = NULL;
+    if (m->profile_follower == s)
+        m->profile_follower = NULL;
 }
 
 void job_metrics_note_refused(struct job_metrics *m)

@@ -37,6 +37,10 @@ int job_metrics_text(const struct job_metrics *m, struct dd_buf *out);
 /* Send the metrics to s now, whenever the state of the job changes, and every ten seconds. One
  * session at a time; a later call replaces it. */
 void job_metrics_follow(struct job_metrics *m, struct session *s, int64_t id);
+/* Return the profile of the store; owned by the caller. NULL: out of memory. */
+struct json_t *job_metrics_profile(const struct job_metrics *m);
+/* Send the profile to s once, when the job has ended. */
+void job_metrics_follow_profile(struct job_metrics *m, struct session *s, int64_t id);
 void job_metrics_forget(struct job_metrics *m, const struct session *s); /* s ends */
 
 #endif

@@ -66,6 +66,8 @@ static void tell_released(struct c10d *c10d)
         c->busy = c->blocked;
         c->blocked = false;
         store_profile_reply(&c10d->profile, c->waiting_op, 1);
+        if (c10d->profile.now != NULL)
+            store_profile_wait(&c10d->profile, c->waiting_op, c10d->profile.now() - c->waiting_ns);
         c10d->on_woken(c);
     }
 }
@@ -187,24 +189,60 @@ static int c10d_fail(struct dd_err *err, int rc, const char *op)
     }
 }
 
+/* Count the keys that a request names. */
+static void count_keys(struct hot_keys *keys, const char *args, struct dd_rd r)
+{
+    uint64_t times = 1;
+    if (*args == '#') {
+        times = dd_rd_u64(&r);
+        args++;
+    }
+    for (; times > 0; times--)
+        for (const char *arg = args; *arg != '\0'; arg++) {
+            if (*arg == 'u' || *arg == 'i') {
+                (void)dd_rd_bytes(&r, *arg == 'u' ? 4 : 8);
+                continue;
+            }
+            const uint64_t n = dd_rd_u64(&r);
+            const struct store_bytes b = {dd_rd_bytes(&r, n), n};
+            if (*arg == 'k' && !r.failed)
+                hot_keys_add(keys, b);
+        }
+}
+
+/* Count a request that has been executed; its reply has `out` bytes. */
+static void count_request(struct c10d_conn *c, const struct scan *s, size_t out, uint64_t start_ns)
+{
+    struct store_profile *p = &c->c10d->profile;
+    c->c10d->ops++;
+    store_profile_request(p, s->op, s->pos);
+    if (out > 0)
+        store_profile_reply(p, s->op, out);
+    if (store_is_waiting(&c->waiter) && out == 0) {
+        c->waiting_op = s->op;
+        c->waiting_ns = start_ns;
+    }
+    if (p->now != NULL)
+        store_profile_service(p, s->op, p->now() - start_ns);
+}
+
 static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd args,
                      struct store_blob **blob, struct turn *t)
 {
     struct c10d_request r = {.conn = c, .args = args, .out = t->out, .blob = blob};
     const struct c10d_op_info *op = &c10d_ops[s->op];
+    const struct store_profile *p = &c->c10d->profile;
     const size_t before = t->out->total;
+    const uint64_t start_ns = store_profile_now(p);
+    if (p->keys != NULL)
+        count_keys(p->keys, op->args, args);
     if (s->op != C10D_PING && s->op != C10D_CANCEL_WAIT)
         store_answered(c->c10d->engine, &c->waiter);
     int rc = op->run(&r, t->err);
     tell_released(c->c10d);
     if (rc < 0)
         return c10d_fail(t->err, rc, op->name);
-    c->c10d->ops++;
-    store_profile_request(&c->c10d->profile, s->op, s->pos);
-    if (t->out->total > before)
-        store_profile_reply(&c->c10d->profile, s->op, t->out->total - before);
-    else
-        c->waiting_op = s->op;
+    count_request(c, s, t->out->total - before, start_ns);
     t->work -= r.work + 1 < t->work ? r.work + 1 : t->work;
     return 0;
 }

@@ -42,9 +42,10 @@ struct c10d_conn {
     struct store_run *run;  /* the torchrun run whose agent has this connection; NULL: none */
     struct c10d_pend *pend; /* input that is not executed yet; NULL: none */
     enum c10d_table table;
-    int waiting_op; /* operation whose wait blocks or blocked the connection */
-    bool blocked;   /* a wait blocks the requests after it */
-    bool busy;      /* paused so that other connections get a turn; c10d_resume() continues */
+    int waiting_op;      /* operation of the last wait */
+    uint64_t waiting_ns; /* its start, with a profile that has a clock */
+    bool blocked;        /* a wait blocks the requests after it */
+    bool busy;           /* paused so that other connections get a turn; c10d_resume() continues */
 };
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d);

@@ -1,7 +1,10 @@
-/* Counters of the store's operations, for metrics and the profile. No I/O and no clock. */
+/* Counters of the store's operations, for metrics and the profile. The clock is a callback. */
 #ifndef DD_STORE_PROFILE_H
 #define DD_STORE_PROFILE_H
 
+#include "store/hot_keys.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,11 +14,17 @@ enum { STORE_PROFILE_OPS = 24, STORE_PROFILE_SIZES = 40 };
 
 struct store_op_profile {
     uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
+    /* Measured with a clock only: */
+    uint64_t service_ns, service_max_ns;  /* time of execution */
+    uint64_t waits, wait_ns, wait_max_ns; /* from execution to reply, of those that waited for a
+                                             key and got it */
 };
 
 struct store_profile {
     struct store_op_profile ops[STORE_PROFILE_OPS];
     uint64_t requests[STORE_PROFILE_SIZES], replies[STORE_PROFILE_SIZES]; /* messages by size */
+    uint64_t (*now)(void); /* NULL: measure no times and no keys, which costs more than counting */
+    struct hot_keys *keys; /* owned by whoever sets now */
 };
 
 static inline unsigned store_profile_class(size_t n)
@@ -35,6 +44,27 @@ static inline void store_profile_request(struct store_profile *p, int op, size_t
     p->ops[op].n++;
     p->ops[op].bytes_in += n;
     p->requests[store_profile_class(n)]++;
+}
+
+/* 0 without a clock. */
+static inline uint64_t store_profile_now(const struct store_profile *p)
+{
+    return p->now != NULL ? p->now() : 0;
+}
+
+static inline void store_profile_service(struct store_profile *p, int op, uint64_t ns)
+{
+    struct store_op_profile *o = &p->ops[op];
+    o->service_ns += ns;
+    o->service_max_ns = ns > o->service_max_ns ? ns : o->service_max_ns;
+}
+
+static inline void store_profile_wait(struct store_profile *p, int op, uint64_t ns)
+{
+    struct store_op_profile *o = &p->ops[op];
+    o->waits++;
+    o->wait_ns += ns;
+    o->wait_max_ns = ns > o->wait_max_ns ? ns : o->wait_max_ns;
 }
 
 #endif

@@ -1,5 +1,6 @@
 #include "store/store_server.h"
 
+#include "base/io.h"
 #include "store/c10d.h"
 
 #include <errno.h>
@@ -433,6 +434,7 @@ void store_server_free(struct store_server *s)
     close(s->epoll);
     store_out_done(&s->out);
     store_engine_free(s->c10d.engine);
+    free(s->c10d.profile.keys);
     free(s);
 }
 
@@ -544,4 +546,16 @@ void store_server_stats(const struct store_server *s, struct store_stats *ret)
 const struct store_profile *store_server_profile(const struct store_server *s)
 {
     return &s->c10d.profile;
+}
+
+int store_server_measure(struct store_server *s)
+{
+    struct hot_keys *keys = calloc(1, sizeof(*keys));
+    if (keys == NULL || getrandom(keys->seed, sizeof(keys->seed), 0) < 0) {
+        free(keys);
+        return -ENOMEM;
+    }
+    s->c10d.profile.keys = keys;
+    s->c10d.profile.now = dd_now_ns;
+    return 0;
 }

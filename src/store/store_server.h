@@ -61,5 +61,7 @@ void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);
 const struct store_profile *
 store_server_profile(const struct store_server *s); /* of all rounds, by enum c10d_op; lent */
+/* From now on also measure times, and count keys. 0 or -ENOMEM. */
+int store_server_measure(struct store_server *s);
 
 #endif

@@ -1,6 +1,9 @@
-"""--metrics and ddctl metrics: what they state, that real parsers read it, and that no draft of the file is left."""
+"""--metrics and ddctl metrics: what they state, that real parsers read it, and that no draft of the file is left. The profile of
+the store: --profile and ddctl profile."""
 
+import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -9,7 +12,7 @@ import subprocess
 import pytest
 
 from support import LIMIT, PYTHON, clean_env, has_module, run, until
-from test_ddctl_job import Running
+from test_ddctl_job import DDCTL, Running
 
 needs_parser = pytest.mark.skipif(not has_module(PYTHON, "prometheus_client"), reason="no prometheus-client in DDRUN_PYTHON's environment")
 FAILS_ONCE = '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 03 ] || exit 3'
@@ -161,3 +164,33 @@ def test_prometheus_reads_the_file(tmp_path):
     # 3: remarks. Prometheus' text format knows counters as NAME_total only, and finds the help of NAME.
     assert p.returncode in (0, 3), p.stderr
     assert all(line.endswith("_total no help text") for line in p.stderr.splitlines()), p.stderr
+
+
+def operations(job):
+    return {o["operation"]: o for o in json.loads(job.ctl("profile", "--format=json"))["operations"]}
+
+
+@pytest.mark.parametrize("measured", [True, False], ids=["with --profile", "without"])
+def test_profile_shows_operations_and_sizes_and_if_asked_times_and_keys(tmp_path, measured):
+    options = ["--profile"] if measured else []
+    with Running(tmp_path, "--simulate-nodes=2", *options, workers=2, command=(PYTHON, "-c", STORE_WORKER)) as job:
+        until(lambda: operations(job).get("WAIT", {}).get("count") == 2, say="two waits")
+        found = operations(job)
+        assert {name: o["count"] for name, o in found.items()} == {"PING": 2, "SET": 4, "GET": 2, "WAIT": 2}
+        assert found["SET"]["bytes_in"] == 4 * (1 + 8 + 2 + 8 + 1) and found["GET"]["bytes_out"] == 2 * (8 + 1)
+        profile = json.loads(job.ctl("profile", "--format=json"))
+        assert profile["measured"] == measured and ("keys" in profile) == measured and ("service_ns" in found["SET"]) == measured
+        assert profile["connections"] == {"open": 2, "opened": 2, "refused": 0}
+        if measured:
+            assert {k["key"]: k["count"] for k in profile["keys"]} == {"k0": 3, "k1": 3, "never": 2}
+        p = subprocess.run([DDCTL, "profile", f"--job={job.name}"], env=clean_env(), capture_output=True, text=True, timeout=LIMIT,
+                           check=True)
+        assert re.search(r"^SET +4 +80 +0", p.stdout, re.M) and ("MEAN, us" in p.stdout) == measured
+        assert ("tip: a job that is started with 'ddrun --profile' also measures times" in p.stderr) != measured
+        for pid in job.workers():
+            os.kill(pid, signal.SIGTERM)
+        job.wait()
+        table = job.err.partition("ddrun[sim1]: profile of the store:\n")[2]
+        assert bool(re.search(r"^WAIT +2 ", table, re.M) and re.search(r" 3  k0$", table, re.M)) == measured
+        assert job.err.count("BYTES IN") == measured, "only the daemon's node prints it"
+        job.assert_nothing_left()

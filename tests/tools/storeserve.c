@@ -1,6 +1,6 @@
 /* Nothing but the store on a loopback port, for tests of the store alone.
  *
- *     storeserve [--old-clients=1.13|2.1] [--listen=127.0.0.1:PORT] [--max-memory=N]
+ *     storeserve [--old-clients=1.13|2.1] [--listen=127.0.0.1:PORT] [--max-memory=N] [--profile]
  *
  * Options and the line that tells the port are those of the daemon.
  */
@@ -62,7 +62,7 @@ static int listen_on(int port)
 }
 
 static void parse(int argc, char **argv, int *port, enum store_old_clients *old,
-                  struct store_limits *limits)
+                  struct store_limits *limits, bool *profile)
 {
     for (int i = 1; i < argc; i++) {
         uint64_t n;
@@ -75,6 +75,8 @@ static void parse(int argc, char **argv, int *port, enum store_old_clients *old,
             *old = STORE_OLD_21;
         else if (strncmp(a, "--max-memory=", 13) == 0 && dd_num_bytes(a + 13, &n) == 0)
             limits->max_bytes = n;
+        else if (strcmp(a, "--profile") == 0)
+            *profile = true;
         else if (strcmp(a, "--insecure") != 0) {
             fprintf(stderr, "storeserve: '%s' is not an option of it\n", a);
             exit(2);
@@ -91,16 +93,18 @@ int main(int argc, char **argv)
     struct rlimit files;
     struct dd_err err;
     int port = 0;
+    bool profile = false;
     /* Values of 64 KiB come and go; the memory is not given back and fetched again each time. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     store_limits_default(&limits);
-    parse(argc, argv, &port, &old, &limits);
+    parse(argc, argv, &port, &old, &limits, &profile);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
-    if (store_server_new(&sv.store, sv.base, &log, &limits, old, &err) < 0) {
+    if (store_server_new(&sv.store, sv.base, &log, &limits, old, &err) < 0 ||
+        (profile && store_server_measure(sv.store) < 0)) {
         fprintf(stderr, "storeserve: %s\n", err.text);
         return 1;
     }
