@@ -240,7 +240,7 @@ class _Plan(NamedTuple):
             report = f"--report={os.path.join(place.path, _files.REPORT)}"
             code, errors = place.run([*command, report, *words], self.env)
             if code != 0:
-                raise _failure(place.path, code, errors)
+                raise _failure(place.path, code if code > 0 else 128 - code, errors)  # negative: ddrun was killed
             return 0 if function is None else _results(place.path)
 
 

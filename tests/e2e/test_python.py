@@ -15,7 +15,7 @@ import zipfile
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, program, until
+from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, parent, program, until
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
 LAUNCH_PYTHON = os.environ.get("LAUNCH_PYTHON", PYTHON)
@@ -197,6 +197,17 @@ def test_the_job_ends_and_its_files_disappear_if_the_caller_is_killed():
         job.wait()
         until(lambda: not os.listdir(job.places["TMPDIR"].name))
         until(lambda: not job.processes("ddrun-watch") and not job.processes("sh"))
+        job.assert_nothing_left()
+
+
+def test_a_killed_ddrun_is_a_failure_of_the_job():
+    with launching("stay") as job:
+        both_stay(job)
+        [guardian] = [pid for pid in job.processes("ddrun") if parent(pid) == job.p.pid]
+        os.kill(guardian, signal.SIGKILL)
+        assert job.wait() == 0, job.err
+        seen = json_lines(job.out)[-1]
+        assert (seen["kind"], seen["exit_code"]) == ("LaunchError", 137)
         job.assert_nothing_left()
 
 
