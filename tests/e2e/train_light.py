@@ -67,4 +67,5 @@ def main():
     store.barrier("last", world)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Like resume_ddp.py from outside, but without PyTorch: each rank speaks c10d to the job's store itself. For faults that the
+ranks do not see, such as a network that is cut.
+
+    resume_light.py CHECKPOINT END
+"""
+import json
+import os
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from train_light import Store  # noqa: E402
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def say(**what):
+    sys.stdout.write(json.dumps({"rank": RANK, "world": WORLD, "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+                                 "restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"]), **what}) + "\n")
+    sys.stdout.flush()
+
+
+def save(path, step):
+    """A reader sees the old checkpoint or the new one, never half of one."""
+    with open(path + ".new", "w", encoding="ascii") as f:
+        f.write(str(step))
+    os.replace(path + ".new", path)
+
+
+def load(path):
+    if not os.path.exists(path):
+        return 0
+    with open(path, encoding="ascii") as f:
+        return int(f.read())
+
+
+def main(checkpoint, end):
+    store = Store()
+    step = first = load(checkpoint)
+    stop = 0
+    while stop == 0:
+        store.add(f"/stop/{step}", int(os.path.exists(end)))
+        store.barrier(f"step/{step}", WORLD)
+        stop = store.add(f"/stop/{step}", 0)
+        step += 1
+        if RANK == 0:
+            save(checkpoint, step)
+        if step == first + 1:
+            say(first=first)
+        time.sleep(0.02)  # several ranks share a CPU, and a test waits for something else meanwhile
+    store.add("/steps", step)
+    store.barrier("last", WORLD)
+    say(steps=step, equal=store.add("/steps", 0) == WORLD * step)
+    store.barrier("over", WORLD)
+
+
+main(sys.argv[1], sys.argv[2])
