@@ -264,7 +264,7 @@ static int take_command(struct submit *s, const struct opt_result *res, int argc
         return dd_err_set(err, -ENOMEM, "out of memory");
     s->o.request.command = s->command.v;
     s->o.request.directory = s->directory;
-    s->o.request.path = dd_env_get(environ, "PATH");
+    s->o.request.env = environ;
     return 0;
 }
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* PBS starts the script in the home directory, with the PATH of a login shell even with -V. Its own
- * output file appears when the job ends: the script writes a log that can be followed. */
+/* PBS starts the script in the home directory with the environment of a login shell. Its own output
+ * file appears when the job ends: the script writes a log that can be followed. */
 static const struct submit_scheduler schedulers[] = {
     {.name = "slurm",
      .program = "sbatch",
@@ -43,9 +43,9 @@ static const struct submit_scheduler schedulers[] = {
                  "#PBS -l walltime=@TIME@\n"
                  "#PBS -q @QUEUE@\n"
                  "#PBS -A @ACCOUNT@\n"
-                 "#PBS -j oe -V\n"
+                 "#PBS -j oe\n"
                  "cd @DIRECTORY@ || exit\n"
-                 "export PATH=@PATH@\n"
+                 "export @ENVIRONMENT@\n"
                  "exec @COMMAND@ >@LOG@ 2>&1\n"},
 };
 

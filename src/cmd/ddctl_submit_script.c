@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/num.h"
 #include "base/quote.h"
+#include "base/strv.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -75,9 +76,23 @@ static int put_directory(struct dd_buf *out, const struct values *v)
     return put_word(out, v->r->directory);
 }
 
-static int put_path(struct dd_buf *out, const struct values *v)
+/* What determines which programs and modules run. Further variables stay in the shell: PBS shows
+ * those of `qsub -V` to all users, and they may be secrets. */
+static int put_environment(struct dd_buf *out, const struct values *v)
 {
-    return put_word(out, v->r->path);
+    static const char *const names[] = {"PATH",         "LD_LIBRARY_PATH", "VIRTUAL_ENV",
+                                        "CONDA_PREFIX", "PYTHONPATH",      "PYTHON_EXEC"};
+    int rc = 0;
+    const size_t at = out->len;
+    for (size_t i = 0; rc == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = dd_env_get(v->r->env, names[i]);
+        if (value == NULL)
+            continue;
+        rc = dd_buf_printf(out, "%s%s=", out->len > at ? " " : "", names[i]);
+        if (rc == 0)
+            rc = dd_quote_sh(out, value);
+    }
+    return rc < 0 ? rc : out->len > at;
 }
 
 /* Hours may exceed 24; Slurm and PBS both accept that. */
@@ -133,10 +148,12 @@ static const struct placeholder {
     const char *name;
     put_f *put;
 } placeholders[] = {
-    {"ACCOUNT", put_account},     {"COMMAND", put_command},    {"CPUS_PER_NODE", put_cpus},
-    {"DIRECTORY", put_directory}, {"GPUS_PER_NODE", put_gpus}, {"LOG", put_log},
-    {"NAME", put_name},           {"NODES", put_nodes},        {"PARTITION", put_queue},
-    {"PATH", put_path},           {"QUEUE", put_queue},        {"SELECT", put_select},
+    {"ACCOUNT", put_account},    {"COMMAND", put_command},
+    {"CPUS_PER_NODE", put_cpus}, {"DIRECTORY", put_directory},
+    {"GPUS_PER_NODE", put_gpus}, {"LOG", put_log},
+    {"NAME", put_name},          {"NODES", put_nodes},
+    {"PARTITION", put_queue},    {"ENVIRONMENT", put_environment},
+    {"QUEUE", put_queue},        {"SELECT", put_select},
     {"TIME", put_time},
 };
 

@@ -12,7 +12,8 @@
 struct submit_request {
     const char *name, *queue, *account;      /* NULL: not set */
     const char *log;                         /* file name; %j stands for the id of the job */
-    const char *directory, *path;            /* the working directory and PATH of the job */
+    const char *directory;                   /* the working directory of the job */
+    char *const *env;                        /* the environment of the submitting shell */
     int nodes, gpus_per_node, cpus_per_node; /* 0: not set */
     uint64_t seconds;                        /* time limit; 0: not set */
     char *const *command;                    /* the words of the ddrun command, NULL-terminated */

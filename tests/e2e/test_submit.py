@@ -91,11 +91,13 @@ def test_script_passes_arguments_unchanged(login, scheduler):
     assert json.loads(out.splitlines()[-1]) == STRANGE
 
 
-def test_job_of_pbs_has_the_path_of_the_shell_that_submits(login):
-    done = login.submit("--dry-run", "--force", "--queue=workq", "--scheduler=pbs", "--nodes=3", "--gpus-per-node=2", "--", DDRUN, "train.py")
+def test_job_of_pbs_has_the_programs_of_the_shell_that_submits_and_not_its_secrets(login):
+    done = login.submit("--dry-run", "--force", "--queue=workq", "--scheduler=pbs", "--nodes=3", "--gpus-per-node=2", "--", DDRUN, "train.py", VIRTUAL_ENV="/x y", API_TOKEN="secret")
     assert done.returncode == 0, done
     assert "#PBS -l select=3:ngpus=2:mpiprocs=1 -l place=scatter\n" in done.stdout and "#PBS -q workq\n" in done.stdout
-    assert f"export PATH='{login.bin}:/usr/bin:/bin'\n" in done.stdout
+    line = next(line for line in done.stdout.splitlines() if line.startswith("export "))
+    assert f"PATH='{login.bin}:/usr/bin:/bin'" in line and " VIRTUAL_ENV='/x y'" in line, line
+    assert "secret" not in done.stdout and "-V" not in done.stdout.split()
     assert done.stdout.splitlines()[-1].startswith("exec /")
 
 

@@ -15,9 +15,13 @@ from fixtures import _can_cluster, _four_nodes, _pbs_nodes, cluster, pbs_cluster
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
-SHOW = """import json, os, sys
-print(json.dumps([os.environ["RANK"], os.environ["WORLD_SIZE"], sys.argv[1:]]), flush=True)
-sys.exit(int(os.environ["RANK"]) * 7)
+SHOW = """import json, os, sys, time
+rank = int(os.environ["RANK"])
+print(json.dumps([rank, os.environ["WORLD_SIZE"], sys.argv[1:]]), flush=True)
+open(f"shown.{rank}", "w").close()
+while not os.path.exists("shown.0"):  # a failure ends the other rank
+    time.sleep(0.05)
+sys.exit(rank * 7)
 """
 WAIT = """import os, sys, time
 print("begun", flush=True)
@@ -34,8 +38,8 @@ class Site:
         jobs.file("show.py", SHOW)
         jobs.file("wait.py", WAIT)
 
-    def start(self, *args):
-        return self.jobs.popen([DDCTL, "submit", f"--scheduler={self.scheduler}", *args])
+    def start(self, *args, **how):
+        return self.jobs.popen([DDCTL, "submit", f"--scheduler={self.scheduler}", *args], **how)
 
     def log(self, name):
         path = self.jobs.file(name)
@@ -59,7 +63,7 @@ def test_job_runs_on_its_nodes_and_gives_its_output_and_exit_code(site):
         done = job.wait(LIMIT)
     job_id, _, log = done.out.partition("\n")
     assert done.rc == 7, (done.out, done.err)
-    assert sorted(json.loads(line) for line in log.splitlines() if line.startswith("[")) == [[str(r), "2", STRANGE] for r in range(2)]
+    assert sorted(json.loads(line) for line in log.splitlines() if line.startswith("[")) == [[r, "2", STRANGE] for r in range(2)]
     assert site.log(f"show-{job_id}.out") == log
     assert some_line(done.err, f"job {job_id} ended", "exit code 7")
 
@@ -91,4 +95,16 @@ def test_job_id_is_that_of_the_scheduler(site):
     assert done.rc == 0, done
     log = f"show-{done.out.strip()}.out"
     until(lambda: "[" in site.log(log), LIMIT, lambda: site.log(log))
-    assert '["0", "1", []]' in site.log(log)
+    assert '[0, "1", []]' in site.log(log)
+
+
+def test_environment_of_the_shell_is_hidden_from_other_users(site):
+    go, secret = site.jobs.file("go"), "hidden-from-others"
+    with site.start("--follow", "--", DDRUN, "--nproc-per-node=1", "wait.py", go, env={"API_TOKEN": secret}) as job:
+        until(lambda: "begun" in job.out, LIMIT, lambda: job.out + job.err)
+        job_id = job.out.splitlines()[0]
+        show = {"slurm": ["scontrol", "show", "job", job_id], "pbs": ["qstat", "-f", job_id]}[site.scheduler]
+        shown = site.jobs.cluster.run(show, user="bob")
+        assert "wait" in shown.out and secret not in shown.out, shown.out
+        site.jobs.file("go", "")
+        assert job.wait(LIMIT).rc == 0, job.out + job.err

@@ -17,11 +17,12 @@ static void expand(const char *text, const char *job_id)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
     struct dd_err err = {.text = ""};
-    static char program[] = "/ddrun", argument[] = "a b";
+    static char program[] = "/ddrun", argument[] = "a b", path[] = "PATH=/bin";
+    static char *env[] = {path, NULL};
     const struct submit_request r = {.name = "n",
                                      .queue = "q",
                                      .account = "a",
-                                     .path = "/bin",
+                                     .env = env,
                                      .gpus_per_node = 2,
                                      .cpus_per_node = 3,
                                      .log = "x-%j",

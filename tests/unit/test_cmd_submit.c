@@ -15,10 +15,13 @@ static char ddrun[] = "/opt/ddrun", script[] = "train.py", quote[] = "it's", new
             nothing[] = "", dollar[] = "$HOME", plain[] = "--lr=1e-3";
 static char *words[] = {ddrun, script, quote, newline, nothing, dollar, plain, NULL};
 
+static char path[] = "PATH=/opt/x:/usr/bin", venv[] = "VIRTUAL_ENV=/v's", secret[] = "TOKEN=x";
+static char *env[] = {secret, venv, path, NULL};
+
 static const struct submit_request request = {.name = "train",
                                               .log = "logs/train-%j.out",
                                               .directory = "/data/a b",
-                                              .path = "/opt/x:/usr/bin",
+                                              .env = env,
                                               .nodes = 2,
                                               .gpus_per_node = 4,
                                               .seconds = 129600,
@@ -31,8 +34,8 @@ static const struct {
     {.template = "#X --nodes=@NODES@ -t @TIME@\nexec @COMMAND@",
      .script = "#X --nodes=2 -t 36:00:00\n"
                "exec /opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3\n"},
-    {.template = "cd @DIRECTORY@\nPATH=@PATH@\n@COMMAND@\n",
-     .script = "cd '/data/a b'\nPATH='/opt/x:/usr/bin'\n"
+    {.template = "cd @DIRECTORY@\nexport @ENVIRONMENT@\n@COMMAND@\n",
+     .script = "cd '/data/a b'\nexport PATH='/opt/x:/usr/bin' VIRTUAL_ENV='/v'\\''s'\n"
                "/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3\n"},
     {.template = "-o @LOG@\n#@COMMAND@",
      .script = "-o logs/train-%j.out\n"
