@@ -14,6 +14,7 @@ import pytest
 from support import LIMIT, PYTHON, clean_env, has_module, run, until
 from test_ddctl_job import DDCTL, Running
 
+GRAFANA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contrib", "grafana")
 needs_parser = pytest.mark.skipif(not has_module(PYTHON, "prometheus_client"), reason="no prometheus-client in DDRUN_PYTHON's environment")
 FAILS_ONCE = '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 03 ] || exit 3'
 
@@ -155,7 +156,10 @@ def test_a_job_outlives_the_directory_of_its_metrics(tmp_path):
         assert f"warning: --metrics: cannot write '{place / 'job.prom'}': No such file or directory" in job.err
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+
+
+@needs_promtool
 def test_prometheus_reads_the_file(tmp_path):
     path = tmp_path / "job.prom"
     assert run(f"--metrics={path}", "true").p.returncode == 0
@@ -164,6 +168,27 @@ def test_prometheus_reads_the_file(tmp_path):
     # 3: remarks. Prometheus' text format knows counters as NAME_total only, and finds the help of NAME.
     assert p.returncode in (0, 3), p.stderr
     assert all(line.endswith("_total no help text") for line in p.stderr.splitlines()), p.stderr
+
+
+def promtool(*args, cwd=GRAFANA):
+    p = subprocess.run(["promtool", *args], cwd=cwd, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert p.returncode == 0, p.stdout + p.stderr
+
+
+@needs_promtool
+def test_example_alerts_fire_when_they_should():
+    promtool("check", "rules", "alerts.yml")
+    promtool("test", "rules", "alerts-test.yml")
+
+
+@needs_promtool
+def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path):
+    with open(os.path.join(GRAFANA, "ddrun.json"), encoding="utf-8") as f:
+        queries = [target["expr"] for panel in json.load(f)["panels"] for target in panel["targets"]]
+    assert len(queries) > 20
+    rules = [{"record": f"query:{i}", "expr": q.replace("$__rate_interval", "1m").replace("$instance", "n1")} for i, q in enumerate(queries)]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    promtool("check", "rules", "--lint=none", "rules.yml", cwd=tmp_path)
 
 
 def operations(job):
