@@ -11,6 +11,7 @@ static void on_link_change(void *arg)
     struct agent *a = arg;
     const struct link *l = uplink_link(a->uplink);
     control_lost(a->control);
+    status_line_link_changed(a->status_line);
     if (l == NULL)
         return;
     /* another node leads, and handles --timeout, the signal before the end and etcd */
@@ -76,7 +77,7 @@ static int agent_make_links(struct agent *a)
         rc = net_peer_new(&a->peer);
     if (rc == 0)
         a->control = control_new(&a->loop, a->uplink);
-    return rc;
+    return rc == 0 ? status_line_new(&a->status_line, &a->loop, a->uplink) : rc;
 }
 
 static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct dd_err *err)
@@ -111,6 +112,7 @@ static void agent_done(struct agent *a)
     locators_done(&a->locators);
     signals_free(a->signals);
     control_free(a->control);
+    status_line_free(a->status_line);
     uplink_free(a->uplink);
     net_peer_free(a->peer);
     round_free(a->round);

@@ -227,6 +227,7 @@ static void do_send_stop(struct agent *a, int sig)
 static void do_start_round(struct agent *a, int arg)
 {
     (void)arg;
+    status_line_hide(a->status_line);
     if (rounds_start(a, &a->message->plan) == 0)
         signal_before_end_round(a->before_end);
     else

@@ -46,7 +46,7 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
     if (rest[0] != '\0' && rest[1] != '\0')
-        (void)dd_write_full(a->loop.cfg->log->fd, rest + 1, strlen(rest + 1));
+        dd_log_more(&patient, rest + 1, strlen(rest + 1));
     if (a->loop.cfg->report != NULL &&
         dd_write_file(a->loop.cfg->report, m->detail, strlen(m->detail), &err) < 0)
         dd_log(a->loop.cfg->log, DD_LOG_ERR, "--report=%s: %s", a->loop.cfg->report, err.text);
@@ -136,7 +136,7 @@ static void profile_to_user(const struct agent *a, const char *json)
     patient.waits_ms = 0;
     if (o != NULL && profile_text(o, &text) == 0) {
         dd_log(&patient, DD_LOG_NOTICE, "profile of the store:");
-        (void)dd_write_full(a->loop.cfg->log->fd, text.data, text.len);
+        dd_log_more(&patient, (const char *)text.data, text.len);
     }
     json_decref(o);
 }
@@ -147,6 +147,8 @@ static void message_ctl_reply(struct agent *a, const struct msg *m)
         metrics_file_take(a->metrics_file, m->ctl_reply.detail);
     else if (m->ctl_reply.id == CONTROL_ID_PROFILE)
         profile_to_user(a, m->ctl_reply.detail);
+    else if (m->ctl_reply.id == CONTROL_ID_WAITING)
+        status_line_answer(a->status_line, &m->ctl_reply);
     else
         control_take(a->control, &m->ctl_reply);
 }

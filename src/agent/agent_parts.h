@@ -16,6 +16,7 @@
 #include "agent/round_history.h"
 #include "agent/signal_before_end.h"
 #include "agent/signals.h"
+#include "agent/status_line.h"
 #include "agent/timeout.h"
 #include "agent/uplink.h"
 #include "net/peer_uid.h"
@@ -34,9 +35,10 @@ struct agent {
     struct signal_before_end *before_end;
     struct requeue *requeue;
     struct metrics_file *metrics_file;
-    struct control *control;   /* NULL: ddctl is not served */
-    struct net_peer *peer;     /* owners of local connections */
-    const struct msg *message; /* agent_messages.c: the message being handled; NULL: none */
+    struct control *control;         /* NULL: ddctl is not served */
+    struct status_line *status_line; /* NULL: none is shown */
+    struct net_peer *peer;           /* owners of local connections */
+    const struct msg *message;       /* agent_messages.c: the message being handled; NULL: none */
 };
 
 /* agent_messages.c: handle a frame of the daemon in use; send JOIN on l. */

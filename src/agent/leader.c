@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "base/io.h"
+#include "base/screen.h"
 #include "daemon/config.h"
 #include "rdzv/successor.h"
 #include "worker/child_watch.h"
@@ -35,16 +36,20 @@ static int leader_make_key(struct leader *l, struct dd_err *err)
                : 0;
 }
 
-/* In the child: exec ddrund with three descriptors; it gets SIGTERM when the agent dies. ddrund
- * unblocks the signals that the agent has blocked once it handles them. */
-__attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[3], pid_t parent)
+enum { KEPT = 4 };
+
+/* In the child: exec ddrund with these descriptors (-1: none); it gets SIGTERM when the agent dies.
+ * ddrund unblocks the signals that the agent has blocked once it handles them. */
+__attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[KEPT],
+                                                  pid_t parent)
 {
     char arg[32];
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(1);
-    for (int i = 0; i < 3; i++)
-        (void)dd_fd_keep(keep[i]);
+    for (int i = 0; i < KEPT; i++)
+        if (keep[i] >= 0)
+            (void)dd_fd_keep(keep[i]);
     (void)snprintf(arg, sizeof(arg), "--job-fd=%d", keep[0]);
     execl(path, "ddrund", arg, (char *)NULL);
     _exit(127);
@@ -84,6 +89,7 @@ static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint1
         .port = port,
         .listen_fd = listen_fd,
         .leader_fd = leader_fd,
+        .screen_fd = dd_screen_memory(l->loop->cfg->log->screen),
         .log_level = (int)l->loop->cfg->log->level,
         .trace = (int)l->loop->cfg->log->trace,
         .key = l->key,
@@ -158,7 +164,7 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
     DD_AUTO(fd) int conf = config_fd(l, listen_fd, theirs, port, err);
     if (conf < 0)
         return conf;
-    const int keep[3] = {conf, listen_fd, theirs};
+    const int keep[KEPT] = {conf, listen_fd, theirs, dd_screen_memory(l->loop->cfg->log->screen)};
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid < 0)

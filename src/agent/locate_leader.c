@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "base/io.h"
+#include "base/screen.h"
 
 #include <event2/event.h>
 #include <stdlib.h>
@@ -46,11 +47,13 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;
     }
+    evtimer_add(l->progress, &t);
+    if (dd_screen_is_ours(l->where->loop->cfg->log->screen)) /* the status line shows it */
+        return;
     char left[DD_DURATION_TEXT];
     agent_loop_time_left(l->where->loop, AM_SEEK_LIMIT, left);
     dd_log(l->where->loop->cfg->log, DD_LOG_NOTICE,
            "waiting for the job's daemon: %s; gives up in %s", status, left);
-    evtimer_add(l->progress, &t);
 }
 
 int locate_leader_new(struct locate_leader **ret, const struct locate *where)

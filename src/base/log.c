@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/io.h"
+#include "base/screen.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -38,8 +39,10 @@ log_write_line(const struct dd_log *log, const char *prefix, const char *fmt, va
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
     if (has_room(log)) {
+        dd_screen_begin(log->screen);
         ssize_t done = write(log->fd, line, len); /* EPIPE must not end the process */
         (void)done;
+        dd_screen_end(log->screen);
     }
     errno = saved;
 }
@@ -52,6 +55,15 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
     va_start(ap, fmt);
     log_write_line(log, level_text[level], fmt, ap);
     va_end(ap);
+}
+
+void dd_log_more(const struct dd_log *log, const char *text, size_t n)
+{
+    if (log == NULL || log->fd < 0)
+        return;
+    dd_screen_begin(log->screen);
+    (void)dd_write_full(log->fd, text, n);
+    dd_screen_end(log->screen);
 }
 
 void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)

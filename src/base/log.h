@@ -13,18 +13,24 @@ enum dd_log_level { DD_LOG_ERR, DD_LOG_WARN, DD_LOG_NOTICE, DD_LOG_INFO, DD_LOG_
 /* Parts of the trace (docs/debugging.md), as bits. */
 enum { DD_TRACE_MACHINE = 1, DD_TRACE_LINK = 2, DD_TRACE_ALL = 3 };
 
+struct dd_screen;
+
 struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
     int fd;                  /* destination; -1: drop all lines */
     bool never_waits;  /* drop a line rather than block on it: other processes wait for this one */
     unsigned waits_ms; /* drop a line that cannot be written within this time; 0: no limit */
-    unsigned trace;    /* enabled parts of the trace, independent of level */
-    char who[80];      /* prefix of each line: "ddrun" or "ddrun[node2]" */
+    struct dd_screen *screen; /* terminal with a status line; NULL: none */
+    unsigned trace;           /* enabled parts of the trace, independent of level */
+    char who[80];             /* prefix of each line: "ddrun" or "ddrun[node2]" */
 };
 
 /* Write one line with a single write(2). log may be NULL. errno is preserved; %m works. */
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Write n bytes of further lines of a message, without the prefix. log may be NULL. */
+void dd_log_more(const struct dd_log *log, const char *text, size_t n);
 
 /* True if log traces this part, so that callers can skip the work for a trace line. log may be
  * NULL.

@@ -1,6 +1,7 @@
 /* ddrun, from the top: read the command line, discover the machine, choose the role of this
  * process, run it. */
 #include "base/io.h"
+#include "base/screen.h"
 #include "cmd/command_line.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_launch.h"
@@ -23,6 +24,7 @@ static void invocation_done(struct invocation *v)
     run_done(&v->run);
     local_machine_done(&v->machine);
     command_line_done(&v->command_line);
+    dd_screen_free(v->run.log.screen);
 }
 
 /* `launched`: the launcher that started this node has read and passed on the arguments. Return -1
@@ -154,6 +156,8 @@ static int ddrun_main(int argc, char **argv)
     struct invocation v = {0};
     struct dd_err err = {0};
     int code = invocation_read(&v, argc, argv, false);
+    if (code < 0)
+        v.run.log.screen = dd_screen_new(STDERR_FILENO);
     if (code < 0)
         code = local_machine_discover(&v.machine, &err) < 0 ? report_error(&v.run, &err)
                                                             : play_role(&v);

@@ -1,6 +1,7 @@
 /* ddrund: the daemon of one job, started by the leader's agent, or a standing store. */
 #include "base/core.h"
 #include "base/io.h"
+#include "base/screen.h"
 #include "base/uid.h"
 #include "cmd/common.h"
 #include "cmd/ddrund_options.h"
@@ -107,6 +108,7 @@ static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits 
     }
     log->level = (enum dd_log_level)c.log_level;
     log->trace = (unsigned)c.trace;
+    log->screen = dd_screen_open(STDERR_FILENO, c.screen_fd);
     (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(c.leader_fd, F_SETFD, FD_CLOEXEC);
     c.rdzv.nodes = nodes;
@@ -133,6 +135,7 @@ static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits 
         .log = log,
     };
     rc = ddrund_serve(&l, &cfg, err);
+    dd_screen_free(DD_TAKE(log->screen));
     daemon_config_done(&c);
     return rc;
 }

@@ -50,6 +50,7 @@ static const struct number {
     NUMBER("epoch", rdzv.epoch, 0, INT64_MAX),
     NUMBER("tie", rdzv.tie, 0, PLAN_MAX_NODES - 1),
     NUMBER("probes_first", rdzv.probes_first, 0, 1),
+    NUMBER("screen_fd", screen_fd, -1, INT32_MAX),
     NUMBER("trace", trace, 0, DD_TRACE_ALL),
     NUMBER("profile", profile, 0, 1),
     NUMBER("heartbeat_ns", heartbeat_ns, 1, INT64_MAX),

@@ -19,6 +19,7 @@ struct daemon_config {
     int port;
     int listen_fd; /* numbers of inherited descriptors */
     int leader_fd;
+    int screen_fd; /* memory of base/screen; -1: no terminal */
     int log_level;
     int trace;   /* bits of DD_TRACE_* */
     int profile; /* 1: measure the store's operations */

@@ -99,6 +99,23 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
                          ctl_failures(c)));
 }
 
+/* A request of an agent with a terminal, once a second. */
+static void ctl_on_waiting(const struct ctl_requests *c, struct session *s,
+                           const struct msg_ctl_request *m)
+{
+    struct rdzv_wait w;
+    s->shows_wait = true;
+    if (!rdzv_waiting(c->machine, dd_now_ns(), &w)) {
+        ctl_answer(s, m->id, json_object());
+        return;
+    }
+    ctl_answer(s, m->id,
+               json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:i,s:i,s:i}", "what",
+                         waiting_kind_name(w.what), "ready", w.ready, "wanted", w.wanted, "workers",
+                         w.workers, "attempt", w.attempt, "attempts", w.attempts, "names", w.names,
+                         "waited_s", w.waited_s, "limit_s", w.limit_s, "starts_s", w.starts_s));
+}
+
 /* ---- changes ---- */
 
 static void ctl_on_user_signal(const struct ctl_requests *c, struct session *s, int64_t id, int sig)
@@ -281,9 +298,10 @@ static const struct {
     const char *what;
     void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
 } ctl_handlers[] = {
-    {"status", ctl_on_status}, {"signal", ctl_on_signal},   {"drain", ctl_on_drain},
-    {"keys", ctl_on_keys},     {"key", ctl_on_key},         {"events", ctl_on_events},
-    {"forget", ctl_on_forget}, {"metrics", ctl_on_metrics}, {"profile", ctl_on_profile},
+    {"status", ctl_on_status},   {"signal", ctl_on_signal},   {"drain", ctl_on_drain},
+    {"keys", ctl_on_keys},       {"key", ctl_on_key},         {"events", ctl_on_events},
+    {"forget", ctl_on_forget},   {"waiting", ctl_on_waiting}, {"metrics", ctl_on_metrics},
+    {"profile", ctl_on_profile},
 };
 
 void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)

@@ -357,7 +357,7 @@ static void job_on_progress(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct rdzv_wait w;
-    if (leader != NULL && rdzv_waiting(j->machine, dd_now_ns(), &w) &&
+    if (leader != NULL && !leader->shows_wait && rdzv_waiting(j->machine, dd_now_ns(), &w) &&
         rdzv_missing(j->machine, &missing) == 0) {
         char text[1024];
         waiting_notice(text, sizeof(text), &w, dd_buf_str(&missing));

@@ -20,9 +20,10 @@ struct session {
     LIST_ENTRY(session) entry;
     struct session_set *set;
     struct link *link;
-    int id;         /* in the round machine; -1 before JOIN */
-    bool is_leader; /* the agent on the daemon's own node */
-    int64_t pid;    /* process id of the agent, as it reports */
+    int id;          /* in the round machine; -1 before JOIN */
+    bool shows_wait; /* it shows by itself what the job waits for */
+    bool is_leader;  /* the agent on the daemon's own node */
+    int64_t pid;     /* process id of the agent, as it reports */
     char name[256];
     struct net_addr *addrs; /* addresses of its node, as it reports, and the link's */
     size_t naddrs;

@@ -18,6 +18,22 @@ __attribute__((format(printf, 3, 4))) static void waiting_append(char *out, size
     va_end(ap);
 }
 
+static const char *const waiting_kinds[WAITING_KINDS] = {
+    [WAITING_FOR_DAEMON] = "", [WAITING_FOR_NODES] = "nodes", [WAITING_FOR_STOP] = "stop"};
+
+const char *waiting_kind_name(enum waiting_for what)
+{
+    return waiting_kinds[what];
+}
+
+enum waiting_for waiting_kind(const char *name)
+{
+    int what = WAITING_KINDS - 1;
+    while (what > WAITING_FOR_DAEMON && strcmp(waiting_kinds[what], name) != 0)
+        what--;
+    return (enum waiting_for)what;
+}
+
 void waiting_add_name(char list[WAITING_NAMES], int n, const char *name)
 {
     if (n < NAMES_SHOWN)

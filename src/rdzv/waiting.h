@@ -24,6 +24,11 @@ struct rdzv_wait {
     int starts_s; /* the round starts without the missing nodes after this time; < 0: it does not */
 };
 
+/* The word of a kind in the answer to the request "waiting"; WAITING_FOR_DAEMON: none, or another
+ * word. */
+const char *waiting_kind_name(enum waiting_for what);
+enum waiting_for waiting_kind(const char *name);
+
 /* Append a name to a list of names, of which only the first three are written; n: names before
  * it. */
 void waiting_add_name(char list[WAITING_NAMES], int n, const char *name);

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/screen.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -152,7 +153,12 @@ static int write_failed(struct console *c)
     return 1;
 }
 
-static void write_all(struct console *c)
+static struct dd_screen *console_screen(const struct console *c)
+{
+    return c->terminal && c->log != NULL ? c->log->screen : NULL;
+}
+
+static void write_pending(struct console *c)
 {
     while (pending(c) > 0) {
         ssize_t n = write_some(c);
@@ -162,6 +168,16 @@ static void write_all(struct console *c)
             c->head += (size_t)n;
             c->written += (uint64_t)n;
         }
+    }
+}
+
+static void write_all(struct console *c)
+{
+    struct dd_screen *screen = console_screen(c);
+    if (pending(c) > 0) {
+        dd_screen_begin(screen);
+        write_pending(c);
+        dd_screen_end(screen);
     }
     if (pending(c) == 0)
         console_drop(c);

@@ -20,7 +20,7 @@ SAY = "import sys, os; os.write(1, f'rank {os.environ[\"RANK\"]} {sys.stdin.read
 class Terminal:
     """ddrun on a terminal of its own, as its foreground job."""
 
-    def __init__(self, *args, background=False):
+    def __init__(self, *args, background=False, **env):
         self.mark = uuid.uuid4().hex
         self.seen = ""
         self.code = None
@@ -32,7 +32,7 @@ class Terminal:
                 if child:
                     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
                 os.setpgid(0, 0)
-            os.execve(DDRUN, [DDRUN, "--shutdown-timeout=1s", *args], clean_env(DDRUN_TEST_MARK=self.mark))
+            os.execve(DDRUN, [DDRUN, "--shutdown-timeout=1s", *args], clean_env(DDRUN_TEST_MARK=self.mark, **env))
         self.before = termios.tcgetattr(self.fd)
 
     def __enter__(self):

@@ -1,0 +1,35 @@
+/* The status line of a terminal: one line that is rewritten in place, and erased before anything
+ * else is written there. All processes of ddrun on this machine share its state in memory: one of
+ * them draws, each erases. NULL is allowed for the screen everywhere: there is no terminal. */
+#ifndef DD_BASE_SCREEN_H
+#define DD_BASE_SCREEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct dd_screen;
+
+/* The screen of terminal `fd`, for this process and those that it forks. NULL if there is none: no
+ * terminal, or one that cannot move its cursor (TERM=dumb). */
+struct dd_screen *dd_screen_new(int fd);
+/* The same screen in a program that this process has started: `fd` is the same terminal, memory_fd
+ * the inherited descriptor of the screen's memory. */
+struct dd_screen *dd_screen_open(int fd, int memory_fd);
+int dd_screen_memory(const struct dd_screen *s); /* -1: none */
+void dd_screen_free(struct dd_screen *s);
+
+/* To be called around each other write to the terminal: erases the line; none is drawn until
+ * dd_screen_end(). */
+void dd_screen_begin(struct dd_screen *s);
+void dd_screen_end(struct dd_screen *s);
+
+/* True if this process may draw: no other living process does. */
+bool dd_screen_claim(struct dd_screen *s);
+bool dd_screen_is_ours(const struct dd_screen *s); /* this process draws */
+/* Draw the line in place of the last one. Nothing is drawn while another process writes, in the
+ * background, or if the terminal accepts nothing. */
+void dd_screen_draw(struct dd_screen *s, const char *line);
+void dd_screen_clear(struct dd_screen *s); /* erases the line of any process */
+size_t dd_screen_columns(const struct dd_screen *s);
+
+#endif

@@ -1,0 +1,142 @@
+"""The status line: what a terminal shows while ddrun waits, and that nothing else ever meets it there."""
+
+import fcntl
+import os
+import re
+import signal
+import struct
+import termios
+import uuid
+
+from support import Job, clean_env, until
+from test_terminal import Terminal
+
+HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
+
+
+def shown(text, columns):
+    """The lines of a terminal after this output: carriage return, newline, erase to the end of the line, wrap."""
+    lines, x = [[]], 0
+    for control, char in re.findall(r"(\x1b\[[0-9;]*[A-Za-z])|([\s\S])", text):
+        if control:
+            assert control[-1] in "Km", control
+            if control[-1] == "K":
+                del lines[-1][x:]
+        elif char == "\r":
+            x = 0
+        elif char == "\n":
+            lines.append([])
+        else:
+            if x == columns:
+                lines.append([])
+                x = 0
+            lines[-1].extend(" " * (x - len(lines[-1])))
+            lines[-1][x:x + 1] = [char]
+            x += 1
+    return ["".join(line).rstrip() for line in lines]
+
+
+class Screen(Terminal):
+    """A terminal of 100 columns."""
+
+    columns = 100
+
+    def __init__(self, *args):
+        super().__init__(*args, TERM="xterm")
+        self.resize(self.columns)
+
+    def resize(self, columns):
+        self.columns = columns
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def lines(self):
+        return shown(self.seen, self.columns)
+
+    def last(self):
+        self.read(0.05)
+        return self.lines()[-1]
+
+    def shows(self, *parts):
+        """The last line, once it has all these parts."""
+        return until(lambda: all(p in self.last() for p in parts) and self.lines()[-1], 100, lambda: f"{parts} in {self.lines()}")
+
+
+def script(text):
+    return ["--no-python", "sh", "-c", text, "sh"]
+
+
+def nodes(tmp_path, worker):
+    """The command line of each of three nodes with one worker, with one secret."""
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    common = [f"--hosts={HOSTS}", "--nproc-per-node=1", "--rdzv-timeout=5m", f"--rdzv-id={uuid.uuid4().hex}", f"--key-file={key}",
+              "--launcher=none"]
+    return [[*common, f"--node-rank={i}", *script(worker)] for i in range(3)]
+
+
+def test_the_line_names_the_missing_node_and_is_gone_when_workers_write(tmp_path):
+    first, second, third = nodes(tmp_path, "echo worker $RANK writes")
+    with Screen(*first) as t, Job(*second):
+        line = t.shows("2 of 3 nodes joined", "waiting for 127.0.0.3")
+        assert re.fullmatch(r"ddrun: 2 of 3 nodes joined \(\d+ s of 5 min\); waiting for 127\.0\.0\.3; 2 workers", line)
+        t.resize(50)
+        until(lambda: t.last() and t.seen.endswith("of 5 min)\x1b[K"), say="a shorter line")
+        t.resize(100)
+        t.shows("waiting for 127.0.0.3")
+        with Job(*third) as last:
+            assert t.wait() == 0, t.seen
+            assert last.wait() == 0, last.err
+        assert "worker 0 writes" in t.lines()
+        assert not any("ddrun:" in line for line in t.lines())
+
+
+def test_without_a_terminal_there_are_plain_lines_only(tmp_path):
+    first, second, third = nodes(tmp_path, "true")
+    env = clean_env(TERM="xterm")
+    with Job(*first, env=env) as job, Job(*second, env=env) as other:
+        job.errors("waiting for 127.0.0.3 (2 of 3 nodes ready); gives up in 4 min")
+        with Job(*third, env=env) as last:
+            assert job.wait() == 0, job.err
+            assert (other.wait(), last.wait()) == (0, 0), other.err + last.err
+        for text in (job.errors_seen, job.err, other.err, last.err):
+            assert "\x1b" not in text and "\r" not in text and "joined" not in text
+
+
+def test_a_dumb_terminal_and_quiet_messages_get_no_line(tmp_path):
+    first, second, third = nodes(tmp_path, "true")
+    with Screen("--log-level=warning", *first) as t, Job(*second) as other, Job(*third) as last:
+        assert t.wait() == 0, t.seen
+        assert (other.wait(), last.wait()) == (0, 0)
+    assert "\x1b" not in t.seen
+
+
+def test_at_a_restart_the_line_meets_no_output_of_workers(tmp_path):
+    """sim1 has stopped its worker; that of sim2 writes meanwhile, and goes when it may."""
+    worker = f"""cd {tmp_path}
+    if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then echo again $RANK; exit 0; fi
+    if [ $RANK = 0 ]; then until [ -e ready ]; do sleep 0.05; done; exit 3; fi
+    trap 'echo stopping; until [ -e say ]; do sleep 0.05; done; echo one; echo two; until [ -e go ]; do sleep 0.05; done; exit 0' TERM
+    touch ready; while :; do sleep 0.05; done"""
+    with Screen("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", "--shutdown-timeout=5m", *script(worker)) as t:
+        line = t.shows("restarting, 1 of 2 nodes stopped", "waiting for sim2")
+        assert re.search(r"\(\d+ s of 5 min\); waiting for sim2; attempt 2 of 2", line)
+        (tmp_path / "say").touch()
+        t.expect("two")
+        t.shows("waiting for sim2")
+        (tmp_path / "go").touch()
+        assert t.wait() == 0, t.seen
+        lines = t.lines()
+        assert lines.count("one") == lines.count("two") == lines.count("stopping") == 1, lines
+        assert sorted(line for line in lines if line.startswith("again")) == ["again 0", "again 1"]
+        assert not any("nodes stopped" in line for line in lines)
+
+
+def test_the_line_of_an_agent_that_is_killed_is_erased(tmp_path):
+    first, _, _ = nodes(tmp_path, "true")
+    with Screen(*first) as t:
+        t.shows("1 of 3 nodes joined", "waiting for 127.0.0.2, 127.0.0.3")
+        os.kill(t.guardian_and_agent()[1], signal.SIGKILL)
+        assert t.wait() == 128 + signal.SIGKILL
+        assert not any("nodes joined" in line for line in t.lines())
+        assert any("the agent was killed by signal 9" in line for line in t.lines())
