@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from support import LIMIT, PYTHON, clean_env, has_module, run, until
+from support import LIMIT, PYTHON, clean_env, has_module, parent, run, until
 from test_ddctl_job import DDCTL, Running
 
 GRAFANA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contrib", "grafana")
@@ -134,6 +134,21 @@ def test_no_draft_is_left_after_sigkill(tmp_path, victim):
         job.assert_nothing_left()
         assert os.listdir(place) == ["job.prom"]
         assert info(parse(text)) == info(parse(path.read_text()))
+
+
+@needs_parser
+def test_the_next_daemon_continues_the_file(tmp_path):
+    path = tmp_path / "job.prom"
+    with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:3", f"--metrics={path}", workers=3) as job:
+        daemon, = job.processes("ddrund")
+        os.kill(parent(daemon), signal.SIGKILL)
+        job.ready(5)
+        job.finish()
+        assert sorted(f for f in os.listdir(tmp_path) if f != "go") == ["job.prom"]
+    m = parse(path.read_text())
+    assert info(m)[2] in ("sim2", "sim3") and m[("ddrun_nodes", "ended")] == 2 and m[("ddrun_job_exit_code",)] == 0
+    assert m[("ddrun_rounds_total",)] == 2 and m[("ddrun_restarts_total",)] == 0
+    assert m[("ddrun_recovery_seconds",)] > 0 and ("ddrun_startup_seconds",) not in m
 
 
 def test_file_that_cannot_be_written_is_refused_at_the_start(tmp_path):
