@@ -14,6 +14,8 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* uthash's hash, as clang sees it */
+
 enum {
     LINE_MAX_BYTES = 1 << 16,
     EARLY_MAX = 16 << 20, /* bytes kept before the first round */
