@@ -40,7 +40,7 @@ static int agent_make_loop(struct agent *a, const struct agent_cfg *c, struct dd
 {
     const struct am_cfg machine = {.rdzv = &c->rdzv,
                                    .asks_peers = locate_peers_possible(c),
-                                   .etcd = c->etcd != NULL && c->alloc->index != 0,
+                                   .etcd = c->etcd.url != NULL && c->alloc->index != 0,
                                    .seek_ms = c->rdzv_timeout_ns / DD_NS_PER_MS,
                                    .rejoin_ms = c->rdzv.rejoin_ns / DD_NS_PER_MS,
                                    .grace_ms = c->grace_ms};
@@ -95,7 +95,7 @@ static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct d
     const struct signals_parts signals = {
         .loop = &a->loop, .uplink = a->uplink, .round = a->round, .leader = a->leader};
     rc = signals_watch(a->signals, &signals, err);
-    return rc == 0 ? health_new(&a->health, a->round, err) : rc;
+    return rc == 0 ? health_new(&a->health, &c->health, a->round, err) : rc;
 }
 
 static void agent_done(struct agent *a)

@@ -16,6 +16,7 @@
 enum { LINES_MAX_BYTES = 10000, UNFIT_MAX = 400 };
 
 struct health {
+    const struct health_cfg *cfg;
     const struct round *round;
     struct node_health *node;
     struct command *command; /* while it runs */
@@ -24,9 +25,9 @@ struct health {
     char unfit[UNFIT_MAX];
 };
 
-int health_new(struct health **ret, const struct round *r, struct dd_err *err)
+int health_new(struct health **ret, const struct health_cfg *c, const struct round *r,
+               struct dd_err *err)
 {
-    const struct agent_health_cfg *c = &r->cfg->health;
     const struct node_health_cfg node = {.checks = c->checks,
                                          .gpus = c->gpus,
                                          .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp",
@@ -34,6 +35,7 @@ int health_new(struct health **ret, const struct round *r, struct dd_err *err)
     struct health *h = *ret = calloc(1, sizeof(*h));
     if (h == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
+    h->cfg = c;
     h->round = r;
     return node_health_new(&h->node, &node, err);
 }
@@ -57,7 +59,7 @@ static void take_reason(struct health *h, const char *what, int code, const char
     const char *last = last_line(&clean, out);
     if (code == COMMAND_TOO_LATE)
         (void)snprintf(h->unfit, UNFIT_MAX, "%.250s timed out after %.3g s", what,
-                       (double)h->round->cfg->health.limit_ns / 1e9);
+                       (double)h->cfg->limit_ns / 1e9);
     else if (last[0] != '\0')
         (void)snprintf(h->unfit, UNFIT_MAX, "%.390s", last);
     else
@@ -69,7 +71,7 @@ static void health_start(struct health *h, struct command_spec *spec, command_do
     const struct round *r = h->round;
     struct dd_err err = {0};
     spec->env = r->cfg->env;
-    spec->limit_ms = (unsigned)(r->cfg->health.limit_ns / DD_NS_PER_MS);
+    spec->limit_ms = (unsigned)(h->cfg->limit_ns / DD_NS_PER_MS);
     if (command_start(&h->command, r->base, spec, done, h, &err) == 0) {
         round_protect(r, command_pid(h->command));
         return;
@@ -82,7 +84,7 @@ static void on_command_end(void *arg, int code, const char *out)
 {
     struct health *h = arg;
     char what[UNFIT_MAX];
-    (void)snprintf(what, sizeof(what), "--health-check=%.200s", h->round->cfg->health.command);
+    (void)snprintf(what, sizeof(what), "--health-check=%.200s", h->cfg->command);
     if (code != 0)
         take_reason(h, what, code, out);
     command_free(DD_TAKE(h->command));
@@ -92,7 +94,7 @@ static void on_command_end(void *arg, int code, const char *out)
 /* Run the user's command, if there is one. */
 static void check_more(struct health *h)
 {
-    const char *argv[] = {"sh", "-c", h->round->cfg->health.command, NULL};
+    const char *argv[] = {"sh", "-c", h->cfg->command, NULL};
     struct command_spec spec = {.argv = argv};
     if (argv[2] == NULL || h->unfit[0] != '\0')
         h->then(h->arg);
@@ -127,7 +129,7 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
     h->arg = arg;
     h->unfit[0] = '\0';
     command_free(DD_TAKE(h->command));
-    if (h->round->cfg->health.checks == 0)
+    if (h->cfg->checks == 0)
         check_more(h);
     else
         health_start(h, &spec, on_built_in_end);

@@ -4,12 +4,23 @@
 
 #include "base/err.h"
 
+#include <stdint.h>
+
 struct health;
 struct round; /* agent/round.h */
 
-/* r is borrowed until health_free(): it has the configuration, and processes of a check are
- * protected from the end of its workers. The caller frees *ret also on failure. */
-int health_new(struct health **ret, const struct round *r, struct dd_err *err);
+struct health_cfg {
+    int checks; /* bits of node/health.h */
+    int gpus;   /* GPUs of this node that the job uses */
+    const char *tmpdir;
+    const char *command; /* NULL: none */
+    uint64_t limit_ns;   /* time limit of the command */
+};
+
+/* cfg and r are borrowed until health_free(); processes of a check are protected from the end of
+ * the workers of r. The caller frees *ret also on failure. */
+int health_new(struct health **ret, const struct health_cfg *cfg, const struct round *r,
+               struct dd_err *err);
 /* Call then() at once, or from the loop after the command has exited or timed out. */
 void health_check(struct health *h, void (*then)(void *arg), void *arg);
 /* Reason why the last check failed, lent until the next check; "": it passed. */

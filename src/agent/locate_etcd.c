@@ -182,14 +182,15 @@ int locate_etcd_new(struct locate_etcd **ret, const struct locate_etcd_parts *pa
     struct locate_etcd *d = *ret = calloc(1, sizeof(*d));
     if (d == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *d = (struct locate_etcd){.where = parts->where,
+    *d = (struct locate_etcd){.cfg = parts->cfg,
+                              .where = parts->where,
                               .leader = parts->leader,
                               .history = parts->history,
                               .round = parts->round,
                               .listen_fd = -1};
     d->timer = evtimer_new(where->loop->base, locate_etcd_on_timer, d);
     if (d->timer == NULL ||
-        asprintf(&d->key, "%s/%s/host", where->loop->cfg->etcd->prefix, where->alloc->run_id) < 0)
+        asprintf(&d->key, "%s/%s/host", parts->cfg->url->prefix, where->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
         return dd_err_set(err, -EIO, "no random bytes from the kernel");

@@ -3,25 +3,33 @@
 #ifndef DD_AGENT_LOCATE_ETCD_H
 #define DD_AGENT_LOCATE_ETCD_H
 
-#include "agent/locate.h"
-#include "agent/locate_leader.h"
-#include "agent/round_history.h"
 #include "base/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct etcd_url; /* web/etcd_url.h */
+struct locate;
 struct locate_etcd;
+struct locate_leader;
 struct round;
+struct round_history;
+
+struct locate_etcd_cfg {
+    const struct etcd_url *url; /* NULL: etcd is not used */
+    const char *password;       /* NULL: none was given */
+    const char *helper;         /* path of ddrun-web */
+};
 
 struct locate_etcd_parts {
+    const struct locate_etcd_cfg *cfg; /* with a URL */
     struct locate *where;
     struct locate_leader *leader;
     const struct round_history *history;
     const struct round *round; /* helper processes are protected from the end of its workers */
 };
 
-/* Requires the URL of an etcd in the configuration. The caller frees *ret also on failure. */
+/* The caller frees *ret also on failure. */
 int locate_etcd_new(struct locate_etcd **ret, const struct locate_etcd_parts *parts,
                     struct dd_err *err);
 /* Look for the leader, or become it (AM_LEAD). */

@@ -96,7 +96,7 @@ static int helper_of(struct locate_etcd *d, struct dd_err *err)
 {
     struct agent_loop *l = d->where->loop;
     const struct web_cfg cfg = {.base = l->base,
-                                .helper = l->cfg->web_helper,
+                                .helper = d->cfg->helper,
                                 .env = l->cfg->env,
                                 .started = on_helper,
                                 .arg = d};
@@ -106,11 +106,10 @@ static int helper_of(struct locate_etcd *d, struct dd_err *err)
 /* Encode the body of d->call, or of AUTH before it. */
 static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
-    const struct agent_cfg *cfg = d->where->loop->cfg;
     DD_AUTO(free) char *value = NULL;
     struct etcd_ask ask = {.call = d->authenticating ? ETCD_AUTH : d->call,
-                           .user = cfg->etcd->user,
-                           .password = cfg->etcd_password != NULL ? cfg->etcd_password : "",
+                           .user = d->cfg->url->user,
+                           .password = d->cfg->password != NULL ? d->cfg->password : "",
                            .key = d->key,
                            .lease = d->lease,
                            .revision = revision,
@@ -122,7 +121,7 @@ static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t rev
 
 static int locate_etcd_ask_post(struct locate_etcd *d, const char *body)
 {
-    const struct etcd_url *e = d->where->loop->cfg->etcd;
+    const struct etcd_url *e = d->cfg->url;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,
@@ -147,7 +146,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
     DD_AUTO(free) char *body = NULL;
     struct dd_err err = {0};
     d->call = call;
-    d->authenticating = d->where->loop->cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
+    d->authenticating = d->cfg->url->user != NULL && d->token == NULL && !d->no_auth;
     int rc = helper_of(d, &err);
     if (rc == 0)
         rc = locate_etcd_ask_encode(d, &body, revision);
@@ -227,7 +226,7 @@ static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a
 
 static void on_result(struct locate_etcd *d, enum etcd_result result, const struct dd_err *err)
 {
-    const struct etcd_url *e = d->where->loop->cfg->etcd;
+    const struct etcd_url *e = d->cfg->url;
     switch (result) {
     case ETCD_LOST:
         no_trouble(d);
@@ -272,7 +271,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
 static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
 {
     struct locate_etcd *d = arg;
-    const struct etcd_url *e = d->where->loop->cfg->etcd;
+    const struct etcd_url *e = d->cfg->url;
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
     struct dd_err err = {0};
     const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
@@ -306,7 +305,7 @@ void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
     d->authenticating = false;
     if (lease == 0 || d->web == NULL || etcd_ask_encode(&body, &ask) < 0)
         return;
-    const struct etcd_url *e = d->where->loop->cfg->etcd;
+    const struct etcd_url *e = d->cfg->url;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,

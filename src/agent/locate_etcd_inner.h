@@ -3,7 +3,10 @@
 #ifndef DD_AGENT_LOCATE_ETCD_INNER_H
 #define DD_AGENT_LOCATE_ETCD_INNER_H
 
+#include "agent/locate.h"
 #include "agent/locate_etcd.h"
+#include "agent/locate_leader.h"
+#include "agent/round_history.h"
 #include "web/claim.h"
 #include "web/client.h"
 #include "web/entry.h"
@@ -12,6 +15,7 @@
 enum { LOCATE_ETCD_REVOKE_MS = 1000 };
 
 struct locate_etcd {
+    const struct locate_etcd_cfg *cfg;
     struct locate *where;
     struct locate_leader *leader;
     const struct round_history *history;

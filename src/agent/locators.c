@@ -1,5 +1,6 @@
 #include "agent/locators.h"
 
+#include "agent/agent.h"
 #include "base/auto.h"
 
 #include <errno.h>
@@ -14,8 +15,11 @@ int locators_init(struct locators *l, struct agent_loop *loop, struct uplink *up
         locate_members_new(&l->members, &l->where, history) < 0 ||
         locate_local_new(&l->local, &l->where, l->leader) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    l->etcd_parts = (struct locate_etcd_parts){
-        .where = &l->where, .leader = l->leader, .history = history, .round = round};
+    l->etcd_parts = (struct locate_etcd_parts){.cfg = &loop->cfg->etcd,
+                                               .where = &l->where,
+                                               .leader = l->leader,
+                                               .history = history,
+                                               .round = round};
     return 0;
 }
 

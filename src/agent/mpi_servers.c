@@ -93,7 +93,7 @@ static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
         .base = r->base,
         .log = r->cfg->log,
         /* without an answer MPICH would start each rank as a world of one */
-        .refusal = (r->cfg->mpi & AGENT_MPI_PMI1) != 0
+        .refusal = (r->cfg->mpi.protocols & MPI_SERVERS_PMI1) != 0
                        ? NULL
                        : "it uses PMI-1, which --mpi=pmix does not serve; use --mpi=auto",
         .kvsname = name,
@@ -176,10 +176,10 @@ static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
     const struct pmix_cfg cfg = {
         .base = r->base,
         .log = r->cfg->log,
-        .helper = r->cfg->pmix_helper,
+        .helper = r->cfg->mpi.pmix_helper,
         .env = env.v,
-        .tmp = r->cfg->tmp,
-        .shm = r->cfg->shm,
+        .tmp = r->cfg->mpi.tmp,
+        .shm = r->cfg->mpi.shm,
         .nspace = nspace,
         .nodes = r->plan.nodes,
         .sizes = r->plan.sizes,
@@ -208,7 +208,7 @@ static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
     /* MPICH 5 with PMIx fails if both interfaces are offered and none is selected */
-    if (rc == 0 && (r->cfg->mpi & AGENT_MPI_PMI1) != 0 &&
+    if (rc == 0 && (r->cfg->mpi.protocols & MPI_SERVERS_PMI1) != 0 &&
         dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
         rc = dd_env_set(env, "MPIR_CVAR_PMI_VERSION", "1");
     /* an allreduce of 8 MB over 4 ranks on 2 CPUs: 46 ms without yielding, 6 to 12 ms with it */
@@ -229,7 +229,7 @@ static bool is_crowded(int workers)
 
 static int mpi_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    if (r->cfg->mpi == 0)
+    if (r->cfg->mpi.protocols == 0)
         return 0;
     struct mpi *m = *state = calloc(1, sizeof(*m));
     if (m == NULL)
@@ -243,7 +243,7 @@ static int mpi_prepare(void **state, const struct round *r, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     m->crowded = is_crowded(m->n);
     int rc = start_pmi1(r, m, err);
-    if (rc == 0 && (r->cfg->mpi & AGENT_MPI_PMIX) != 0)
+    if (rc == 0 && (r->cfg->mpi.protocols & MPI_SERVERS_PMIX) != 0)
         rc = start_pmix(r, m, err);
     return rc;
 }

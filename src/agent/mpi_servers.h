@@ -5,6 +5,16 @@
 
 #include "agent/features.h"
 
+struct dd_scratch; /* base/scratch.h */
+
+enum { MPI_SERVERS_PMI1 = 1, MPI_SERVERS_PMIX = 2 };
+
+struct mpi_servers_cfg {
+    int protocols;                      /* bits of MPI_SERVERS_* */
+    const char *pmix_helper;            /* with MPI_SERVERS_PMIX: path of ddrun-pmix */
+    const struct dd_scratch *tmp, *shm; /* private directories; their path may be NULL */
+};
+
 extern const struct round_feature mpi_feature;
 
 #endif

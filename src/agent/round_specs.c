@@ -24,12 +24,15 @@ static void find_ifaces(const struct round *r, const struct net_addr *local,
 static int place_worker(const struct round *r, struct round_specs *l, int i, cpu_set_t *set,
                         struct dd_err *err)
 {
-    if (r->cfg->numa == NODE_NUMA_NONE)
+    if (r->cfg->bind.numa == NODE_NUMA_NONE)
         return node_cpus_share(&l->cpus, "", i, l->n, set);
     l->v[i].memory = l->memory[i].mask;
     l->v[i].memory_bits = NODE_NUMA_MAX;
-    const struct node_numa_query q = {
-        .cpus = &l->cpus, .root = "", .env = r->cfg->env, .mode = r->cfg->numa, .nworkers = l->n};
+    const struct node_numa_query q = {.cpus = &l->cpus,
+                                      .root = "",
+                                      .env = r->cfg->env,
+                                      .mode = r->cfg->bind.numa,
+                                      .nworkers = l->n};
     return node_numa_place(&q, i, set, &l->memory[i], err);
 }
 
@@ -44,7 +47,7 @@ static int share_cpus(const struct round *r, struct round_specs *l, struct dd_er
                "it, use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per "
                "task",
                l->cpus.count, l->cpus.online, l->n);
-    if (!r->cfg->bind_cpus && r->cfg->numa == NODE_NUMA_NONE)
+    if (!r->cfg->bind.cpus && r->cfg->bind.numa == NODE_NUMA_NONE)
         return 0;
     l->memory = calloc((size_t)l->n, sizeof(*l->memory));
     for (int i = 0; i < l->n; i++) {

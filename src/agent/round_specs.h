@@ -4,6 +4,13 @@
 
 #include "agent/round.h"
 #include "node/cpu.h"
+#include "node/numa.h"
+
+/* To which CPUs each worker is bound. */
+struct round_specs_binding {
+    bool cpus;
+    enum node_numa_mode numa; /* takes precedence over cpus */
+};
 
 struct round_specs {
     struct worker_spec *v; /* one per local rank */

@@ -1,5 +1,6 @@
 #include "agent/spec.h"
 
+#include "agent/agent.h"
 #include "worker/program.h"
 #include "worker/rules.h"
 
@@ -14,22 +15,22 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         .plan = s->plan,
         .local_rank = s->local_rank,
         .run_id = cfg->alloc->run_id,
-        .role = cfg->role,
+        .role = cfg->worker.role,
         .node_name = cfg->node_name,
         .horovod_port = s->horovod_port,
-        .elastic = cfg->horovod_elastic,
+        .elastic = cfg->worker.horovod_elastic,
         .iface = s->iface,
         .nccl_iface = s->nccl_iface,
         .error_file = s->error_file,
-        .signals_to_handle = cfg->signals_to_handle,
-        .virtual_local_rank = cfg->virtual_local_rank,
+        .signals_to_handle = cfg->worker.signals_to_handle,
+        .virtual_local_rank = cfg->worker.virtual_local_rank,
         .gpus = cfg->health.gpus,
-        .one_gpu = cfg->virtual_local_rank ||
+        .one_gpu = cfg->worker.virtual_local_rank ||
                    ((cfg->frameworks & FRAMEWORK_TF) != 0 && s->plan->local_size > 1),
         .frameworks = cfg->frameworks,
         .tf_roles = cfg->tf_roles,
-        .mpi = cfg->mpi != 0,
-        .slurm_env = cfg->slurm_env,
+        .mpi = cfg->mpi.protocols != 0,
+        .slurm_env = cfg->worker.slurm_env,
     };
     int rc = framework_env(env, cfg->env, &in, err);
     if (rc < 0)
@@ -42,10 +43,10 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         dd_env_set(env, "PYTHONUNBUFFERED", "1") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if ((cfg->directory != NULL && dd_env_set(env, "PWD", cfg->directory) < 0) ||
-        rules_env(env, cfg->env_rules, rank) < 0 ||
-        rules_preload(env, cfg->preload_rules, rank) < 0 ||
-        program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
-        rules_wrap(argv, wrap.v, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
+        rules_env(env, cfg->worker.env_rules, rank) < 0 ||
+        rules_preload(env, cfg->worker.preload_rules, rank) < 0 ||
+        program_for_rank(argv, cfg->worker.program->v, s->local_rank) < 0 ||
+        rules_wrap(argv, wrap.v, rank) < 0 || rules_wrap(argv, cfg->worker.wrap_rules, rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }

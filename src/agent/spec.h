@@ -2,7 +2,24 @@
 #ifndef DD_AGENT_SPEC_H
 #define DD_AGENT_SPEC_H
 
-#include "agent/agent.h"
+#include "base/err.h"
+#include "base/strv.h"
+#include "framework/framework.h"
+
+#include <stdbool.h>
+
+struct agent_cfg;
+
+struct spec_cfg {
+    const struct dd_strv *program; /* resolved argument list */
+    const char *role;
+    enum slurm_env slurm_env;
+    const char *signals_to_handle; /* for the environment */
+    bool virtual_local_rank;
+    bool horovod_elastic; /* set HOROVOD_ELASTIC */
+    /* worker/rules.h, checked; NULL: none */
+    char *const *env_rules, *const *wrap_rules, *const *preload_rules;
+};
 
 struct spec_input {
     const struct agent_cfg *cfg;

@@ -67,10 +67,10 @@ static const char *agent_cfg_only_here(const char *local_addr)
 static int agent_cfg_mpi_of(const struct run *r)
 {
     const char *how = r->o->mpi;
-    return strcmp(how, "pmi1") == 0   ? AGENT_MPI_PMI1
-           : strcmp(how, "pmix") == 0 ? AGENT_MPI_PMIX
+    return strcmp(how, "pmi1") == 0   ? MPI_SERVERS_PMI1
+           : strcmp(how, "pmix") == 0 ? MPI_SERVERS_PMIX
            : strcmp(how, "auto") == 0
-               ? AGENT_MPI_PMI1 | (r->pmix_helper[0] != '\0' ? AGENT_MPI_PMIX : 0)
+               ? MPI_SERVERS_PMI1 | (r->pmix_helper[0] != '\0' ? MPI_SERVERS_PMIX : 0)
                : 0;
 }
 
@@ -114,29 +114,29 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     a->env = r->env.v;
-    a->program = &r->program;
+    a->worker.program = &r->program;
     a->directory = r->directory;
     a->slots = r->slots;
-    a->role = o->role;
+    a->worker.role = o->role;
     a->stdin_rank = o->stdin_rank;
     a->pty_rank = o->pty;
     a->output = agent_cfg_output_cfg(r);
-    a->slurm_env = agent_cfg_slurm_env(o->slurm_env);
-    a->signals_to_handle = o->signals.text;
+    a->worker.slurm_env = agent_cfg_slurm_env(o->slurm_env);
+    a->worker.signals_to_handle = o->signals.text;
     a->ending_signals = &o->signals.set;
-    a->horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0;
-    a->virtual_local_rank = o->virtual_local_rank;
-    a->env_rules = o->framework.env.v;
-    a->wrap_rules = o->wrap.v;
-    a->preload_rules = o->preload.v;
+    a->worker.horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0;
+    a->worker.virtual_local_rank = o->virtual_local_rank;
+    a->worker.env_rules = o->framework.env.v;
+    a->worker.wrap_rules = o->wrap.v;
+    a->worker.preload_rules = o->preload.v;
     a->frameworks = framework_options_names(&o->framework);
     a->tf_roles = framework_options_roles(&o->framework);
-    a->bind_cpus = strcmp(o->bind, "auto") == 0;
-    a->numa = node_numa_mode(o->numa_binding);
-    a->mpi = agent_cfg_mpi_of(r);
-    a->pmix_helper = r->pmix_helper;
-    a->tmp = &r->tmp;
-    a->shm = &r->shm;
+    a->bind.cpus = strcmp(o->bind, "auto") == 0;
+    a->bind.numa = node_numa_mode(o->numa_binding);
+    a->mpi.protocols = agent_cfg_mpi_of(r);
+    a->mpi.pmix_helper = r->pmix_helper;
+    a->mpi.tmp = &r->tmp;
+    a->mpi.shm = &r->shm;
     a->error_names = &r->error_names;
 }
 
@@ -174,11 +174,11 @@ static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
     /* a single machine needs no interface; simulated nodes use loopback addresses */
     a->iface = !alone && r->emulate == NULL ? o->iface : NULL;
     a->key_in = agent_cfg_key_input(r);
-    a->etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL;
-    a->etcd_password = r->etcd_password;
+    a->etcd.url = r->etcd.bases.n > 0 ? &r->etcd : NULL;
+    a->etcd.password = r->etcd_password;
     a->notify = o->notify;
     a->timeline = o->timeline;
-    a->web_helper = r->web_helper;
+    a->etcd.helper = a->web_helper = r->web_helper;
 }
 
 void run_fill_agent(struct run *r)

@@ -349,9 +349,9 @@ static int prepare_find_tmp(const struct run *r, char **ret, struct dd_err *err)
  * ddrun-pmix. */
 static int without_pmix(struct run *r, int rc, struct dd_err *err)
 {
-    if ((r->agent.mpi & AGENT_MPI_PMI1) == 0)
+    if ((r->agent.mpi.protocols & MPI_SERVERS_PMI1) == 0)
         return dd_err_where(err, rc, "PMIx");
-    r->agent.mpi &= ~AGENT_MPI_PMIX;
+    r->agent.mpi.protocols &= ~MPI_SERVERS_PMIX;
     dd_log(&r->log, DD_LOG_WARN, "PMIx is not available to the workers: %s", err->text);
     err->text[0] = '\0';
     return 0;
@@ -363,7 +363,7 @@ int run_make_scratch(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *dir = NULL;
     const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
-    const bool pmix = (r->agent.mpi & AGENT_MPI_PMIX) != 0;
+    const bool pmix = (r->agent.mpi.protocols & MPI_SERVERS_PMIX) != 0;
     int rc = pmix || !logs ? prepare_find_tmp(r, &dir, err) : 0;
     if (rc == 0 && dir != NULL && !logs)
         (void)error_names_new(&r->error_names, dir, r->agent.slots, NULL);

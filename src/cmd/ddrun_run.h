@@ -3,8 +3,10 @@
 #define DD_CMD_DDRUN_RUN_H
 
 #include "agent/agent.h"
+#include "base/scratch.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/local_machine.h"
+#include "web/etcd_url.h"
 
 #include <limits.h>
 
