@@ -7,7 +7,11 @@ import subprocess
 import pytest
 from support import BUILD, Job, clean_env, free_port, run, some_line
 
-FAILS_ONCE = 'echo hello\n[ "$DDRUN_ROUND$RANK" != 03 ] || exit 7\n[ "$DDRUN_ROUND" = 1 ] || exec sleep 600'
+# Rank 3 fails once all ranks have written.
+FAILS_ONCE = """echo hello
+[ "$DDRUN_ROUND" = 0 ] || exit 0
+if [ "$RANK" != 3 ]; then echo hello >others; exec sleep 600; fi
+exec 3<>others; for rank in 0 1 2; do read -r line <&3; done; exit 7"""
 START = ["start", "resolve", "search", "connect", "key", "tls", "join", "plan", "spawn"]
 
 
@@ -52,7 +56,8 @@ def summary(path):
 
 def test_timeline_shows_every_node_and_rank_of_a_restarted_job_in_causal_order(tmp_path):
     path = tmp_path / "t.json"
-    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", f"--timeline={path}", "sh", "-c", FAILS_ONCE)
+    os.mkfifo(tmp_path / "others")
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", f"--timeline={path}", "sh", "-c", FAILS_ONCE, cwd=tmp_path)
     assert job.p.returncode == 0, job.err
     t = Timeline(path)
     t.assert_spans_do_not_overlap()
