@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_SHOWN = 4, SHORT_US = 1000 };
+enum { ROUNDS_SHOWN = 4, ROUND_MAX = 1 << 24, SHORT_US = 1000 };
 
 struct span {
     const char *name; /* of the phase */
@@ -139,7 +139,7 @@ static int summary_collect(struct summary *s)
     json_array_foreach (s->events, i, e) {
         const int pid = number_of(e, "pid", -1);
         const int round = number_of(json_object_get(e, "args"), "round", -1);
-        if (pid == TRACE_PID_JOB && round >= 0) {
+        if (pid == TRACE_PID_JOB && round >= 0 && round < ROUND_MAX) {
             s->first_round = round < s->first_round ? round : s->first_round;
             s->last_round = round > s->last_round ? round : s->last_round;
         }

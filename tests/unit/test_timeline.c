@@ -222,6 +222,17 @@ static void summary_takes_what_was_written_of_a_file(void **state)
     }
 }
 
+static void summary_of_a_damaged_file_ends(void **state)
+{
+    static const char text[] =
+        "[{\"name\":\"exec\",\"pid\":0,\"args\":{\"job\":1}},{\"name\":7,\"pid\":1},"
+        "{\"pid\":0,\"args\":{\"round\":2147483647}}]";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    (void)state;
+    assert_int_equal(timeline_summary(&out, text, strlen(text), NULL), 0);
+    assert_string_equal(dd_buf_str(&out), "job \nno node has sent its phases\n");
+}
+
 static void summary_refuses_what_is_no_timeline(void **state)
 {
     static const char *const texts[] = {
@@ -242,6 +253,7 @@ int main(void)
         cmocka_unit_test(events_are_an_array_of_the_trace_event_format),
         cmocka_unit_test(summary_says_where_the_time_went),
         cmocka_unit_test(summary_takes_what_was_written_of_a_file),
+        cmocka_unit_test(summary_of_a_damaged_file_ends),
         cmocka_unit_test(summary_refuses_what_is_no_timeline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
