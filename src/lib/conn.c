@@ -1,9 +1,9 @@
 #include "lib/conn.h"
 
+#include "base/tcp.h"
+
 #include <errno.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,6 @@ enum {
     LAST_PAUSE_MS = 1000,
     REFUSED_MS = 1000, /* the daemon listens before workers start, so a refused connection means
                           that it is gone */
-    KEEPALIVE_IDLE_S = 120,
-    KEEPALIVE_INTERVAL_S = 20,
-    KEEPALIVE_COUNT = 6,
 };
 
 /* ---- time ---- */
@@ -172,27 +169,11 @@ int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct 
     return 0;
 }
 
-static void conn_set_options(int fd)
-{
-    static const struct {
-        int level, name, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
-    };
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-                         sizeof(options[i].value));
-}
-
 static int connect_once(int fd, const struct conn_addr *a, uint64_t deadline)
 {
     int error = 0;
     socklen_t len = sizeof(error);
-    conn_set_options(fd);
+    dd_tcp_tune(fd);
     if (connect(fd, (const struct sockaddr *)(const void *)&a->sa, a->len) == 0)
         return 0;
     if (errno != EINPROGRESS && errno != EINTR)

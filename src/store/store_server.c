@@ -1,13 +1,12 @@
 #include "store/store_server.h"
 
 #include "base/io.h"
+#include "base/tcp.h"
 #include "store/c10d.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <event2/event_struct.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,9 +21,6 @@ enum {
     LONG_FOR = 8,        /* number of reads for which further long requests are expected */
     IOV_MOST = 64,
     READY_MOST = 256,
-    KEEPALIVE_IDLE_S = 120, /* a vanished host is detected after idle + count intervals */
-    KEEPALIVE_INTERVAL_S = 20,
-    KEEPALIVE_COUNT = 6,
 };
 
 struct store_conn {
@@ -474,23 +470,6 @@ void store_server_end_waits(struct store_server *s, const char *prefix)
     }
 }
 
-/* Some kinds of socket (a socketpair in tests) lack these options, and none is essential. */
-static void store_server_set_options(int fd)
-{
-    static const struct {
-        int level, name, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
-    };
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-                         sizeof(options[i].value));
-}
-
 int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
                        void (*on_gone)(void *arg), void *arg)
 {
@@ -501,7 +480,7 @@ int store_server_adopt(struct store_server *s, int fd, bool admitted, struct sto
         close(fd);
         return room ? -ENOMEM : -EMFILE;
     }
-    store_server_set_options(fd);
+    dd_tcp_tune(fd);
     c->server = s;
     c->fd = fd;
     c->on_gone = on_gone;
