@@ -1,12 +1,18 @@
 #include "base/log.h"
 
+#include "base/buf.h"
+#include "base/colour.h"
 #include "base/io.h"
 #include "base/screen.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+enum { LINE_SIZE = 2048 };
 
 static const char *const level_text[] = {
     [DD_LOG_ERR] = "error: ", [DD_LOG_WARN] = "warning: ", [DD_LOG_NOTICE] = "",
@@ -26,10 +32,35 @@ static bool has_room(const struct dd_log *log)
     return rc != 0;
 }
 
+bool dd_log_has_colours(int fd)
+{
+    const struct colour_env e = {.no_color = getenv("NO_COLOR"),
+                                 .clicolor_force = getenv("CLICOLOR_FORCE"),
+                                 .clicolor = getenv("CLICOLOR"),
+                                 .term = getenv("TERM"),
+                                 .terminal = isatty(fd)};
+    return dd_colour_is_wanted(&e);
+}
+
+/* prefix: length of what stands before the message. */
+static void log_write(const struct dd_log *log, const char *text, size_t n, size_t prefix)
+{
+    DD_AUTO(buf) struct dd_buf coloured = DD_BUF_INIT(4 * n + 4096);
+    const bool painted = log->colours && dd_colour_message(&coloured, text, n, prefix) == 0;
+    dd_screen_begin(log->screen);
+    if (n > LINE_SIZE)
+        (void)dd_write_full(log->fd, painted ? (const char *)coloured.data : text,
+                            painted ? coloured.len : n);
+    else if (write(log->fd, painted ? (const char *)coloured.data : text,
+                   painted ? coloured.len : n) < 0)
+        errno = 0; /* EPIPE must not end the process */
+    dd_screen_end(log->screen);
+}
+
 __attribute__((format(printf, 3, 0))) static void
 log_write_line(const struct dd_log *log, const char *prefix, const char *fmt, va_list ap)
 {
-    char line[2048];
+    char line[LINE_SIZE];
     int saved = errno;
     int n = snprintf(line, sizeof(line), "%s: %s", log->who, prefix);
     size_t len = n < 0 ? 0 : (size_t)n;
@@ -38,12 +69,8 @@ log_write_line(const struct dd_log *log, const char *prefix, const char *fmt, va
     if (n > 0)
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
-    if (has_room(log)) {
-        dd_screen_begin(log->screen);
-        ssize_t done = write(log->fd, line, len); /* EPIPE must not end the process */
-        (void)done;
-        dd_screen_end(log->screen);
-    }
+    if (has_room(log))
+        log_write(log, line, len, strlen(log->who) + 2);
     errno = saved;
 }
 
@@ -61,9 +88,7 @@ void dd_log_more(const struct dd_log *log, const char *text, size_t n)
 {
     if (log == NULL || log->fd < 0)
         return;
-    dd_screen_begin(log->screen);
-    (void)dd_write_full(log->fd, text, n);
-    dd_screen_end(log->screen);
+    log_write(log, text, n, 0);
 }
 
 void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)

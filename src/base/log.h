@@ -21,9 +21,13 @@ struct dd_log {
     bool never_waits;  /* drop a line rather than block on it: other processes wait for this one */
     unsigned waits_ms; /* drop a line that cannot be written within this time; 0: no limit */
     struct dd_screen *screen; /* terminal with a status line; NULL: none */
+    bool colours;             /* dd_log_has_colours() */
     unsigned trace;           /* enabled parts of the trace, independent of level */
     char who[80];             /* prefix of each line: "ddrun" or "ddrun[node2]" */
 };
+
+/* True if the environment wants colours in messages that go to fd. */
+bool dd_log_has_colours(int fd);
 
 /* Write one line with a single write(2). log may be NULL. errno is preserved; %m works. */
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)

@@ -81,7 +81,7 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)
 {
     struct dd_err err = {0};
-    struct dd_log log = {.fd = STDERR_FILENO};
+    struct dd_log log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO)};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
     if (opt_parse(t, values, &(struct opt_input){argc, argv, environ}, res, &err) < 0) {
         if (cmd_is_first_task(environ) || !cmd_wrong_everywhere(t, values, argc, argv))
@@ -93,7 +93,7 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
 
 int cmd_write(const struct opt_table *t, const struct dd_buf *out)
 {
-    struct dd_log log = {.fd = STDERR_FILENO};
+    struct dd_log log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO)};
     int rc = dd_write_full(STDOUT_FILENO, out->data, out->len);
     if (rc == 0 || rc == -EPIPE)
         return 0;
@@ -104,7 +104,7 @@ int cmd_write(const struct opt_table *t, const struct dd_buf *out)
 
 int cmd_fail(const struct opt_table *t, const struct dd_err *err)
 {
-    struct dd_log log = {.fd = STDERR_FILENO};
+    struct dd_log log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO)};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
     dd_log(&log, DD_LOG_ERR, "%s", err->text);
     return EXIT_USAGE;

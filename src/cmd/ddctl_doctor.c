@@ -552,7 +552,10 @@ int ddctl_doctor(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct dd_err err = {0};
     struct doctor d = {.o = &o,
-                       .log = {.fd = STDERR_FILENO, .who = "ddctl doctor", .level = DD_LOG_NOTICE}};
+                       .log = {.fd = STDERR_FILENO,
+                               .colours = dd_log_has_colours(STDERR_FILENO),
+                               .who = "ddctl doctor",
+                               .level = DD_LOG_NOTICE}};
     int code = cmd_options_alone(&ddctl_doctor_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;

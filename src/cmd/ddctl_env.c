@@ -149,7 +149,10 @@ static int ddctl_env_no_memory(struct dd_err *err)
 static int ddctl_env_find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
 {
     DD_AUTO(local_machine) struct local_machine m = {0};
-    const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
+    const struct dd_log log = {.fd = STDERR_FILENO,
+                               .colours = dd_log_has_colours(STDERR_FILENO),
+                               .who = "ddctl env",
+                               .level = DD_LOG_WARN};
     const struct alloc_input said = {
         .node_rank = -1,
         .hosts = o->hosts,

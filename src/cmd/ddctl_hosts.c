@@ -97,7 +97,10 @@ static int ddctl_hosts_nodes_of_job(struct hostlist **ret, struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
     DD_AUTO(local_machine) struct local_machine m = {0};
-    const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl hosts", .level = DD_LOG_WARN};
+    const struct dd_log log = {.fd = STDERR_FILENO,
+                               .colours = dd_log_has_colours(STDERR_FILENO),
+                               .who = "ddctl hosts",
+                               .level = DD_LOG_WARN};
     int rc = local_machine_discover(&m, err);
     if (rc == 0)
         rc = cmd_find_alloc(&a, &m, &(struct alloc_input){.node_rank = -1}, &log, err);

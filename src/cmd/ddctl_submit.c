@@ -399,7 +399,10 @@ static int submit_job(struct submit *s)
 int ddctl_submit(int argc, char **argv)
 {
     DD_AUTO(opt_result) struct opt_result res = {0};
-    struct submit s = {.log = {.fd = STDERR_FILENO, .level = DD_LOG_NOTICE, .who = "ddctl submit"},
+    struct submit s = {.log = {.fd = STDERR_FILENO,
+                               .colours = dd_log_has_colours(STDERR_FILENO),
+                               .level = DD_LOG_NOTICE,
+                               .who = "ddctl submit"},
                        .script = DD_BUF_INIT(SCRIPT_MAX)};
     struct dd_err err = {0};
     int code = cmd_options_alone(&ddctl_submit_options, &s.o, argc, argv, &res);

@@ -32,12 +32,13 @@ static void invocation_done(struct invocation *v)
 static int invocation_read(struct invocation *v, int argc, char **argv, bool launched)
 {
     v->argv = argv;
-    v->run = (struct run){.o = &v->command_line.options,
-                          .start_ns = dd_now_ns(),
-                          .log = {.fd = STDERR_FILENO, .who = "ddrun"},
-                          .machine = &v->machine,
-                          .tmp = DD_SCRATCH_NONE,
-                          .shm = DD_SCRATCH_NONE};
+    v->run = (struct run){
+        .o = &v->command_line.options,
+        .start_ns = dd_now_ns(),
+        .log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO), .who = "ddrun"},
+        .machine = &v->machine,
+        .tmp = DD_SCRATCH_NONE,
+        .shm = DD_SCRATCH_NONE};
     int code = command_line_read(&v->command_line, argc, argv, launched, &v->run.log);
     if (code >= 0)
         return code;

@@ -209,7 +209,10 @@ int launched_main(const char *ticket, launched_node_f *node)
     struct launched n = {.begun_ns = dd_now_ns(),
                          .node = node,
                          .stdin_fd = -1,
-                         .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
+                         .log = {.fd = STDERR_FILENO,
+                                 .colours = dd_log_has_colours(STDERR_FILENO),
+                                 .who = "ddrun",
+                                 .waits_ms = CMD_LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)
         (void)snprintf(n.log.who, sizeof(n.log.who), "ddrun[%.60s]", name);
     int rc = launch_ticket_parse(&n.ticket, ticket, &err);

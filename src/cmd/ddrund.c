@@ -229,6 +229,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     struct dd_log log = {.fd = STDERR_FILENO,
+                         .colours = dd_log_has_colours(STDERR_FILENO),
                          .never_waits = true,
                          .who = "ddrund",
                          .level = cmd_log_level(o.log_level)};

@@ -8,7 +8,9 @@ import struct
 import termios
 import uuid
 
-from support import Job, clean_env, until
+import pytest
+
+from support import Job, clean_env, run, until
 from test_terminal import Terminal
 
 HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
@@ -41,8 +43,8 @@ class Screen(Terminal):
 
     columns = 100
 
-    def __init__(self, *args):
-        super().__init__(*args, TERM="xterm")
+    def __init__(self, *args, **env):
+        super().__init__(*args, **{"TERM": "xterm", **env})
         self.resize(self.columns)
 
     def resize(self, columns):
@@ -140,3 +142,29 @@ def test_the_line_of_an_agent_that_is_killed_is_erased(tmp_path):
         assert t.wait() == 128 + signal.SIGKILL
         assert not any("nodes joined" in line for line in t.lines())
         assert any("the agent was killed by signal 9" in line for line in t.lines())
+
+
+RED, GREEN = "\x1b[1;31merror:\x1b[0m unknown option", "  \x1b[1;32mtip:\x1b[0m did you mean"
+
+
+@pytest.mark.parametrize("env, coloured", [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False),
+                                           ({"TERM": "dumb", "CLICOLOR_FORCE": "1"}, True)])
+def test_messages_have_colours_on_a_terminal(env, coloured):
+    with Screen("--nnods=2", "true", **env) as t:
+        assert t.wait() == 2
+        assert (RED in t.seen and GREEN in t.seen) == coloured
+        assert ("\x1b" in t.seen) == coloured
+
+
+@pytest.mark.parametrize("env, coloured", [({"TERM": "xterm"}, False), ({"CLICOLOR_FORCE": "1"}, True),
+                                           ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False)])
+def test_messages_have_colours_elsewhere_only_by_force(env, coloured):
+    job = run("--nnods=2", "true", env=clean_env(**env))
+    assert job.p.returncode == 2
+    assert (RED in job.err and GREEN in job.err) == ("\x1b" in job.err) == coloured
+
+
+def test_the_report_of_a_failure_has_colours():
+    with Screen(*script("echo CUDA out of memory; exit 1")) as t:
+        assert t.wait() == 1, t.seen
+        assert "\x1b[1;31merror:\x1b[0m rank 0" in t.seen and "\x1b[1;32mtip:\x1b[0m" in t.seen, t.seen

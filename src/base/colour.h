@@ -1,0 +1,26 @@
+/* Colours of messages. Pure. */
+#ifndef DD_BASE_COLOUR_H
+#define DD_BASE_COLOUR_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What decides about colours: variables of the environment (NULL: not set), and whether the
+ * messages go to a terminal. */
+struct colour_env {
+    const char *no_color, *clicolor_force, *clicolor, *term;
+    bool terminal;
+};
+
+/* NO_COLOR (not empty) comes first, then CLICOLOR_FORCE (neither empty nor 0), CLICOLOR=0 and
+ * TERM=dumb; otherwise a terminal has colours. */
+bool dd_colour_is_wanted(const struct colour_env *e);
+
+/* Append the message with the word "error:", "warning:" or "tip:" at the beginning of a line in
+ * colour. A line begins behind its indentation, the first one behind `prefix` bytes. Return 0 or
+ * -errno. */
+int dd_colour_message(struct dd_buf *out, const char *text, size_t n, size_t prefix);
+
+#endif
