@@ -58,18 +58,30 @@ static _Noreturn void metrics_file_run(const char *path, int fd)
 
 /* ---- agent ---- */
 
+static void metrics_file_warn(const struct metrics_file *f, const char *why)
+{
+    dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot write '%s': %s", f->path, why);
+}
+
+/* Warn of an error that the child has reported. False: the child has ended. */
+static bool metrics_file_take_error(const struct metrics_file *f)
+{
+    int error = 0;
+    const ssize_t n = recv(f->fd, &error, sizeof(error), MSG_DONTWAIT);
+    if (n == (ssize_t)sizeof(error))
+        metrics_file_warn(f, strerror(error));
+    return n != 0;
+}
+
 static void metrics_file_on_error(evutil_socket_t fd, short what, void *arg)
 {
-    struct metrics_file *f = arg;
-    int error = 0;
+    const struct metrics_file *f = arg;
+    (void)fd;
     (void)what;
-    const ssize_t n = recv(fd, &error, sizeof(error), MSG_DONTWAIT);
-    if (n < 0)
+    if (metrics_file_take_error(f))
         return;
-    if (n == 0)
-        event_del(f->on_error);
-    dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot write '%s': %s", f->path,
-           n == (ssize_t)sizeof(error) ? strerror(error) : "the process that writes it has ended");
+    event_del(f->on_error);
+    metrics_file_warn(f, "the process that writes it has ended");
 }
 
 static int metrics_file_spawn(struct metrics_file *f)
@@ -131,13 +143,18 @@ void metrics_file_free(struct metrics_file *f)
     if (f->on_error != NULL)
         event_free(f->on_error);
     if (f->fd >= 0)
-        close(f->fd);
+        (void)shutdown(f->fd, SHUT_WR);
     while (f->child > 0 && waitpid(f->child, NULL, WNOHANG) == 0) {
         if (dd_now_ns() >= end) { /* if it is stuck in the kernel, the guardian reaps it */
+            metrics_file_warn(f, "the file system does not respond");
             (void)kill(f->child, SIGKILL);
             break;
         }
         (void)nanosleep(&pause, NULL);
+    }
+    if (f->fd >= 0) {
+        (void)metrics_file_take_error(f);
+        close(f->fd);
     }
     free(f);
 }

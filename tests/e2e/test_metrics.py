@@ -170,6 +170,16 @@ def test_a_job_outlives_the_directory_of_its_metrics(tmp_path):
         assert f"warning: --metrics: cannot write '{place / 'job.prom'}': No such file or directory" in job.err
 
 
+def test_a_job_ends_although_its_metrics_cannot_be_written_in_time(tmp_path):
+    path = tmp_path / "job.prom"
+    with Running(tmp_path, f"--metrics={path}", "--nproc-per-node=1") as job:
+        whole_text(path)
+        writer, = job.processes("ddrun-metrics")
+        os.kill(writer, signal.SIGSTOP)  # as if its file system hung
+        job.finish()
+        assert f"warning: --metrics: cannot write '{path}': the file system does not respond" in job.err
+
+
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 
 
