@@ -2,10 +2,12 @@
 #include "alloc/alloc.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
 #include "config.h"
 #include "hostlist/hostlist.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@ struct hosts_options {
     int nth;
     bool each_once, common;
     struct dd_strv without;
+    const char *format;
 };
 
 #define FIELD(name) OPT_FIELD(struct hosts_options, name)
@@ -54,6 +57,7 @@ static const struct opt_row rows[] = {
      .group = "Output",
      .help = "print the number of names",
      FIELD(count)},
+    {JOB_FORMAT(struct hosts_options), .help = "text, or a JSON array of all names"},
     {.name = "nth",
      .kind = OPT_INT,
      .metavar = "N",
@@ -196,11 +200,29 @@ static int ddctl_hosts_write_nth(struct dd_buf *out, const struct hostlist *name
     return ddctl_hosts_no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
 }
 
+static bool ddctl_hosts_is_json(const struct hosts_options *o)
+{
+    return strcmp(o->format, "json") == 0;
+}
+
+static int ddctl_hosts_write_json(struct dd_buf *out, const struct hostlist *names)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < hostlist_count(names); i++)
+        rc = json_array_append_new(list, json_string(hostlist_nth(names, i)));
+    DD_AUTO(free) char *text = rc == 0 ? json_dumps(list, 0) : NULL;
+    json_decref(list);
+    return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
+}
+
 static int ddctl_hosts_write_names(struct dd_buf *out, const struct hostlist *names,
                                    const struct hosts_options *o)
 {
     const size_t n = hostlist_count(names);
     int rc = 0;
+    if (ddctl_hosts_is_json(o))
+        return ddctl_hosts_write_json(out, names);
     if (o->count)
         return dd_buf_printf(out, "%zu\n", n);
     if (o->fold && n > 0) {
@@ -218,6 +240,10 @@ static int ddctl_hosts_check(const struct hosts_options *o, bool nth, int operan
     if (o->expand + o->fold + o->count + nth > 1)
         return dd_err_set(err, -EINVAL,
                           "--expand, --fold, --count and --nth are mutually exclusive");
+    if (ddctl_hosts_is_json(o) && (o->expand || o->fold || o->count || nth))
+        return dd_err_set(
+            err, -EINVAL,
+            "--format=json cannot be combined with --expand, --fold, --count and --nth");
     if (o->each_once && o->common)
         return dd_err_set(err, -EINVAL, "--union and --common are mutually exclusive");
     if (o->common && operands < 2)

@@ -56,6 +56,8 @@ def refused(*args, **env):
         (["--nth=-1", "n[1-3]"], ["n3"]),
         (["--nth", "-3", "n[1-3]"], ["n1"]),
         (["--count", "n[1-65536]"], ["65536"]),
+        (["--format=json", "n[1-2],x"], ['["n1", "n2", "x"]']),
+        (["--format=json", "--common", "a", "b"], ["[]"]),
     ],
 )
 def test_names_of_expressions(args, lines):
@@ -72,6 +74,7 @@ def test_names_of_expressions(args, lines):
         ([""], "empty"),
         (["n1", " "], "empty"),
         (["n1", "--fold"], "--fold"),
+        (["--format=json", "--fold", "n1"], "--format=json"),
         (["--nth=3", "n[1-3]"], "3 names"),
         (["--nth=-4", "n[1-3]"], "3 names"),
         (["--nth=0", "--without=n1", "n1"], "0 names"),
