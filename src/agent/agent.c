@@ -74,8 +74,6 @@ static int agent_make_links(struct agent *a)
                                  .arg = a};
     int rc = uplink_new(&a->uplink, &a->loop, &cb);
     if (rc == 0)
-        rc = net_peer_new(&a->peer);
-    if (rc == 0)
         a->control = control_new(&a->loop, a->uplink);
     return rc == 0 ? status_line_new(&a->status_line, &a->loop, a->uplink) : rc;
 }
@@ -114,7 +112,6 @@ static void agent_done(struct agent *a)
     control_free(a->control);
     status_line_free(a->status_line);
     uplink_free(a->uplink);
-    net_peer_free(a->peer);
     round_free(a->round);
     round_history_done(&a->history);
     agent_loop_done(&a->loop);

@@ -6,6 +6,7 @@
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
+#include "net/peer_uid.h"
 #include "report/profile_text.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static void message_whois(struct agent *a, const struct msg *m)
     uid_t other;
     bool ok = parse_endpoint(&local, m->whois.local) == 0 &&
               parse_endpoint(&remote, m->whois.remote) == 0 &&
-              net_peer_own(a->peer, &local, &remote, &other) == 0;
+              net_peer_own(a->round->peer, &local, &remote, &other) == 0;
     uplink_send(a->uplink, MSG(WHOIS_REPLY, .id = m->whois.id, .ok = ok));
 }
 

@@ -19,7 +19,6 @@
 #include "agent/status_line.h"
 #include "agent/timeout.h"
 #include "agent/uplink.h"
-#include "net/peer_uid.h"
 #include "rdzv/msg.h"
 
 struct agent {
@@ -37,7 +36,6 @@ struct agent {
     struct metrics_file *metrics_file;
     struct control *control;         /* NULL: ddctl is not served */
     struct status_line *status_line; /* NULL: none is shown */
-    struct net_peer *peer;           /* owners of local connections */
     const struct msg *message;       /* agent_messages.c: the message being handled; NULL: none */
 };
 

@@ -6,6 +6,7 @@
 #include "agent/round_specs.h"
 #include "base/io.h"
 #include "net/addr.h"
+#include "net/peer_uid.h"
 #include "rdzv/msg.h"
 #include "rdzv/ports.h"
 
@@ -236,11 +237,10 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
     struct round *r = *ret = calloc(1, sizeof(*r));
     if (r == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *r = (struct round){.cfg = env->cfg,
-                        .base = env->base,
-                        .peer = env->peer,
-                        .port = env->port,
-                        .port_arg = env->port_arg};
+    *r = (struct round){
+        .cfg = env->cfg, .base = env->base, .port = env->port, .port_arg = env->port_arg};
+    if (net_peer_new(&r->peer) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = worker_output_new(&r->output, env->base, &out, err);
     return rc == 0 ? features_new(&r->features, env->features, r, err) : rc;
 }
@@ -252,6 +252,7 @@ void round_free(struct round *r)
     round_end(r);
     features_free(r->features);
     worker_output_free(r->output);
+    net_peer_free(r->peer);
     plan_clear(&r->plan);
     free(r);
 }

@@ -56,7 +56,6 @@ struct round_port {
 struct round_env {
     const struct agent_cfg *cfg;
     struct event_base *base;
-    struct net_peer *peer;
     const struct round_port *port;
     void *port_arg;
     const struct round_feature *const *features; /* ends with NULL */
@@ -66,7 +65,7 @@ struct round_env {
 struct round {
     const struct agent_cfg *cfg;
     struct event_base *base;
-    struct net_peer *peer;
+    struct net_peer *peer; /* finds the owners of local connections */
     const struct round_port *port;
     void *port_arg;
     struct plan plan;             /* empty before the first round */

@@ -111,7 +111,6 @@ int rounds_new(struct agent *a, struct dd_err *err)
         .send = send_to_daemon, .send_piece = send_piece, .settling = is_settling, .gone = on_gone};
     const struct round_env env = {.cfg = a->loop.cfg,
                                   .base = a->loop.base,
-                                  .peer = a->peer,
                                   .port = &port,
                                   .port_arg = a,
                                   .features = round_features};
