@@ -1,8 +1,8 @@
-/* The floor for servers of many connections: epoll, read a request, write a reply, know nothing.
+/* Lower bound for servers of many connections: reads requests from epoll and writes replies,
+ * without looking at their content.
  *
- * A request begins with two 32-bit numbers: its own length and that of the reply. Prints
- * "floor: listening on 127.0.0.1:PORT".
- */
+ * A request begins with two 32-bit numbers: its length and the length of the reply. Prints
+ * "floor: listening on 127.0.0.1:PORT". */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 enum {
     EVENTS = 512,
     SCRATCH = 1 << 20,
-    VALUES = 1000, /* as many as storebench asks for in turns */
+    VALUES = 1000, /* as many as the keys that storebench requests in turn */
     STORED = 64 << 20,
     REPLY_MOST = 2 << 20,
 };
@@ -27,14 +27,15 @@ enum {
 struct conn {
     int fd;
     unsigned char head[8];
-    uint32_t got;  /* bytes of the request */
-    uint32_t need; /* its length; 0: not known yet */
-    uint32_t left; /* bytes of the reply that are still to be sent */
-    uint32_t done; /* requests, beginning with the connection's number */
+    uint32_t got;  /* bytes received of the request */
+    uint32_t need; /* length of the request; 0: not known yet */
+    uint32_t left; /* bytes of the reply not sent yet */
+    uint32_t done; /* requests served; starts at the connection's number */
     const unsigned char *reply;
 };
 
-/* Long replies come from memory, not from the processor's cache, as they do from a store. */
+/* Large enough that long replies come from memory rather than from the processor's cache, as in a
+ * store. */
 static unsigned char scratch[SCRATCH], stored[STORED + REPLY_MOST];
 
 static void die(const char *what)
@@ -61,7 +62,7 @@ static void answer(int ep, struct conn *c, int again)
         want(ep, c, EPOLLIN, EPOLL_CTL_MOD);
 }
 
-/* One request is in flight at most, so that nothing is read beyond its end. */
+/* A client has at most one request in flight: nothing is read beyond its end. */
 static void take(int ep, struct conn *c)
 {
     ssize_t n = recv(c->fd, scratch, sizeof(scratch), 0);

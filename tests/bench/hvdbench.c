@@ -1,11 +1,11 @@
-/* One rank of Horovod's rendezvous, as its C++ client asks for it: a connection per request,
- * blocking, a key that is not there asked for again after 10 ms, three tries half a second apart.
- * It connects to no other rank.
+/* One rank of Horovod's rendezvous with the requests of Horovod's C++ client: blocking, one
+ * connection per request, a GET repeated every 10 ms until the key exists, three attempts per
+ * request half a second apart. It connects to no other rank.
  *
  *     hvdbench   (in the environment: HOROVOD_*)
  *
- * Does the three scopes of a first init() and writes "BEGIN_NS END_NS REQUESTS FAILED_TRIES". Src:
- * Horovod 0.28.1, its gloo. */
+ * Sends the requests of the three scopes of a first init() and prints "BEGIN_NS END_NS REQUESTS
+ * FAILED_TRIES". Src: Horovod 0.28.1, its gloo. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ enum { RECORD = 136, TRIES = 3, HEAD_MAX = 1024 };
 
 static struct sockaddr_in server = {.sin_family = AF_INET};
 static unsigned requests, failed;
-static char *reply; /* of the last request */
+static char *reply; /* to the last request */
 static size_t reply_len;
 
 static long number(const char *name)
@@ -53,7 +53,7 @@ static int send_all(int fd, const char *p, size_t n)
     return 0;
 }
 
-/* Until the body is whole. The status, or -1. */
+/* Receive until the body is complete. Return the HTTP status, or -1. */
 static int receive(int fd, size_t max)
 {
     static const char key[] = "Content-Length: ";

@@ -1,6 +1,6 @@
-/* A worker that waits to be killed. It says in the file $STAMP when it began ("begin TIME RANK
- * PID"), when it heard SIGUSR1
- * ("usr1 ..."), and when it was told to stop ("stop ..."), on CLOCK_MONOTONIC in ns. */
+/* A worker that waits for SIGTERM. Appends to the file $STAMP when it began ("begin TIME RANK
+ * PID"), when it received SIGUSR1 ("usr1 ...") and when it received SIGTERM ("stop ..."); TIME is
+ * CLOCK_MONOTONIC in ns. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int say(const char *what)
 static void on_usr1(int sig)
 {
     (void)sig;
-    (void)say("usr1"); /* snprintf here is no risk: nothing else runs */
+    (void)say("usr1"); /* snprintf is safe in this handler: no other code runs */
 }
 
 int main(void)
@@ -34,7 +34,7 @@ int main(void)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    (void)signal(SIGUSR1, on_usr1); /* caught, so that ddrun passes it on */
+    (void)signal(SIGUSR1, on_usr1); /* ddrun signals only workers with a handler */
     if (say("begin") != 0)
         return 1;
     while (sigwaitinfo(&set, NULL) < 0)

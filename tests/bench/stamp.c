@@ -1,5 +1,4 @@
-/* A worker that does nothing but say when it began: appends CLOCK_MONOTONIC in ns to the file
- * $STAMP. */
+/* A worker that only records its start: appends CLOCK_MONOTONIC in ns to the file $STAMP. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,10 @@
  *     storebench --port=P [--conns=64] [--op=get] [--size=16] [--seconds=2] [--floor]
  * [--pid=SERVER]
  *
- * Operations: get, set (a SET and a PING, whose echo tells that the SET is done), add, check, and
- * mix (get, set, add and check in turns). With --floor the requests and replies are as long, but
- * for epollfloor. Prints one JSON line: operations per second, latencies, the server's processor
- * time for one operation and its resident memory.
- */
+ * Operations: get, set (a SET and a PING, whose reply confirms the SET), add, check, and mix (get,
+ * set, add and check in turn). With --floor, requests and replies have the same lengths, but the
+ * server is epollfloor. Prints one JSON line: operations per second, latencies, the server's
+ * processor time per operation and its resident memory. */
 #include "base/io.h"
 #include "base/num.h"
 
@@ -29,8 +28,8 @@ enum {
     EVENTS = 512,
     SCRATCH = 1 << 20,
     KEYS = 1000,
-    WARM_UP = 4, /* a fourth of the time is not counted */
-    SUB = 32,    /* steps of the histogram per doubling */
+    WARM_UP = 4, /* the first quarter of the time is not counted */
+    SUB = 32,    /* histogram bins per doubling */
     BINS = 40 * SUB,
 };
 
@@ -57,7 +56,7 @@ struct bench {
     struct options o;
     int ep;
     struct conn *conns;
-    unsigned char *request; /* room for one */
+    unsigned char *request; /* buffer for one request */
     uint64_t bins[BINS], ops;
     bool counting;
 };
@@ -83,7 +82,7 @@ static unsigned char *put_str(unsigned char *p, const void *v, uint64_t n)
     return put(put(p, &n, 8), v, n);
 }
 
-/* The keys are those that rendezvous of torch are made of, in length and look. */
+/* Append a key with the length and form of the keys of torch's rendezvous. */
 static unsigned char *put_key(unsigned char *p, const char *kind, unsigned number)
 {
     char key[64];
@@ -91,7 +90,7 @@ static unsigned char *put_key(unsigned char *p, const char *kind, unsigned numbe
     return put_str(p, key, (uint64_t)n);
 }
 
-/* The bytes of the value are whatever is there. */
+/* Append a value of `size` bytes; the bytes are left uninitialized. */
 static unsigned char *put_value(unsigned char *p, int size)
 {
     uint64_t n = (uint64_t)size;
@@ -105,7 +104,8 @@ static unsigned char *put_set(unsigned char *p, const char *kind, unsigned numbe
     return put(p, "\x0d\x01\x02\x03\x04", 5);
 }
 
-/* Writes the request of an operation, gives its length and that of the reply. */
+/* Write the request of the connection's next operation. Return its length; set that of the reply.
+ */
 static uint32_t make_request(struct bench *b, const struct conn *c, uint32_t *ret_reply)
 {
     unsigned char *p = b->request;
@@ -144,7 +144,7 @@ static uint32_t make_request(struct bench *b, const struct conn *c, uint32_t *re
 
 /* ---- connections ---- */
 
-/* From 127.0.0.1, whose name is in /etc/hosts: torch's server asks for the name of each peer. */
+/* Connect from 127.0.0.1, which /etc/hosts names: torch's server looks up the name of each peer. */
 static int connect_one(const struct options *o)
 {
     int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -211,7 +211,7 @@ static void want(const struct bench *b, struct conn *c, uint32_t events)
         die("epoll_ctl");
 }
 
-/* Sends what is left of the request; requests are made again rather than kept per connection. */
+/* Send the rest of the request, which is built again: connections store no request. */
 static void send_some(struct bench *b, struct conn *c)
 {
     uint32_t reply;
@@ -297,7 +297,7 @@ static double percentile(const struct bench *b, double part)
     return bin_us(BINS - 1);
 }
 
-/* Processor time of the server in microseconds: user and system. */
+/* Return the processor time of the server, user and system, in microseconds. */
 static double cpu_us(int pid)
 {
     char path[64], text[512] = "";

@@ -1,5 +1,5 @@
-/* CLOCK_MONOTONIC stands still until the target moves it: in the program and, since a definition of
- * the program is taken before that of a library, in libevent. For one source file of a target. */
+/* A CLOCK_MONOTONIC that only the target advances. The definition in the program takes precedence
+ * over the C library's, so libevent uses it as well. Include it in one source file of a target. */
 #ifndef DD_TESTS_FAKE_CLOCK_H
 #define DD_TESTS_FAKE_CLOCK_H
 

@@ -1,5 +1,5 @@
-/* alloc: any lines as an environment, with a few as options ("--hosts=...", "--node-rank=1") and as
- * the content of the one file that there is ("file=..."). */
+/* alloc: any lines as an environment, some of them as options ("--hosts=...", "--node-rank=1") or
+ * as the content of the only file ("file=..."). */
 #include "alloc/alloc.h"
 #include "base/num.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What follows the sentence: nothing, or lines of tips. */
+/* True if the error's first line is followed by nothing but lines of tips. */
 static bool is_tips(const char *lf)
 {
     for (; lf != NULL; lf = strchr(lf + 1, '\n'))
@@ -18,7 +18,7 @@ static bool is_tips(const char *lf)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *file; /* of the one file that there is, ';' for newline; NULL: none */
+static const char *file; /* content of the only file, ';' for newline; NULL: there is none */
 
 static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
 {

@@ -1,4 +1,4 @@
-/* doctor: any text as the place where answers go; what is taken has a port and hosts. */
+/* doctor: any text as the place to send answers to; an accepted one has a port and hosts. */
 #include "doctor/answers.h"
 
 #include "base/auto.h"

@@ -1,4 +1,4 @@
-/* launch: any bytes as a package; what is taken is sent and taken again. */
+/* launch: any bytes as a bootstrap payload; an accepted one survives encoding and decoding. */
 #include "launch/bootstrap_payload.h"
 #include "launch/parent_link.h"
 

@@ -1,10 +1,9 @@
 /* c10d: any bytes from store clients.
  *
- * The first byte chooses: 0x01 = one connection, whose bytes are given whole to one store and one
- * by one to another, which must answer alike; else two connections share a store and the rest is a
- * list of (how, length, bytes). 0x02 and 0x04: which old clients are served. 0x08: starts after the
- * handshake.
- */
+ * The first byte holds flags. 0x01: one connection, whose bytes are fed whole to one store and byte
+ * by byte to another; both must reply alike. Without it two connections share a store and the rest
+ * is a list of (how, length, bytes). 0x02 and 0x04: which old clients are served. 0x08: starts
+ * after the handshake. */
 #include "base/cursor.h"
 #include "store/c10d.h"
 
@@ -20,14 +19,14 @@ enum {
     MAX_OUT = 1 << 20,
 };
 
-enum how { FEED, IN_PLACE, RESUME, END }; /* how / 2; how % 2 is the connection */
+enum how { FEED, IN_PLACE, RESUME, END }; /* bits 1 and 2 of the step; bit 0 is the connection */
 
 struct world {
     struct c10d c10d;
     struct c10d_conn conn[2];
     struct store_out out[2];
     bool open[2];
-    struct dd_buf said; /* by connection 0 */
+    struct dd_buf said; /* replies to connection 0 */
 };
 
 static void must(bool ok)
@@ -71,7 +70,7 @@ static void world_start(struct world *w, unsigned flags, size_t max_bytes)
 static void world_end(struct world *w)
 {
     for (int i = 0; i < 2; i++) {
-        w->open[i] = true; /* may be woken by the other's end */
+        w->open[i] = true; /* the end of the other connection may wake this one */
         c10d_conn_done(&w->conn[i]);
     }
     for (int i = 0; i < 2; i++)
@@ -83,7 +82,7 @@ static void world_end(struct world *w)
     dd_buf_done(&w->said);
 }
 
-/* The peer reads all that is there. */
+/* Read all replies of connection i. */
 static void drain(struct world *w, int i)
 {
     struct store_out *o = &w->out[i];
@@ -131,7 +130,7 @@ static void two_connections(struct world *w, struct dd_rd *r)
         unsigned how = dd_rd_u8(r);
         size_t n = dd_rd_u8(r);
         int i = how & 1;
-        if (n > 250) /* long ones, to get at what is read in place */
+        if (n > 250) /* long inputs, which are read in place */
             n = (n - 250) * 8000;
         n = n < dd_rd_left(r) ? n : dd_rd_left(r);
         const unsigned char *p = dd_rd_bytes(r, n);
@@ -144,7 +143,7 @@ static void two_connections(struct world *w, struct dd_rd *r)
     }
 }
 
-/* Until it is closed or has nothing more to say. */
+/* Feed the bytes and resume until the connection is closed or idle. */
 static int all_of(struct world *w, const uint8_t *p, size_t n)
 {
     int rc = n > 0 ? give(w, 0, FEED, p, n) : 0;

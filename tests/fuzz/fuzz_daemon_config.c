@@ -1,5 +1,5 @@
-/* daemon_config: any bytes as ddrund's configuration; what is taken is written and read again as
- * the same. */
+/* daemon_config: any bytes as ddrund's configuration; an accepted one survives writing and reading.
+ */
 #include "daemon/config.h"
 
 #include "base/io.h"

@@ -1,9 +1,9 @@
-/* daemon_session: what the agents of a job send to ddrund from JOIN to the end, in any order, while
- * nodes come and leave and time passes. Every message that ddrund sends is one that an agent takes,
- * and the job ends, once, when all agents have left.
+/* daemon_session: messages of the agents of a job to ddrund, from JOIN to the end, in any order,
+ * while nodes join and leave and time passes. Agents accept every message that ddrund sends, and
+ * the job ends once, when all agents have left.
  *
- * The first byte chooses the job. Then steps of (what and which agent, its arguments); agent 0 is
- * that of ddrund's own node. The daemon is whole but for its port: links are socketpairs. */
+ * The first byte chooses the job. Then steps of (kind and agent, arguments); agent 0 is that of
+ * ddrund's own node. Only the daemon's listener is replaced: links are socketpairs. */
 #include "base/cursor.h"
 #include "daemon/daemon.h"
 #include "daemon/demux.h"
@@ -77,7 +77,7 @@ static void must(bool ok)
         abort();
 }
 
-/* ---- the port, which is not there ---- */
+/* ---- the listener, which is replaced ---- */
 
 int __wrap_demux_new(struct demux **ret, const struct demux_cfg *cfg, struct dd_err *err);
 void __wrap_demux_free(struct demux *d);
@@ -161,9 +161,9 @@ static void send_frame(const struct agent *a, uint16_t type, const void *bytes, 
         (void)send(a->fd, out.data, out.len, MSG_NOSIGNAL);
 }
 
-/* ---- what they send ---- */
+/* ---- messages of agents ---- */
 
-/* A number: one byte, or four behind 0xff; 0xfe: those in the upper half. */
+/* Read a number: one byte, or 0xff and four bytes, or 0xfe and the upper four bytes of eight. */
 static int64_t number_of(struct dd_rd *r)
 {
     const uint8_t v = dd_rd_u8(r);
@@ -186,8 +186,8 @@ static void set_field(const struct msg_field *f, struct msg *m, struct dd_rd *r)
         *(const char **)at = texts[dd_rd_u8(r) % TEXTS];
 }
 
-/* Fields that the message has already stay where the input does not change them: (how many, which
- * and its value ...). */
+/* Send the message after changing fields of it as the input says: (count, then field and value of
+ * each). Other fields keep their values. */
 static void send_message(const struct agent *a, struct msg *m, struct dd_rd *r)
 {
     const struct msg_field *fields = msg_fields(m->type);
@@ -336,7 +336,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         pass_time(1000);
     must(world.over == 1);
     daemon_free(world.daemon);
-    pass_time(2000); /* links that have sent BYE */
+    pass_time(2000); /* links that have sent BYE end in this time */
     must(event_base_get_num_events(world.base, EVENT_BASE_COUNT_ADDED) == 0);
     return 0;
 }

@@ -1,7 +1,8 @@
-/* ddctl: any answers of an agent to each of its commands, which write what they have understood.
+/* ddctl: any answers of an agent to each of its commands, which print what they decode.
  *
- * The first byte chooses the command; 0x80 = all that follows is sent as the answer, frames or not,
- * else it is the text of the answer, in pieces of as many bytes as the second byte says. */
+ * The first byte chooses the command. With 0x80 the rest is sent as it is, whether it consists of
+ * frames or not; otherwise it is the text of the answer, in pieces of the length in the second
+ * byte. */
 #include "base/cursor.h"
 #include "base/log.h"
 #include "cmd/ddctl.h"
@@ -79,7 +80,7 @@ int __wrap_local_socket_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
     return 0;
 }
 
-/* The question: the agent answers it and leaves. */
+/* Receive the request as the agent: answer and close. */
 int __wrap_link_send(struct link *l, uint16_t type, const void *data, size_t n)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
@@ -94,7 +95,7 @@ int __wrap_link_send(struct link *l, uint16_t type, const void *data, size_t n)
     return 0;
 }
 
-/* What is written goes nowhere, but all of it is read. */
+/* Discard the output, but read every byte of it. */
 int __wrap_dd_write_full(int fd, const void *p, size_t n)
 {
     unsigned char sum = 0;

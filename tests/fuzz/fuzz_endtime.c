@@ -1,4 +1,4 @@
-/* alloc: any text as the answer of squeue, qstat and scontrol. */
+/* alloc: any text as the output of squeue, scontrol, qstat and the commands of other schedulers. */
 #include "alloc/endtime.h"
 #include "base/auto.h"
 

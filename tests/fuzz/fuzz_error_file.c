@@ -1,5 +1,4 @@
-/* report: any bytes as the error file that a worker leaves; what is taken is bounded and is UTF-8.
- */
+/* report: any bytes as the error file of a worker; an accepted one is bounded and valid UTF-8. */
 #include "base/utf8.h"
 #include "report/error_file.h"
 

@@ -1,5 +1,5 @@
-/* etcd: any bytes as its answers, as what a host has written there, as a URL, and as packets of the
- * helper. */
+/* etcd: any bytes as its replies, as the entry of a host, as a URL, and as packets of the helper.
+ */
 #include "web/entry.h"
 #include "web/etcd.h"
 #include "web/etcd_url.h"
@@ -33,7 +33,7 @@ static void check_answers(const char *text)
     }
 }
 
-/* What is taken is written the same way again. */
+/* An accepted entry survives encoding and decoding. */
 static void check_entry(const char *text)
 {
     DD_AUTO(entry) struct entry e = {0};

@@ -1,4 +1,4 @@
-/* rdzv: pieces of parts, one behind the other, each with its length in two bytes. */
+/* rdzv: a sequence of pieces of parts, each preceded by its length in two bytes. */
 #include "base/cursor.h"
 #include "rdzv/exchange.h"
 

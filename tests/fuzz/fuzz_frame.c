@@ -1,4 +1,4 @@
-/* frame: any bytes as a stream of frames; what is taken must be made the same way again. */
+/* frame: any bytes as a stream of frames; an accepted frame must encode to the same bytes. */
 #include "net/frame.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         }
         must((size_t)n == need && (size_t)n <= size - at && f.len <= LIMIT);
-        must(frame_decode(&f, data + at, (size_t)n - 1, LIMIT, NULL) == 0); /* no byte less */
+        must(frame_decode(&f, data + at, (size_t)n - 1, LIMIT, NULL) == 0); /* incomplete */
         check_again(&f, data + at, (size_t)n);
         at += (size_t)n;
     }

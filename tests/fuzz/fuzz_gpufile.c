@@ -1,4 +1,4 @@
-/* alloc: any bytes as Torque's list of GPUs. What is taken is a list of numbers for each node. */
+/* alloc: any bytes as Torque's list of GPUs. An accepted one is a list of numbers for each node. */
 #include "alloc/alloc_inner.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* hello: any bytes as a call and as a reply; what is taken must be made the same way again, and a
- * reader that goes by hello_need() comes to the same end. */
+/* hello: any bytes as a call and as a reply; an accepted one must encode to the same bytes, and a
+ * reader that reads as many bytes as hello_need() returns gets the same result. */
 #include "net/hello.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static void check(int (*decode)(const uint8_t *, size_t), const uint8_t *data, s
     must(all <= HELLO_MAX && (all <= 0 || (size_t)all <= size));
     for (size_t n = 0; rc == 0 && n < size;) {
         size_t need = hello_need(data, n);
-        must(need > n); /* or it would be over */
+        must(need > n); /* more bytes are needed while decode() returns 0 */
         n = need < size ? need : size;
         rc = decode(data, n);
     }

@@ -1,5 +1,5 @@
-/* ddrun-pmix: any bytes as messages between it and the agent; what is taken is made the same way
- * again. */
+/* ddrun-pmix: any bytes as messages between it and the agent; an accepted one must encode to the
+ * same bytes. */
 #include "pmi/hmsg.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* alloc: any bytes as a host file. What is taken is a list of good names, each once. */
+/* alloc: any bytes as a host file. An accepted one is a list of distinct valid names. */
 #include "alloc/alloc_inner.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* hostlist: any text as an expression; what is taken must fold to an expression of the same names.
- */
+/* hostlist: any text as an expression; an accepted one must fold to an expression of the same
+ * names. */
 #include "hostlist/hostlist.h"
 
 #include <errno.h>

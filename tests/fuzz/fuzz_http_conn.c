@@ -1,9 +1,9 @@
-/* http_conn: the connections of a node's Horovod workers over time: several at once, each with a
- * request in any pieces, that wait for values of others, read slowly or not at all, close early or
- * stay silent while time passes. Each gets one whole reply at most, and none is left after its
+/* http_conn: connections of a node's Horovod workers over time: several at once, each with a
+ * request in any pieces, which wait for values of other workers, read slowly or not at all, close
+ * early or send nothing while time passes. Each gets at most one complete reply, and each ends in
  * time.
  *
- * Steps of (what and which connection, arguments). */
+ * Steps of (kind and connection, arguments). */
 #include "base/cursor.h"
 #include "fake_clock.h"
 #include "http/http_conn_inner.h"
@@ -89,12 +89,12 @@ static void send_bytes(size_t i, const void *bytes, size_t n)
         (void)send(world.fd[i], bytes, n, MSG_NOSIGNAL);
 }
 
-/* A reply is never longer than it says, and is the last. */
+/* A reply is never longer than its Content-Length, and nothing follows it. */
 static void check_reply(struct dd_buf *in, bool at_end)
 {
     static const char start[] = "HTTP/1.1 ", length[] = "Content-Length: ";
     must(dd_buf_append(in, "", 1) == 0);
-    in->len--; /* a NUL behind it */
+    in->len--; /* the NUL stays behind the text */
     const char *text = (const char *)in->data;
     const char *body = strstr(text, "\r\n\r\n");
     const char *said = strstr(text, length);
@@ -127,7 +127,7 @@ static void send_some(size_t i, struct dd_rd *r)
     send_bytes(i, dd_rd_bytes(r, n), n);
 }
 
-/* One of the requests up to its end or, with a number, so many bytes; or of its body. */
+/* Send a prewritten request, whole or only its first n bytes; or zeros as a part of a body. */
 static void send_request(size_t i, struct dd_rd *r)
 {
     static const char zeros[1 << 16];
@@ -178,7 +178,7 @@ static void start(void)
         .exchange = on_exchange};
     must(http_server_new(&world.server, world.base, &cfg, NULL) == 0);
     http_server_asked(world.server,
-                      "?hvd/0"); /* the rendezvous is there, as after the first accept */
+                      "?hvd/0"); /* creates the rendezvous, as the first accept() does */
     http_server_news_over(world.server);
     for (size_t i = 0; i < PEERS; i++) {
         world.fd[i] = -1;

@@ -1,5 +1,5 @@
-/* http_request: any bytes as the head of a request. What is taken has a name that is one, whole or
- * byte by byte the end is the same, and what is refused is not taken with more behind it. */
+/* http_request: any bytes as the head of a request. An accepted one has a valid name, parsing byte
+ * by byte gives the same result, and no further input makes a rejected one valid. */
 #include "http/request.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* judge: any JSON as what the nodes of a job have seen; each finding has its nodes and its
- * sentences. */
+/* judge: any JSON as observations of the nodes of a job; each finding has nodes and sentences. */
 #include "doctor/judge.h"
 
 #include "base/auto.h"
@@ -38,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (json_is_array(looks)) {
         for (size_t i = json_array_size(looks); i > 0; i--)
             if (!json_is_object(json_array_get(looks, i - 1)))
-                (void)json_array_remove(looks, i - 1); /* is not kept by the asking node */
+                (void)json_array_remove(looks, i - 1); /* the asking node keeps only objects */
         json_t *findings = doctor_judge(looks, nodes);
         must(findings != NULL);
         check(findings);

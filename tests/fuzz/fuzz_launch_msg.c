@@ -1,4 +1,4 @@
-/* launch: any bytes as a word between a started node and the one that has started it. */
+/* launch: any bytes as a message between a started node and its parent. */
 #include "launch/launch_msg.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     if (w.node < 0 || w.node >= NODES || launch_msg_encode(&bytes, &w) < 0 || bytes.len > size)
         abort();
-    /* what may be said in several ways: true, and words of no length */
+    /* a task has several encodings: any non-zero byte is true */
     if (w.type != LAUNCH_TASK && (bytes.len != size || memcmp(bytes.data, data, size) != 0))
         abort();
     return 0;

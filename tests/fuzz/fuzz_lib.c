@@ -1,5 +1,6 @@
-/* libddrun's side of the wire: the first byte says what was asked for, the second in which pieces
- * the rest arrives as the answer; what it holds is then read as the records of a collective. */
+/* libddrun's side of the wire: the first byte chooses the request, the second the pieces in which
+ * the rest arrives as the reply; the values of the reply are then parsed as records of a
+ * collective. */
 #include "lib/allgather_records.h"
 #include "lib/c10d_wire.h"
 

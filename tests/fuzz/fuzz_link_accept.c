@@ -1,8 +1,8 @@
-/* link_accept: any bytes of a caller, in any pieces, up to and into the TLS handshake. Without the
- * key nobody comes in.
+/* link_accept: any bytes of a caller, in any pieces, up to and into the TLS handshake. No caller
+ * without the key gets a link.
  *
- * The first byte: 0x01 = --insecure, where whoever speaks as this job's node is let in. Then pieces
- * of (length, bytes), 0xff: as many as are left. */
+ * The first byte: 0x01 = --insecure, which admits every caller that sends this job's hello. Then
+ * pieces of (length, bytes); length 0xff: the rest. */
 #include "base/cursor.h"
 #include "net/link.h"
 

@@ -1,9 +1,9 @@
-/* link_handshake: both sides of a link, link_attempt and link_accept, and the input is the network
- * between them: it passes bytes on in any pieces, changes, drops and makes up some, closes either
- * side, and time passes. Frames come as they were sent, if at all; where the keys differ, or one
- * side alone has one, there is no link.
+/* link_handshake: both sides of a link, link_attempt and link_accept; the input is the network
+ * between them: it delivers bytes in any pieces, changes, drops and injects some, closes either
+ * side, and time passes. Frames arrive as they were sent, if at all; there is no link if the keys
+ * differ or only one side has a key.
  *
- * The first byte chooses the keys. Then steps of (what and for which side, arguments). */
+ * The first byte chooses the keys. Then steps of (kind and side, arguments). */
 #include "base/cursor.h"
 #include "fake_clock.h"
 #include "net/link_attempt_inner.h"
@@ -30,9 +30,9 @@ static struct {
     struct link_attempt *attempt;
     struct link_accept *accept;
     struct link *link[SIDES];
-    int fd[SIDES];                   /* of the network, towards that side; -1: closed */
+    int fd[SIDES];                   /* the network's end towards that side; -1: closed */
     size_t sent[SIDES], came[SIDES]; /* frames */
-    bool with_key, changed[SIDES];   /* what went to that side */
+    bool with_key, changed[SIDES];   /* changed: bytes to that side */
 } world;
 
 static void must(bool ok)
@@ -90,7 +90,7 @@ static void on_accepted(void *arg, struct link_accept *a, struct link *l, const 
     world.accept = NULL;
 }
 
-/* An abstract socket, of a name that the kernel chooses. */
+/* Listen on an abstract socket; the kernel chooses the name. */
 static int listen_somewhere(struct net_addr *ret)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -132,7 +132,7 @@ static void give(enum side side, const unsigned char *bytes, size_t n)
         (void)send(world.fd[side], bytes, n, MSG_NOSIGNAL);
 }
 
-/* What the other side has sent, at most n bytes of it. */
+/* Read at most n bytes that the other side has sent. */
 static size_t take(enum side side, unsigned char *bytes, size_t n)
 {
     const int from = world.fd[1 - side];
@@ -232,7 +232,7 @@ static void run(struct dd_rd *r, enum keys keys)
         must(net_key_for_leader(&key, &at_daemon, NULL) == 0);
     start_caller(&find);
     start_daemon(&accept);
-    (void)event_base_loop(world.base, EVLOOP_NONBLOCK); /* connected; the hello is sent */
+    (void)event_base_loop(world.base, EVLOOP_NONBLOCK); /* connect and send the hello */
     for (int i = 0; i < STEPS_MAX && dd_rd_left(r) > 0; i++) {
         step(r);
         must(world.link[CALLER] == NULL || keys == SAME_KEY || keys == NO_KEY);

@@ -1,5 +1,4 @@
-/* rdzv: any text as the members of a round; what is taken must be written and read back the same.
- */
+/* rdzv: any text as the members of a round; an accepted one survives encoding and decoding. */
 #include "rdzv/members.h"
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* modex: what ranks publish and ask for, in any order, with any bytes from the other nodes; libpmix
- * is played here.
+/* modex: values that ranks publish and request, in any order, with any bytes from the other nodes.
+ * This target replaces libpmix.
  *
- * The first byte: ranks of this node (1 to 4), and 0x08 = libpmix refuses some requests. Then steps
- * of (what, rank, length, bytes). */
+ * The first byte: ranks of this node (1 to 4), and 0x08 = libpmix rejects some requests. Then steps
+ * of (kind, rank, length, bytes). */
 #include "base/cursor.h"
 #include "pmi/helper_inner.h"
 
@@ -17,7 +17,7 @@ enum { RANKS = 4, ASKS = 64, REFUSES = 8 };
 enum step { PUBLISH, PUBLISH_FAILED, ASK, COMPLETE };
 
 static struct {
-    pmix_dmodex_response_fn_t done[RANKS]; /* NULL: not asked for, or answered */
+    pmix_dmodex_response_fn_t done[RANKS]; /* NULL: not requested, or answered */
     void *arg[RANKS];
     unsigned refuses;
     int completed, asked, answered;
@@ -51,7 +51,7 @@ static void on_answer(pmix_status_t status, const char *data, size_t n, void *ar
     (void)arg;
     must((status == PMIX_SUCCESS) == (data != NULL));
     for (size_t i = 0; data != NULL && i < n; i++)
-        sum += (unsigned char)data[i]; /* all of it can be read */
+        sum += (unsigned char)data[i]; /* read every byte of it */
     must(sum <= 255 * n);
     release(release_arg);
     world.answered++;
@@ -85,7 +85,7 @@ static void do_step(struct modex *m, struct dd_rd *r, bool *completed)
         break;
     case COMPLETE:
     default:
-        if (!*completed) { /* the agent gives them once */
+        if (!*completed) { /* the agent sends the parts once */
             modex_complete(m, p, n);
             *completed = true;
             must(world.answered == world.asked);

@@ -1,5 +1,4 @@
-/* rdzv: any bytes as a control message; what is taken must come back the same through the encoder.
- */
+/* rdzv: any bytes as a control message; an accepted one survives encoding and decoding. */
 #include "rdzv/msg.h"
 
 #include <stdint.h>

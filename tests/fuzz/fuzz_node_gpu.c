@@ -1,6 +1,5 @@
-/* node: any text as the variables that speak of GPUs (one "NAME=value" per line), the first line
- * also as
- * --nproc-per-node. */
+/* node: any text as the environment variables that select GPUs (one "NAME=value" per line), the
+ * first line also as the value of --nproc-per-node. */
 #include "base/auto.h"
 #include "base/strv.h"
 #include "node/gpu.h"

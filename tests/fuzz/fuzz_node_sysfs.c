@@ -1,5 +1,5 @@
-/* node: any text as what the kernel says of CPUs: the CPUs of two NUMA nodes and the hyperthread
- * siblings of two CPUs, a line each. */
+/* node: any text as sysfs files about CPUs: the CPUs of two NUMA nodes and the hyperthread siblings
+ * of two CPUs, a line each. */
 #include "base/auto.h"
 #include "base/buf.h"
 #include "node/cpu.h"
@@ -35,7 +35,7 @@ static void must(bool ok)
         abort();
 }
 
-/* Each file, and then the directories above it as far as they are empty. */
+/* Remove each file, then the directories above it that are empty. */
 static void clean_up(void)
 {
     for (size_t i = 0; i < FILES; i++) {

@@ -1,5 +1,5 @@
-/* opt: any words as command line and environment. Words are separated by NUL or newline; those
- * before the first empty word are the command line, the rest is the environment. */
+/* opt: any strings as command line and environment, separated by NUL or newline; those before the
+ * first empty string are the command line, the others the environment. */
 #include "base/opt.h"
 
 #include <errno.h>
@@ -97,7 +97,7 @@ static const struct opt_table table = {
     OPT_ROWS(rows),
 };
 
-/* A sentence, and below it nothing but tips. */
+/* True if text is a sentence, followed by nothing but lines of tips. */
 static bool is_message(const char *text)
 {
     bool ok = text[0] != '\0' && text[0] != '\n';

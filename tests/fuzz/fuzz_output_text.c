@@ -1,5 +1,5 @@
-/* worker: the first line as filters and as the template of a prefix, the rest as what a worker
- * prints. */
+/* worker: the first line as filters and as the template of a prefix, the rest as the output of a
+ * worker. */
 #include "base/auto.h"
 #include "worker/lines.h"
 #include "worker/output_text.h"
@@ -16,7 +16,7 @@ static void must(bool ok)
         abort();
 }
 
-/* All bytes come out in pieces, and no filter is in a line that has not its bytes. */
+/* The pieces together are all bytes, and a filter that matches a piece matches all bytes, too. */
 static void print(const struct dd_strv *filters, const uint8_t *p, size_t n)
 {
     struct lines l = {0};

@@ -1,7 +1,7 @@
-/* peer: any bytes as the kernel's answer about a socket, and any text as /proc/net/tcp.
+/* peer: any bytes as the kernel's reply about a socket, and any text as /proc/net/tcp.
  *
  * The first byte: 0x01 = IPv6, 0x02 = text. Then a local and a remote address with their ports; the
- * rest is the answer, or the lines. */
+ * rest is the reply, or the lines. */
 #include "base/cursor.h"
 #include "net/peer_text.h"
 
@@ -31,7 +31,7 @@ static struct net_addr take_addr(struct dd_rd *r, int family)
     if (family == AF_INET6) {
         if (p != NULL)
             memcpy(&in6.sin6_addr, p, n);
-        in6.sin6_addr.s6_addr[0] = 0xfd; /* none that is mapped */
+        in6.sin6_addr.s6_addr[0] = 0xfd; /* never an IPv4-mapped address */
         must(net_addr_from_sockaddr(&a, (struct sockaddr *)&in6, sizeof(in6)) == 0);
     } else {
         if (p != NULL)
@@ -54,7 +54,7 @@ static void read_answer(struct dd_rd *r, int family, const struct net_addr ends[
     must(!peer_answer_probed(r->p, dd_rd_left(r)) || rc < 0);
 }
 
-/* A line as the kernel writes it is found wherever it stands among others. */
+/* A line in the kernel's format is found, unless its inode is 0. */
 static void find_own(const struct peer_line *want, unsigned owner, unsigned long inode)
 {
     char line[512];

@@ -1,4 +1,4 @@
-/* report: any text as a phase of an agent; what is taken must be written and read back the same. */
+/* report: any text as a phase of an agent; an accepted one survives encoding and decoding. */
 #include "report/phases.h"
 
 #include "base/auto.h"

@@ -1,5 +1,5 @@
-/* rdzv/task_layout: any lines as the environment of a process of a job, with options in front
- * ("--rank=3"); whoever is found has its place in the plan. */
+/* rdzv/task_layout: any lines as the environment of a process of a job, some of them as options
+ * ("--rank=3"); a layout that is found agrees with its plan. */
 #include "rdzv/task_layout.h"
 
 #include "alloc/alloc.h"

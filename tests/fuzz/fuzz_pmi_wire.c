@@ -1,4 +1,4 @@
-/* PMI-1: any bytes as lines of a worker, and as what another node put. */
+/* PMI-1: any bytes as lines of a worker, and as the part of another node. */
 #include "pmi/kvs.h"
 #include "pmi/pmi1_wire.h"
 
@@ -24,7 +24,7 @@ static void check_text(const char *text, const char *from, size_t n, size_t max)
 static void as_line(const uint8_t *data, size_t n)
 {
     struct pmi_request r = {.cmd = PMI_CMD_MAX};
-    char *line = malloc(n + 1); /* of its very size, so that nothing is read beyond */
+    char *line = malloc(n + 1); /* exact size: AddressSanitizer guards its end */
     must(line != NULL);
     if (n > 0)
         memcpy(line, data, n);

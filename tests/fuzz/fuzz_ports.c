@@ -1,4 +1,4 @@
-/* rdzv: any text as the ports of a round; what is taken has an endpoint for each rank. */
+/* rdzv: any text as the ports of a round; an accepted one has an endpoint for each rank. */
 #include "rdzv/ports.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* rendezvous: what workers and other nodes say, in any order, as bytes. Nothing is lost, nobody is
- * left waiting for what is there, and a packed value comes out as it went in. */
+/* rendezvous: requests of workers and parts of other nodes, in any order, as any bytes. No waiter
+ * is left once its value exists, and a packed value is unpacked to the same bytes. */
 #include "http/delta.h"
 #include "http/rendezvous.h"
 
@@ -43,7 +43,7 @@ static void check_delta(const uint8_t *data, size_t size)
     const size_t stride = size > 0 ? data[0] : 0;
     must(out != NULL && delta_pack(&packed, data, size, stride) == 0);
     must(delta_unpack(out, size, packed.data, packed.len) == 0 && memcmp(out, data, size) == 0);
-    (void)delta_unpack(out, size, data, size); /* and any bytes as packed ones */
+    (void)delta_unpack(out, size, data, size); /* any bytes as a packed value, too */
 }
 
 static void answer_ready(struct kv *kv)
@@ -84,7 +84,7 @@ static void act(struct rendezvous *r, struct kv_waiter *w, const uint8_t **at, s
     } else if (rendezvous_next_part(r, &part) == 1) {
         must(rendezvous_take_part(r, part.data.data, part.data.len, NULL) == -EPROTO ||
              part.data.len == 0);
-        dd_buf_done(&part.data); /* nobody may say what is ours */
+        dd_buf_done(&part.data); /* no other node may send our own values */
         len = 0;
     }
     answer_ready(rendezvous_kv(r));

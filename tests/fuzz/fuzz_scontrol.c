@@ -1,4 +1,5 @@
-/* scontrol: any text as the output of `scontrol show node -o`; what is taken is one word of it. */
+/* scontrol: any text as the output of `scontrol show node -o`; the address found is one of its
+ * fields. */
 #include "net/resolve_child_inner.h"
 
 #include "base/auto.h"
@@ -19,7 +20,7 @@ static void must(bool ok)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
-    DD_AUTO(free) char *out = malloc(ROOM); /* so that a write past the end is seen */
+    DD_AUTO(free) char *out = malloc(ROOM); /* AddressSanitizer guards its end */
     if (text == NULL || out == NULL)
         return 0;
     memset(out, 'x', ROOM);

@@ -1,4 +1,4 @@
-/* rdzv: any text as a list of sizes; what is taken must be written and read back the same. */
+/* rdzv: any text as a list of sizes; an accepted one survives encoding and decoding. */
 #include "rdzv/plan.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* rdzv: any text as the ages of restarts; what is taken must be written and read back the same. */
+/* rdzv: any text as the ages of restarts; an accepted one survives encoding and decoding. */
 #include "rdzv/restart_ages.h"
 
 #include "base/auto.h"

@@ -1,8 +1,9 @@
-/* store_server: several connections at once, admitted or not yet, whose bytes come in any pieces
- * and which end at any time. What is gone is told once, and nothing is counted that is not there.
+/* store_server: several connections at once, admitted or not yet, whose bytes arrive in any pieces
+ * and which end at any time. The server reports each closed connection once and counts no closed
+ * one.
  *
- * Steps of (what and which, length, bytes): connect, send, admit, close from either side, read, end
- * the round. */
+ * Steps of (kind and connection, length, bytes): connect, send, admit, close from either side,
+ * read, end the round. */
 #include "base/cursor.h"
 #include "store/store_server.h"
 
@@ -33,7 +34,7 @@ enum step {
 
 struct peer {
     int fd;                  /* -1: none */
-    struct store_conn *conn; /* NULL: gone */
+    struct store_conn *conn; /* NULL: closed */
 };
 
 static struct peer peers[PEERS];
@@ -58,7 +59,7 @@ static void leave(struct peer *p)
     p->fd = -1;
 }
 
-/* Only where nothing of the one before is left. */
+/* Connect the peer, unless an end of its previous connection is still open. */
 static void connect_peer(struct store_server *s, struct peer *p, bool admitted)
 {
     int pair[2];

@@ -1,4 +1,4 @@
-/* Templates of job scripts, and what schedulers print of their queues: any text. A script
+/* Any text as a template of a job script and as a scheduler's list of queues. A generated script
  * contains the whole command, quoted. */
 #include "cmd/ddctl_submit_queue.h"
 

@@ -1,4 +1,4 @@
-/* launch: any text as the node file of a PBS job; the first line is the host that is looked for. */
+/* launch: any text as the node file of a PBS job; the first line is the host to look up. */
 #include "base/auto.h"
 #include "launch/tm.h"
 
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    DD_AUTO(free) char *text = malloc(size + 1); /* its end is watched */
+    DD_AUTO(free) char *text = malloc(size + 1); /* AddressSanitizer guards its end */
     if (text == NULL)
         return 0;
     if (size > 0)

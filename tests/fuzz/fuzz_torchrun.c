@@ -1,5 +1,5 @@
-/* torchrun's options that are more than a word: --rdzv-conf, --signals-to-handle, --rdzv-backend,
- * --logs-specs. The first byte chooses. What is refused has a sentence. */
+/* torchrun's options with a structured value: --rdzv-conf, --signals-to-handle, --rdzv-backend,
+ * --logs-specs. The first byte chooses. A rejected value has an error message. */
 #include "cmd/torchrun.h"
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A value is what stands there, whole. */
+/* A value is a whole, non-empty part of the text without a comma. */
 static void check_conf(const struct rdzv_conf *conf)
 {
     static const char *const keys[] = {"protocol", "cert", "etcd_prefix"};

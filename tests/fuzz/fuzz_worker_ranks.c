@@ -37,7 +37,7 @@ static void parse(parse_f *fn, const char *text, int max)
     rank_map_done(&m);
 }
 
-/* All bytes come out once and in order, however they come in. */
+/* All bytes come out once and in order, in whatever steps they arrive. */
 static void split(const uint8_t *data, size_t size, size_t step)
 {
     struct lines l = {0};

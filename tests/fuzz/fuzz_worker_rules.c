@@ -1,5 +1,5 @@
-/* worker: any text as a rule for ranks, as a variable of some ranks and as roles; what is taken can
- * be used. */
+/* worker: any text as a rule for ranks, as a variable of some ranks and as roles; an accepted one
+ * can be applied. */
 #include "base/auto.h"
 #include "framework/tf_roles.h"
 #include "worker/rules.h"
@@ -11,8 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whether a rule of --env, which may be for all ranks without a word of them, sets something for
- * rank 0. */
+/* True if a rule of --env, whose ranks may be omitted, sets a variable for rank 0. */
 static bool sets(const char *rule)
 {
     const size_t n = strcspn(rule, "=");

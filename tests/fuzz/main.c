@@ -1,5 +1,5 @@
-/* Runs a fuzz target without a fuzzer: on every file of its corpus, on truncated and on slightly
- * changed copies of them. The changes are always the same, so a failure comes back.
+/* Runs a fuzz target without a fuzzer: on every file of its corpus, and on truncated and slightly
+ * changed copies of them. The changes are deterministic, so a failure can be reproduced.
  *
  * fuzz_X [FILE|DIR ...]; without arguments the corpus tests/fuzz/corpus/X of the source tree. */
 #include <dirent.h>
@@ -21,7 +21,7 @@ static size_t n_inputs;
 
 static void run_one(const uint8_t *data, size_t size)
 {
-    uint8_t *exact = malloc(size > 0 ? size : 1); /* so that a read past the end is seen */
+    uint8_t *exact = malloc(size > 0 ? size : 1); /* AddressSanitizer guards its end */
     if (exact == NULL)
         abort();
     memcpy(exact, data, size);
@@ -47,7 +47,7 @@ static void run_changed(uint8_t *data, size_t size)
         data[at] = how % 2 == 0 ? nasty[how / 2 % sizeof(nasty)]
                                 : (uint8_t)(old ^ 1U << how / 2 % 8);
         run_one(data, size);
-        if (i % 4 != 0) /* some changes stay and add up */
+        if (i % 4 != 0) /* a quarter of the changes stays and adds up */
             data[at] = old;
     }
 }
