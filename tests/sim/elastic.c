@@ -1,23 +1,21 @@
-/* A simulator of whole jobs that lose nodes, daemons and networks: the agent's own state machine in
- * every agent (agent/agent_machine.h) and the daemon's in every daemon (rdzv/machine.h), in virtual
- * time, from one seed. Only what the two do to the world is modelled here.
+/* A simulator of whole jobs that lose nodes, daemons and networks: every agent runs the product's
+ * state machine (agent/agent_machine.h) and every daemon its round machine (rdzv/machine.h), in
+ * virtual time, from one seed. The simulator models only the effects of their actions.
  *
  *     elastic [SEEDS [FIRST [blind]]]
  *
- * blind: a first node that is started again asks no other node, which must break a promise.
+ * blind: a restarted first node does not probe the other nodes, which must break a promise.
  *
- * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again,
- * networks part and heal, workers fail, nodes are drained or fall ill (a health check leaves them
- * out), a scheduler or a person stops the job. Health checks, requests to the scheduler and signals
- * that settle take time. Messages keep their order on a link, as TCP's do, and take any time; a
- * parted link stands still, and each side gives it up by itself after the heartbeat. After every
- * step the promises below are checked.
+ * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and are started
+ * again, networks partition and heal, workers fail, nodes are drained or become unfit (a health
+ * check excludes them), a scheduler or a person stops the job. Health checks, requests to the
+ * scheduler and draining of signals take time. Messages keep their order on a link, as with TCP,
+ * and take any time; a partitioned link delivers nothing, and each side drops it after the
+ * heartbeat. The promises below are checked after every step.
  *
- * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It
- * can then see whom the network reaches, and which node has a daemon: no network parts there, and
- * --last-call is longer than nodes can be without a daemon (docs/design.md, "Nodes may be started
- * again from outside").
- */
+ * In some jobs (RESTARTS) the first node is started again after a crash as well, without any state.
+ * These jobs satisfy its conditions: no network partitions, and --last-call is longer than nodes
+ * can be without a daemon (docs/design.md, "Nodes may be started again from outside"). */
 #include "elastic_setup.h"
 #include "elastic_signals.h"
 #include "elastic_world.h"
@@ -236,7 +234,7 @@ static void forget_all(struct node *p)
                        .unfit = p->unfit};
 }
 
-/* Two rounds that could both make progress would be two jobs. */
+/* Two rounds that can both make progress would be two jobs. */
 static void check_one_round(struct world *w, int n)
 {
     if (!is_live(w, n))
@@ -246,8 +244,8 @@ static void check_one_round(struct world *w, int n)
             must(w, !is_live(w, o), "one round runs at a time");
 }
 
-/* In jobs with RESTARTS a node that has given up is often started again, as after a crash: it knows
- * nothing. */
+/* In jobs with RESTARTS a node that has failed is often started again without state, as after a
+ * crash. */
 static void may_start_again(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
@@ -258,7 +256,7 @@ static void may_start_again(struct world *w, int n)
     later(w, 100 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
 
-/* Messages that are under way may cross; beyond that nobody ends a daemon whose nodes run. */
+/* Apart from messages that cross, no node ends its own daemon while a round runs. */
 static void check_leaves_daemon(struct world *w, int n)
 {
     const struct daemon *d = &w->daemons[n];
@@ -295,9 +293,9 @@ static void close_link(struct world *w, int *link)
     *link = -1;
 }
 
-/* ---- what the agent's locators do ---- */
+/* ---- the agent's locators ---- */
 
-/* A guest tries the first node, or the one that it was sent to. */
+/* Try the first node, or the one that the node was redirected to. */
 static void try_host(struct world *w, const struct item *it)
 {
     const int n = it->node, host = it->arg;
@@ -324,7 +322,7 @@ static void members_later(struct world *w, int n, long ms)
     later(w, ms, (struct item){.kind = MEMBERS, .node = n, .life = p->life, .code = p->passes});
 }
 
-/* One pass over the nodes of the last round. */
+/* Probe the members of the last round once. */
 static void ask_members(struct world *w, const struct item *it)
 {
     const int n = it->node;
@@ -348,7 +346,7 @@ static void peers_later(struct world *w, int n, long ms)
     later(w, ms, (struct item){.kind = PEERS, .node = n, .life = w->nodes[n].life});
 }
 
-/* The next node of the list is asked, or all have been. */
+/* Probe the next node of the list, or report that all have been probed. */
 static void ask_peers(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
@@ -367,7 +365,7 @@ static void ask_peers(struct world *w, int n)
     node_steps(w, n, (struct am_event){.kind = AM_PEERS_PROBED});
 }
 
-/* One look at all nodes; those that are down cost some time, once. */
+/* Begin to probe all nodes; the attempts at nodes that are down add one delay. */
 static void begin_peers(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
@@ -376,7 +374,7 @@ static void begin_peers(struct world *w, int n)
     peers_later(w, n, rnd(w, 2) == 0 ? ATTEMPT_MS : (long)rnd(w, 5));
 }
 
-/* ---- what the agent does about its actions ---- */
+/* ---- actions of the agent ---- */
 
 static void start_daemon(struct world *w, int n)
 {
@@ -386,7 +384,8 @@ static void start_daemon(struct world *w, int n)
     join(w, n, p->link);
 }
 
-/* The own daemon has begun nothing; it sends its guests after this node. */
+/* Leave the own daemon, which has begun no round, for another one and redirect its other nodes
+ * there. */
 static void move_after(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
@@ -427,7 +426,7 @@ static void start_round(struct world *w, int n)
               .kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = code});
 }
 
-/* Most end soon, some only with SIGKILL. */
+/* Most workers end soon, some only at SIGKILL. */
 static void stop_workers(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
@@ -468,7 +467,7 @@ static void send_simple(struct world *w, int n, enum rdzv_event_kind kind)
         send_up(w, p->link, (struct rdzv_event){.kind = kind, .round = p->plan.round});
 }
 
-/* False: it is about something else. */
+/* Carry out an action on links. False: the action is of another kind. */
 static bool act_on_links(struct world *w, int n, enum am_action_kind kind)
 {
     struct node *p = &w->nodes[n];
@@ -554,7 +553,7 @@ static bool act_on_daemon(struct world *w, int n, const struct am_action *a)
     }
 }
 
-/* There is no etcd, and every message is understood. */
+/* There is no etcd, and the agent can read every message. */
 static void act(struct world *w, int n, const struct am_action *a)
 {
     if (act_on_links(w, n, a->kind) || act_on_locators(w, n, a->kind) || act_on_daemon(w, n, a) ||
@@ -604,7 +603,7 @@ static void set_node_timer(struct world *w, int n)
     later(w, p->timer - w->kit.now, (struct item){.kind = NODE_TIMER, .node = n, .life = p->life});
 }
 
-/* An action may lead to the next event: its actions come after those that are there. */
+/* An action may cause another event, whose actions are queued behind the present ones. */
 static void node_steps(struct world *w, int n, struct am_event e)
 {
     struct node *p = &w->nodes[n];
@@ -637,7 +636,7 @@ static void node_timer(struct world *w, int n)
     set_node_timer(w, n);
 }
 
-/* ---- what comes to a node ---- */
+/* ---- events of a node ---- */
 
 static void worker_ends(struct world *w, const struct item *it)
 {
@@ -656,7 +655,7 @@ static void worker_ends(struct world *w, const struct item *it)
     node_steps(w, it->node, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
-/* From a daemon that was asked beside the one in use. */
+/* Handle the reply of a daemon that was asked beside the one in use. */
 static void node_gets_answer(struct world *w, int n, const struct item *it)
 {
     struct am_event e = {.epoch = it->epoch};
@@ -712,7 +711,7 @@ static void node_starts(struct world *w, int n)
     struct node *p = &w->nodes[n];
     if (p->at != AWAY)
         return;
-    daemon_ends(w, n); /* an agent waits for its own */
+    daemon_ends(w, n); /* an agent starts only after the daemon of the previous one has ended */
     p->life++;
     p->at = HERE;
     trace(w, "node %d starts", n);
@@ -726,7 +725,7 @@ static void node_starts(struct world *w, int n)
     node_steps(w, n, (struct am_event){.kind = n == 0 ? AM_LEAD : AM_SEEK});
 }
 
-/* When it comes back, if it does; -1. */
+/* Return the time until the crashed node is started again; -1: never. */
 static long back_after(struct world *w, int n)
 {
     if (n == 0 && w->kind != RESTARTS)
@@ -766,7 +765,7 @@ static void node_end_closes(struct world *w, int link)
         node_steps(w, l->node, (struct am_event){.kind = AM_LOST});
 }
 
-/* A close travels like a message; over a parted network it is the silence that is noticed. */
+/* A close arrives behind all messages; over a partitioned network the heartbeat replaces it. */
 static void end_closes(struct world *w, struct item *it)
 {
     struct link *l = &w->links[it->link];
@@ -788,7 +787,8 @@ static void end_closes(struct world *w, struct item *it)
     }
 }
 
-/* false: it comes later, or never. */
+/* Take the message if it is the next one of its link. False: postponed, or the receiver is closed.
+ */
 static bool delivered(struct world *w, struct item *it, int way)
 {
     struct link *l = &w->links[it->link];
@@ -800,12 +800,12 @@ static bool delivered(struct world *w, struct item *it, int way)
         return true;
     }
     struct item again = *it;
-    it->members = it->committed = NULL; /* are the copy's */
+    it->members = it->committed = NULL; /* owned by the copy */
     later(w, 20, again);
     return false;
 }
 
-/* Each side of a parted link gives it up by itself, unless it heals before. */
+/* Each side drops a partitioned link after the heartbeat, unless the network heals before. */
 static void notice_silence(struct world *w)
 {
     for (int i = 0; i < w->nlinks; i++) {
@@ -820,7 +820,7 @@ static void notice_silence(struct world *w)
 
 static void parts(struct world *w, struct item *it)
 {
-    if (it->arg == 1) { /* the heartbeat of one end */
+    if (it->arg == 1) { /* heartbeat timeout of one end */
         struct link *l = &w->links[it->link];
         if (reach(w, l->node, l->daemon))
             return;
@@ -843,7 +843,7 @@ static void parts(struct world *w, struct item *it)
     later(w, 1000 + (long)rnd(w, 60000), (struct item){.kind = HEALS});
 }
 
-/* A person wants a node to have no further part, and asks every daemon that he finds. */
+/* Drain the node at every daemon that it is linked to. */
 static void drains(struct world *w, int n)
 {
     for (int d = 0; d < w->nnodes; d++)
@@ -866,7 +866,7 @@ static void daemon_timer(struct world *w, const struct item *it)
     step(w, it->node, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
 }
 
-/* What a node has begun in its current life; what it began in an earlier one is void. */
+/* Handle an item that its node has scheduled; those of an earlier life are dropped. */
 static void happen_in_life(struct world *w, const struct item *it)
 {
     switch ((int)it->kind) {

@@ -1,10 +1,10 @@
-/* One job of tests/sim/elastic: its size, its limits, and what will go wrong. */
+/* Setup of one job of tests/sim/elastic: its size, its limits and its planned failures. */
 #ifndef DD_SIM_ELASTIC_SETUP_H
 #define DD_SIM_ELASTIC_SETUP_H
 
 #include "elastic_world.h"
 
-/* As agent.c has it. */
+/* As in agent.c. */
 static inline bool may_ask_peers(const struct world *w)
 {
     return w->nnodes > 1 && (rdzv_is_elastic(&w->cfg) || w->cfg.max_restarts > 0);
@@ -41,7 +41,7 @@ static inline void set_up_cfg(struct world *w)
     c->probes_first = !w->blind && may_ask_peers(w);
 }
 
-/* A scheduler signals all nodes, one after the other; a person one node, perhaps twice. */
+/* A scheduler signals all nodes, one after the other; a person signals one node, perhaps twice. */
 static inline void plan_signals(struct world *w, long at)
 {
     const bool by_scheduler = rnd(w, 2) == 0;
@@ -59,7 +59,7 @@ static inline void plan_signals(struct world *w, long at)
 static inline void plan_disasters(struct world *w)
 {
     const long soon = 100 + (long)rnd(w, 60000);
-    if (w->kind == MILD) { /* while all of them run */
+    if (w->kind == MILD) { /* while all nodes run */
         later(w, 5000 + (long)rnd(w, 20000),
               (struct item){.kind = rnd(w, 3) == 0 ? DAEMON_CRASHES : NODE_CRASHES,
                             .node = rnd(w, 2) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes),

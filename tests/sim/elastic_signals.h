@@ -1,5 +1,5 @@
-/* Signals in the jobs of tests/sim/elastic, and what makes an agent wait: a scheduler's signal that
- * settles, a health check, a request to the scheduler. */
+/* Signals in the jobs of tests/sim/elastic, and the operations that delay an agent: draining the
+ * signals of a scheduler, a health check, a request to the scheduler. */
 #ifndef DD_SIM_ELASTIC_SIGNALS_H
 #define DD_SIM_ELASTIC_SIGNALS_H
 
@@ -7,12 +7,13 @@
 
 #include <signal.h>
 
-/* In elastic.c. */
+/* Defined in elastic.c. */
 static void node_steps(struct world *w, int n, struct am_event e);
 static void step(struct world *w, int d, struct rdzv_event *e);
 static void daemon_ends(struct world *w, int d);
 
-/* Some nodes have something to check, or to ask the scheduler; most have not. */
+/* Schedule the end of a health check or a request to the scheduler; for most nodes it takes no
+ * time. */
 static void takes_time(struct world *w, int n, enum item_kind end)
 {
     struct node *p = &w->nodes[n];
@@ -20,7 +21,7 @@ static void takes_time(struct world *w, int n, enum item_kind end)
           (struct item){.kind = end, .node = n, .life = p->life, .arg = p->checks});
 }
 
-/* False: it is about something else. */
+/* Carry out an action on signals. False: the action is of another kind. */
 static bool act_on_signals(struct world *w, int n, const struct am_action *a)
 {
     struct node *p = &w->nodes[n];
@@ -44,7 +45,8 @@ static bool act_on_signals(struct world *w, int n, const struct am_action *a)
     }
 }
 
-/* By a scheduler: the workers get it, too, and which signal it is becomes clear a little later. */
+/* A scheduler signals the workers, too, and the agent identifies the signal only after SETTLE_MS.
+ */
 static void signals(struct world *w, int n, bool by_scheduler)
 {
     struct node *p = &w->nodes[n];
@@ -69,12 +71,12 @@ static void settles(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
     p->settling = p->explained = false;
-    if (p->am.sig == 0) /* the scheduler repeats itself */
+    if (p->am.sig == 0) /* ignore the scheduler's repeated signals */
         node_steps(w, n, (struct am_event){.kind = AM_SIGNAL, .sig = SIGTERM});
     node_steps(w, n, (struct am_event){.kind = AM_SETTLED});
 }
 
-/* SIGTERM has come to ddrund itself. */
+/* ddrund has received SIGTERM. */
 static void daemon_stops(struct world *w, const struct item *it)
 {
     struct daemon *p = &w->daemons[it->node];

@@ -1,4 +1,4 @@
-/* What elastic.c's jobs are made of: nodes, daemons, links, and what will happen. */
+/* State of the jobs of elastic.c: nodes, daemons, links and scheduled items. */
 #ifndef DD_SIM_ELASTIC_WORLD_H
 #define DD_SIM_ELASTIC_WORLD_H
 
@@ -16,15 +16,15 @@ enum {
     LAST_CALL_MS = 3000,
     REJOIN_MS = 30000,
     HEARTBEAT_MS = 5000,
-    GRACE_MS = 30000,      /* for workers that are stopped */
+    GRACE_MS = 30000,      /* of stopped workers */
     QUICK_GRACE_MS = 5000, /* in jobs with RESTARTS */
     GAP_MS = 2000 + QUICK_GRACE_MS + 1000 + RDZV_SUCCESSORS * 3000 +
-             2000,        /* until there is a daemon again */
-    CROSSING_MS = 4100,   /* a message each way */
-    ATTEMPT_MS = 1000,    /* of a look at a node that does not answer */
-    SETTLE_MS = 100,      /* of a scheduler's signal (signals.c) */
-    DAEMON_STOP_MS = 300, /* of SIGTERM to ddrund (job.c) */
-    LEAVE_MS = 30000,     /* besides the grace period, for a node that was signalled */
+             2000,        /* longest time without a daemon */
+    CROSSING_MS = 4100,   /* one message in each direction */
+    ATTEMPT_MS = 1000,    /* of a probe of a node that does not answer */
+    SETTLE_MS = 100,      /* until a scheduler's signal is identified (signals.c) */
+    DAEMON_STOP_MS = 300, /* from SIGTERM to the end of ddrund (job.c) */
+    LEAVE_MS = 30000,     /* until a signalled node leaves, besides the grace period */
     END_OF_TIME = 4000000,
 };
 
@@ -36,25 +36,25 @@ struct node {
     int life;
     struct agent_machine am;
     struct am_cfg cfg;
-    bool acting; /* its machine's actions are being carried out */
+    bool acting; /* node_steps() is carrying out actions */
     long timer;  /* -1: none */
-    int running; /* workers; each ends at a time of its own */
+    int running; /* workers that run: 0 or 1 */
     bool stopping;
-    int batch;                /* of workers: those of an older one are gone */
-    int checks;               /* of its health: the results of older ones are dropped */
+    int batch;                /* number of the workers' start; items of older ones are stale */
+    int checks;               /* health checks begun; results of older ones are dropped */
     struct rdzv_members plan; /* of the last round started */
-    struct rdzv_members last; /* the same, or a later one that runs without this node */
+    struct rdzv_members last; /* the same, or a later round without this node */
     struct rdzv_members committed;
-    int link, other, found; /* -1; other: to a daemon that is asked beside the one in use */
+    int link, other, found; /* -1: none; other: to a daemon asked beside the one in use */
     int tries, passes;      /* of the locators: items with other numbers are stale */
-    int asks;               /* the next node to ask; -1: none */
+    int asks;               /* next node to probe; -1: none */
     bool ended_well;
-    bool settling;  /* a scheduler's signal is under way */
-    bool explained; /* and may explain the end of the workers */
-    long signalled; /* when the first signal came; -1: none has */
-    bool unfit;     /* its health check says so, of the machine, whoever is started on it */
+    bool settling;  /* a scheduler's signal is pending */
+    bool explained; /* the pending signal may explain the workers' exit */
+    long signalled; /* time of the first signal; -1: none */
+    bool unfit;     /* result of its health check; survives restarts of the agent */
     int code;
-    int group; /* of the network */
+    int group; /* of the network; nodes of different groups cannot connect */
 };
 
 struct daemon {
@@ -62,20 +62,20 @@ struct daemon {
     int life;
     int64_t epoch;
     struct rdzv *m;
-    int link_of[MAX_NODES]; /* by id; -1 */
+    int link_of[MAX_NODES]; /* link of each id; -1: none */
     long timer;
-    long begun; /* when its last round did; -1: none has */
+    long begun; /* time of its last plan; -1: none */
     bool said_success;
     bool asked_to_stop;
 };
 
-/* From a node to a daemon. Each end closes by itself. */
+/* A link from a node to a daemon. Each end is closed separately. */
 struct link {
     bool used;
     int node, daemon, daemon_life;
-    int id; /* of the machine; -1: not joined */
+    int id; /* in the daemon's machine; -1: not joined */
     bool node_open, daemon_open;
-    unsigned sent[2], got[2]; /* up, down: messages keep their order */
+    unsigned sent[2], got[2]; /* messages up and down, whose order is kept */
 };
 
 enum { MAX_LINKS = 3000, UP = 0, DOWN = 1 };
@@ -107,13 +107,13 @@ enum item_kind {
 
 struct item {
     enum item_kind kind;
-    int node, life; /* life -1: of whichever */
+    int node, life; /* life -1: any */
     int arg, code;
     int link, end;
-    unsigned number; /* of the message on its link */
-    int to;          /* LOOK: the node of another daemon; -1 */
-    int64_t epoch;   /* of the daemon that says so */
-    long since;      /* a close that cannot be told: given up after the heartbeat */
+    unsigned number; /* sequence number on its link */
+    int to;          /* the node of the daemon to redirect to; -1: none */
+    int64_t epoch;   /* of the daemon that sent the message */
+    long since;      /* time of a close; noticed by the heartbeat if the network is cut */
     struct rdzv_event event;
     struct rdzv_action action;
     int round;
@@ -126,13 +126,13 @@ struct world {
     struct item items[KIT_ITEMS];
     struct link links[MAX_LINKS];
     int nlinks;
-    const struct item *message; /* the last one that came to a node */
+    const struct item *message; /* the last one that a node received */
     struct node nodes[MAX_NODES];
     struct daemon daemons[MAX_NODES];
     int nnodes;
     struct rdzv_cfg cfg;
     bool blind;
-    enum world_kind kind; /* MILD: one loss only, and enough nodes: the job must go on */
+    enum world_kind kind; /* MILD: one loss, and enough nodes are left: the job must succeed */
     long grace;
     int successes, failures_of_workers;
     unsigned rounds, took_over, came_back, drained, left_out, stopped, observed;
@@ -208,7 +208,7 @@ static inline bool daemon_has(const struct world *w, const struct link *l)
            w->daemons[l->daemon].life == l->daemon_life;
 }
 
-/* One end is closed: the other one will see it, now or by the heartbeat. */
+/* Close one end: the other end notices by a message or by the heartbeat. */
 static inline void close_end(struct world *w, int link, int end)
 {
     struct link *l = &w->links[link];

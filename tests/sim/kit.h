@@ -1,5 +1,5 @@
-/* What the simulators share: a seed's random numbers, a trace for the end of a broken run, a queue
- * by virtual time. */
+/* Common parts of the simulators: random numbers from a seed, a trace that is printed when a
+ * promise is broken, a queue in virtual time. */
 #ifndef DD_SIM_KIT_H
 #define DD_SIM_KIT_H
 
@@ -13,7 +13,7 @@
 enum { KIT_TRACE_LINES = 120, KIT_ITEMS = 20000 };
 
 struct kit_when {
-    long at, order; /* of equal times the first to come */
+    long at, order; /* order: first in, first out at equal times */
     int slot;
 };
 
@@ -42,7 +42,7 @@ static inline void kit_begin(struct kit *k, unsigned seed)
         k->free_slots[i] = KIT_ITEMS - 1 - i;
 }
 
-/* Src: the multiplier of Knuth's MMIX. */
+/* A linear congruential generator. Src: multiplier and increment of Knuth's MMIX. */
 static inline unsigned kit_rnd(struct kit *k, unsigned below)
 {
     k->random = k->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -71,7 +71,7 @@ static inline void kit_must(struct kit *k, bool holds, const char *promise)
     exit(1);
 }
 
-/* ---- what will happen: a heap by time. The caller keeps what it is in an array of KIT_ITEMS, by
+/* ---- scheduled items: a heap by time. The caller stores the items in an array of KIT_ITEMS, by
  * slot. */
 
 static inline bool kit_before(const struct kit_when *a, const struct kit_when *b)
@@ -97,8 +97,8 @@ static inline int kit_later(struct kit *k, long at)
     return slot;
 }
 
-/* Moves the time on; the slot's content must be taken before the next kit_later(). -1: nothing is
- * left. */
+/* Advance the time to the next item and return its slot; the caller must read the slot before the
+ * next kit_later(). -1: no item is left. */
 static inline int kit_next(struct kit *k)
 {
     if (k->n == 0)

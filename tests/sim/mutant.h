@@ -1,5 +1,5 @@
-/* A transition table with one wrong cell. MUTATION in the environment names the cell and what is
- * wrong with it (`list`: prints all names); tests/sim/mutations runs tests with each of them. */
+/* A transition table with one wrong cell. The environment variable MUTATION names the cell and the
+ * change (`list`: print all names); tests/sim/mutations runs tests with each of them. */
 #ifndef DD_SIM_MUTANT_H
 #define DD_SIM_MUTANT_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Both tables are compiled with an empty `const`; string literals stay const all the same. */
+/* Both tables are compiled with an empty `const`; string literals remain const. */
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wincompatible-pointer-types-discards-qualifiers"
 #else
@@ -25,11 +25,11 @@ static inline struct mutation mutation_begin(const char *machine)
     struct mutation m = {.wanted = getenv("MUTATION")};
     if (m.wanted != NULL && strcmp(m.wanted, "list") != 0 &&
         strncmp(m.wanted, machine, strlen(machine)) != 0)
-        m.wanted = NULL; /* of the other machine */
+        m.wanted = NULL; /* a cell of the other machine */
     return m;
 }
 
-/* True: this is the one that is to be made. */
+/* True: MUTATION names this change. */
 static inline bool mutation_is(struct mutation *m, const char *machine, const char *state,
                                const char *event, const char *change)
 {

@@ -1,4 +1,5 @@
-/* The agent's machine with one wrong cell (mutant.h): the same source, its table not constant. */
+/* The agent's state machine with one wrong cell (mutant.h): the same source, its table not
+ * constant. */
 #include "mutant.h"
 
 #include <signal.h>

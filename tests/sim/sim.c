@@ -1,13 +1,12 @@
-/* A simulator of whole jobs of a fixed number of nodes under one daemon: the real round machine
- * among modelled agents, in virtual time, from one seed.
+/* A simulator of whole jobs of a fixed number of nodes under one daemon: the product's round
+ * machine among modelled agents, in virtual time, from one seed.
  *
  *     sim [SEEDS [FIRST]]
  *
- * Each seed is one job: 1 to 40 nodes that start in any order, take their time, crash, come again,
- * lose their links and are told to stop by users; workers that end well, badly or not at all.
- * Messages keep their order on a link, as TCP's do, and take any time. After every step the
- * promises below are checked; a broken one prints the seed and what led to it.
- */
+ * Each seed is one job: 1 to 40 nodes that start in any order, after any time, crash, are started
+ * again, lose their links and are stopped by users; workers that succeed, fail or hang. Messages
+ * keep their order on a link, as with TCP, and take any time. The promises below are checked after
+ * every step; a broken one prints the seed and a trace. */
 #include "rdzv/machine.h"
 #include "kit.h"
 
@@ -23,16 +22,16 @@ enum {
 
 enum node_state { AWAY, JOINED, RUNNING, STOPPING, IDLE, LEFT };
 
-/* What happens at a time; to a node of a certain life, or it is void. */
+/* Kinds of scheduled items. An item of an earlier life of its node is dropped. */
 enum item_kind {
     NODE_STARTS,
     NODE_CRASHES,
     WORKER_ENDS,    /* arg: local rank; arg2: code */
-    WORKERS_KILLED, /* the grace is over */
+    WORKERS_KILLED, /* the grace period is over */
     USER_STOPS,
     TO_DAEMON, /* event */
     TO_NODE,   /* action */
-    LINK_DEAD, /* the daemon notices */
+    LINK_DEAD, /* the daemon notices the end of a link */
     TIME_IS_UP,
 };
 
@@ -52,9 +51,9 @@ struct node {
     int slots;
     int running; /* workers */
     bool ended[PLAN_MAX_SLOTS > 8 ? 8 : PLAN_MAX_SLOTS];
-    int round;      /* that it runs, -1: none */
-    int last_round; /* it has run, -1: none */
-    long up, down;  /* when the last message of each direction arrives */
+    int round;      /* the running one; -1: none */
+    int last_round; /* the last one that ran; -1: none */
+    long up, down;  /* arrival time of the last message of each direction */
     int code;       /* of FINISH, -1: none */
 };
 
@@ -65,15 +64,15 @@ struct world {
     long timer;
     struct rdzv *machine;
     struct node nodes[MAX_NODES];
-    int id_of[MAX_NODES]; /* the daemon's number of a node's link, -1 */
+    int id_of[MAX_NODES]; /* id of a node's link at the daemon; -1: none */
     int node_of[MAX_NODES];
     int planned_round; /* newest round that the machine has planned */
-    int planned;       /* nodes of it */
+    int planned;       /* nodes that have its plan */
     int world_size;
     bool rank_taken[MAX_NODES * 8];
     bool any_failure, any_stop, any_lost;
-    int verdict; /* what the first trouble of the newest round asks for, 0: none yet */
-    bool alive;  /* the daemon */
+    int verdict; /* exit code by the first failure of the newest round; 0: none yet */
+    bool alive;  /* the daemon runs */
 };
 
 static unsigned rnd(struct world *w, unsigned below)
@@ -132,7 +131,7 @@ static void drop_link(struct world *w, int n)
     later(w, node->up, (struct item){.kind = LINK_DEAD, .node = n, .life = node->life});
 }
 
-/* Each rank of a round is given once, and none is left out. */
+/* Each rank of a round is assigned exactly once. */
 static void check_plan(struct world *w, const struct rdzv_action *a)
 {
     DD_AUTO(plan) struct plan p = {0};
@@ -287,7 +286,7 @@ static void node_crashes(struct world *w, int n)
                           .last_round = node->last_round,
                           .up = node->up,
                           .code = -1};
-    if (rnd(w, 2) == 0) /* somebody starts it again */
+    if (rnd(w, 2) == 0) /* a supervisor starts it again */
         later(w, w->kit.now + 10000 + (long)rnd(w, 10000),
               (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
@@ -300,7 +299,7 @@ static void node_starts(struct world *w, int n)
     node->life++;
     node->state = JOINED;
     node->up = node->up > w->kit.now ? node->up
-                                     : w->kit.now; /* the old link is known to be dead by then */
+                                     : w->kit.now; /* by then the old link's end is noticed */
     node->down = w->kit.now;
     trace(w, "node %d starts", n);
     tell_daemon(w, n,
@@ -318,7 +317,7 @@ static int free_id(const struct world *w)
     return -1;
 }
 
-/* The first trouble while a round runs decides how it ends. */
+/* The first failure or stop of a running round decides the exit code. */
 static void note_trouble(struct world *w, int code)
 {
     if (w->verdict == 0 && rdzv_state(w->machine) == RDZV_RUNNING)
@@ -330,8 +329,8 @@ static void daemon_gets(struct world *w, struct item *it)
     int n = it->node;
     if (it->event.kind == RDZV_JOIN) {
         if (w->id_of[n] >= 0 || (w->id_of[n] = free_id(w)) < 0)
-            return; /* its old link is not known to be dead yet; the daemon refuses, the node tries
-                       again */
+            return; /* The daemon has not noticed the end of the old link: it refuses, the node
+                       tries again. */
         w->node_of[w->id_of[n]] = n;
     }
     it->event.id = w->id_of[n];
@@ -343,7 +342,7 @@ static void daemon_gets(struct world *w, struct item *it)
     if (it->event.kind == RDZV_STOP_REQUEST)
         note_trouble(w, 128 + SIGTERM);
     if (it->event.kind == RDZV_STOP_REQUEST && rdzv_state(w->machine) == RDZV_GATHERING)
-        w->verdict = 128 + SIGTERM; /* between two rounds the last one's trouble is past */
+        w->verdict = 128 + SIGTERM; /* the failure of the previous round no longer counts */
     (void)rdzv_step(w->machine, &it->event, (uint64_t)w->kit.now);
 }
 
@@ -389,7 +388,7 @@ static void happen(struct world *w, struct item *it)
         }
         break;
     case TO_DAEMON:
-        daemon_gets(w, it); /* what was sent before a crash still comes */
+        daemon_gets(w, it); /* messages sent before a crash still arrive */
         break;
     case TO_NODE:
         if (!stale && node->state != AWAY)
@@ -431,7 +430,7 @@ static void set_up(struct world *w, unsigned seed)
         w->id_of[n] = w->node_of[n] = -1;
         w->nodes[n] = (struct node){
             .slots = 1 + (int)rnd(w, 8), .round = -1, .last_round = -1, .code = -1};
-        if (rnd(w, 200) != 0) /* some never come */
+        if (rnd(w, 200) != 0) /* some nodes never start */
             later(w, (long)rnd(w, rnd(w, 8) == 0 ? 120000 : 50),
                   (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
         if (rnd(w, 60) == 0)
@@ -444,7 +443,7 @@ static void set_up(struct world *w, unsigned seed)
                   .kind = USER_STOPS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
 }
 
-/* All who are left have been sent home with one and the same verdict, and it is the right one. */
+/* All remaining nodes have left with the same exit code, that of the first failure. */
 static void check_end(struct world *w)
 {
     must(w, rdzv_state(w->machine) == RDZV_FINISHED, "every job ends");
