@@ -2,7 +2,7 @@
 
     torchx run -s slurm "$(python -m ddrun.torchx):ddp" -j 2x4 --script train.py -- --epochs 3
 
-TorchX takes a component by its file. `python -m ddrun.torchx` prints that of this module, and does not need TorchX.
+TorchX loads a component from a file. `python -m ddrun.torchx` prints the path of this one; TorchX need not be installed.
 """
 
 import shlex

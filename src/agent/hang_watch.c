@@ -122,17 +122,21 @@ static void begin_end(struct hung *u, pid_t pid)
     }
 }
 
+static const char *what_is_missing(const struct round *r)
+{
+    const int signs = r->cfg->hang.signs;
+    return signs == HANG_SIGN_OUTPUT ? "no output"
+           : signs == HANG_SIGN_FILE ? "no heartbeat"
+                                     : "no output or heartbeat";
+}
+
 static void report_hang(const struct hung *u, pid_t pid, uint64_t silent_ns)
 {
     const struct round *r = u->round;
-    int signs = r->cfg->hang.signs;
     char where[300];
     dd_log(r->cfg->log, DD_LOG_ERR,
            "rank %d on %s seems hung: %s for %.0f s (local rank %d, pid %d, state %s)",
-           r->plan.first_rank + u->local_rank, r->cfg->node_name,
-           signs == HANG_SIGN_OUTPUT ? "no output"
-           : signs == HANG_SIGN_FILE ? "no heartbeat"
-                                     : "no output or heartbeat",
+           r->plan.first_rank + u->local_rank, r->cfg->node_name, what_is_missing(r),
            (double)silent_ns / 1e9, u->local_rank, (int)pid,
            children_state(pid, where, sizeof(where)));
 }
@@ -227,7 +231,7 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
         return;
     if (end->exit.code == 0)
         end->exit.code = 128 + SIGABRT;
-    (void)snprintf(end->why, sizeof(end->why), "no sign of life for %g s",
+    (void)snprintf(end->why, sizeof(end->why), "hung: %s for %g s", what_is_missing(r),
                    (double)r->cfg->hang.timeout_ns / 1e9);
 }
 

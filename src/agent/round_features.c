@@ -19,7 +19,7 @@ const struct round_feature *const round_features[] = {
     &horovod_feature,          /* Horovod's rendezvous server */
     &pty_rank_feature,         /* --pty */
     &error_files_feature,      /* TORCHELASTIC_ERROR_FILE */
-    &hang_watch_feature,       /* --hang-timeout, with the terminal of --pty as a sign of life */
+    &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */

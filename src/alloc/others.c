@@ -19,8 +19,9 @@
 struct other {
     const char *name; /* name of the system, for messages */
     const char *jobs; /* variables that form the job's id, comma separated; the first must be set */
-    const char *also; /* alternative name of the first; NULL */
-    const char *needs; /* must be set, too, because the first has a common name; NULL */
+    const char *also; /* alternative name of the first; NULL: none */
+    const char *needs; /* variable that must also be set, because the first one's name is too
+                          common; NULL: none */
     const char
         *files;      /* variables that contain the name of the file; the first that is set counts */
     bool first_word; /* only the first word of each line counts */

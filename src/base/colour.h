@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What decides about colours: variables of the environment (NULL: not set), and whether the
+/* The input that decides about colours: environment variables (NULL: not set), and whether the
  * messages go to a terminal. */
 struct colour_env {
     const char *no_color, *clicolor_force, *clicolor, *term;

@@ -9,8 +9,8 @@
  */
 void dd_core_empty(void);
 
-/* In a child, before it executes a program of the user: use the core file settings of process
- * `pid`. */
+/* Restore the core file settings of process `pid`, in a child before it executes a program of the
+ * user. */
 void dd_core_like(pid_t pid);
 
 #endif

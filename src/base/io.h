@@ -25,7 +25,7 @@ uint64_t dd_now_real_ns(void); /* CLOCK_REALTIME */
 #define DD_NS_PER_MS UINT64_C(1000000)
 #define DD_NS_PER_S UINT64_C(1000000000)
 
-/* For timers. */
+/* Convert nanoseconds, for timers. */
 static inline struct timeval dd_timeval(uint64_t ns)
 {
     return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),

@@ -13,14 +13,15 @@
 
 struct dd_library_row {
     const char *name;
-    size_t at; /* where its address goes */
+    size_t at; /* offset of the field for its address */
 };
 
-/* The library is not unloaded again. Opening one that is loaded needs no file. -ELIBACC: it is not
- * there, or not for this program; -ELIBBAD: a function is missing. err names the library. */
+/* Load the library and store the addresses of its functions. It stays loaded; loading it again
+ * needs no file. -ELIBACC: it does not exist, or cannot be loaded into this program; -ELIBBAD: a
+ * function is missing. err names the library. */
 int dd_library_load(void *functions, const char *soname, const struct dd_library_row *rows,
                     size_t n, struct dd_err *err);
-/* The same with a library that is open. */
+/* The same with a library that is already open. */
 int dd_library_bind(void *functions, void *library, const struct dd_library_row *rows, size_t n,
                     const char **missing);
 

@@ -165,7 +165,7 @@ static int no_value(const struct parser *p, const struct opt_row *row,
                           place->name, opt_show(next, strlen(next)).text, row->name,
                           opt_show(next, strlen(next)).text);
     if (right == NULL)
-        return dd_err_set(p->err, -EINVAL, "%s needs a value", place->name);
+        return dd_err_set(p->err, -EINVAL, "missing value for %s", place->name);
     return dd_err_set(p->err, -EINVAL,
                       "missing value for %s"
                       "\n  tip: for example %s%s%s",

@@ -37,7 +37,8 @@
  * - "-" within a long name may be written "_";
  * - a prefix of a name suffices if it is unique, or unique among the names in `first`;
  * - a value that starts with "-" and is not a number needs "=" ("--opt=-x");
- * - the last occurrence wins; the command line overrides the environment, and that the default. */
+ * - the last occurrence wins; the command line overrides the environment, which overrides
+ *   the default. */
 #ifndef DD_BASE_OPT_H
 #define DD_BASE_OPT_H
 

@@ -18,16 +18,16 @@ struct dd_screen *dd_screen_open(int fd, int memory_fd);
 int dd_screen_memory(const struct dd_screen *s); /* -1: none */
 void dd_screen_free(struct dd_screen *s);
 
-/* To be called around each other write to the terminal: erases the line; none is drawn until
- * dd_screen_end(). */
+/* Call these before and after each write of other text to the terminal. dd_screen_begin() erases
+ * the line; no process draws it until dd_screen_end(). */
 void dd_screen_begin(struct dd_screen *s);
 void dd_screen_end(struct dd_screen *s);
 
 /* True if this process may draw: no other living process does. */
 bool dd_screen_claim(struct dd_screen *s);
 bool dd_screen_is_ours(const struct dd_screen *s); /* this process draws */
-/* Draw the line in place of the last one. Nothing is drawn while another process writes, in the
- * background, or if the terminal accepts nothing. */
+/* Draw the line over the previous one. Does nothing while another process writes, if this process
+ * is in the background, or if the terminal would block. */
 void dd_screen_draw(struct dd_screen *s, const char *line);
 void dd_screen_clear(struct dd_screen *s); /* erases the line of any process */
 size_t dd_screen_columns(const struct dd_screen *s);

@@ -54,8 +54,8 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
 {
     if (!submit_is_log(text))
         return dd_err_set(err, -EINVAL,
-                          "invalid value '%.60s': expected a file name without blanks and quotes, "
-                          "with %%j for the id of the job",
+                          "invalid value '%.60s': expected a file name of letters, digits and "
+                          "'._-/+=:,@'; %%j stands for the job id",
                           text);
     *(const char **)field = text;
     return 0;

@@ -74,15 +74,14 @@ static void check_shared(struct submit_checks *c, const char *path)
     if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
         (void)dd_err_tip(&err,
                          dd_err_set(&err, -EINVAL,
-                                    "'%.300s' is in the memory of this machine (tmpfs), which the "
-                                    "nodes of the job do not see",
+                                    "'%.300s' is on a tmpfs of this machine, which the nodes of "
+                                    "the job cannot see",
                                     path),
                          "move it to a file system that all nodes mount; --force submits anyway");
         submit_failed(c, &err);
     } else if (!c->warned && (is_below(real, "/tmp") || is_below(real, "/var/tmp"))) {
         dd_log(c->log, DD_LOG_WARN,
-               "'%.300s' is in a temporary directory, which each node usually has for itself",
-               path);
+               "'%.300s' is below /tmp or /var/tmp, which are usually local to each node", path);
         c->warned = true;
     }
 }
@@ -103,9 +102,10 @@ void submit_check_log(struct submit_checks *c, const struct submit_request *r)
         return;
     }
     (void)dd_err_tip(&err,
-                     dd_err_set(&err, -errno, "cannot write the log '%.200s' into '%.200s': %m",
-                                r->log, directory),
-                     "make the directory, or use another one: --log=DIRECTORY/%%j.out");
+                     dd_err_set(&err, -errno,
+                                "cannot write to directory '%.200s' of the log '%.200s': %m",
+                                directory, r->log),
+                     "create the directory, or use another one: --log=DIRECTORY/%%j.out");
     submit_failed(c, &err);
 }
 
@@ -137,15 +137,20 @@ void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *
     int rc = ask(s, &out, &program);
     const char *printed = rc == 0 ? dd_buf_str(&out) : NULL;
     if (rc == -ENOENT) {
-        dd_log(c->log, DD_LOG_WARN, "%s does not exist here: the %s and its limits are not checked",
-               program, s->queues.word);
+        dd_log(c->log, DD_LOG_WARN, "cannot check the %s and its limits: %s does not exist here",
+               s->queues.word, program);
         return;
     }
     if (printed == NULL) {
-        (void)dd_err_tip(
-            &errs[0],
-            dd_err_set(&errs[0], -EIO, "%s cannot print the %ss", program, s->queues.word),
-            "the scheduler may be down; --force submits without this check");
+        char why[64];
+        if (rc > 0)
+            (void)snprintf(why, sizeof(why), "exit code %d", rc);
+        else
+            (void)snprintf(why, sizeof(why), "%s", strerror(rc < 0 ? -rc : ENOMEM));
+        (void)dd_err_tip(&errs[0],
+                         dd_err_set(&errs[0], -EIO, "cannot list the %ss: '%s' failed (%s)",
+                                    s->queues.word, program, why),
+                         "the scheduler may be down; --force submits without this check");
         submit_failed(c, &errs[0]);
         return;
     }

@@ -144,14 +144,18 @@ static void check_nodes(struct check *c, const struct submit_queue *q)
     if (most > 0 && n > most) {
         struct dd_err *err = next_error(c);
         (void)dd_err_tip(err,
-                         dd_err_set(err, -EINVAL, "%s '%s' runs no job of %d nodes (limit: %d)",
-                                    word, q->name, n, most),
+                         dd_err_set(err, -EINVAL,
+                                    "%s '%s' accepts at most %d node%s per job; --nodes=%d "
+                                    "requests more",
+                                    word, q->name, most, most == 1 ? "" : "s", n),
                          "use --nodes=%d or less, or another %s", most, word);
     } else if (n < q->least_nodes) {
         struct dd_err *err = next_error(c);
         (void)dd_err_tip(err,
-                         dd_err_set(err, -EINVAL, "%s '%s' runs no job of %d node%s (minimum: %d)",
-                                    word, q->name, n, n == 1 ? "" : "s", q->least_nodes),
+                         dd_err_set(err, -EINVAL,
+                                    "%s '%s' requires at least %d nodes per job; --nodes=%d "
+                                    "requests fewer",
+                                    word, q->name, q->least_nodes, n),
                          "use --nodes=%d or more, or another %s", q->least_nodes, word);
     }
 }

@@ -173,8 +173,8 @@ static const char *launch_all_wanted(const struct ddrun_options *o, struct dd_bu
     return rc == 0 ? dd_buf_str(buf) : NULL;
 }
 
-/* Remove the variables that --launch-env excludes, so that this process has the same ones as the
- * started nodes. */
+/* Remove the variables that --launch-env or --launch-env-exclude keeps from the other nodes, so
+ * that all nodes of the job have the same ones. */
 static int launch_leave_behind(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
@@ -210,7 +210,7 @@ static int launch_become_starter(struct launch_plan *p, struct dd_err *err)
     uint64_t seed;
     char hex[17];
     if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-        return dd_err_set(err, -EIO, "getrandom failed");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     (void)snprintf(hex, sizeof(hex), "%016" PRIx64,
                    seed); /* only ports depend on the seed: it may cross the network unencrypted */
     if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
@@ -252,9 +252,10 @@ static int launch_random_hex(char out[HEX + 1], struct dd_err *err)
     int rc = net_key_random(bytes);
     launch_to_hex(out, bytes);
     explicit_bzero(bytes, sizeof(bytes));
-    return rc < 0
-               ? dd_err_set(err, -EIO, "cannot create a key for the other nodes: getrandom failed")
-               : 0;
+    return rc < 0 ? dd_err_set(err, rc,
+                               "cannot create a key for the other nodes: getrandom failed: %s",
+                               strerror(-rc))
+                  : 0;
 }
 
 /* Make a key for this start; the nodes read it from the stdin of the starter. */

@@ -691,7 +691,7 @@ static const struct opt_row rows[] = {
      .max = INT64_C(31536000000000000),
      .example = "10m",
      .group = "Health checks and hung workers",
-     .help = "kill a worker after TIME without a sign of life",
+     .help = "kill a worker after TIME without output or heartbeat",
      .more = "A hung worker has failed. ddrun reports its state in the kernel, and its Python "
              "stack if py-spy is in PATH. The worker then gets SIGABRT, on which Python's "
              "faulthandler prints its stacks, and SIGKILL 10 s later. Time in which ddrun or "
@@ -704,8 +704,9 @@ static const struct opt_row rows[] = {
      .choices = "output,file,any",
      .needs = "hang-timeout",
      .group = "Health checks and hung workers",
-     .help = "sign of life: output, heartbeat file, or any of them",
-     .more = "The variable DDRUN_HEARTBEAT_FILE contains the path of a worker's heartbeat "
+     .help = "what shows that a worker is active; any: output or file",
+     .more = "'output' is the worker's output, 'file' a change of its heartbeat file. The "
+             "variable DDRUN_HEARTBEAT_FILE contains the path of a worker's heartbeat "
              "file; a training loop may call os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in "
              "each step. In a container, this path may not exist: "
              "os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file by an "

@@ -14,7 +14,7 @@ static int pmi_bootstrap_say(char *out, size_t size, const char *hostname, struc
 {
     uint64_t r[3];
     if (getrandom(r, sizeof(r), 0) != sizeof(r))
-        return dd_err_set(err, -EIO, "getrandom failed");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     (void)snprintf(out, size, "%s/%016" PRIx64 "/%016" PRIx64 "%016" PRIx64, hostname, r[0], r[1],
                    r[2]);
     return 0;

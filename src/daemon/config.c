@@ -114,7 +114,8 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
         return dd_err_set(err, -errno, "memfd_create failed: %m");
     int rc = dd_write_full(fd, text, strlen(text));
     if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0)
-        return dd_err_set(err, rc < 0 ? rc : -errno, "cannot write the daemon's configuration");
+        return dd_err_set(err, rc < 0 ? rc : -errno, "cannot write the daemon's configuration: %s",
+                          strerror(rc < 0 ? -rc : errno));
     return DD_TAKE_FD(fd);
 }
 
@@ -135,9 +136,12 @@ static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     int rc = config_unpack_numbers(c, plain, err);
     if (rc < 0)
         return rc;
-    if (c->port < 1 || c->port > 65535 || method < 0 || method >= NET_KEY_METHOD_MAX ||
-        config_unhex(c->key.bytes, key) < 0)
-        return dd_err_set(err, -EPROTO, "configuration value out of range");
+    const char *wrong = c->port < 1 || c->port > 65535               ? "port"
+                        : method < 0 || method >= NET_KEY_METHOD_MAX ? "method"
+                        : config_unhex(c->key.bytes, key) < 0        ? "key"
+                                                                     : NULL;
+    if (wrong != NULL)
+        return dd_err_set(err, -EPROTO, "configuration value '%s' is invalid", wrong);
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
     return 0;

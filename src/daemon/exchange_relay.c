@@ -94,7 +94,8 @@ int exchange_relay_take(struct exchange_relay *x, const struct exchange_piece *p
         rc = exchange_relay_distribute(x, p->name, nnodes);
     else if (asks)
         rc = exchange_relay_ask(x, p->name, nnodes);
-    return rc < 0 ? dd_err_set(err, rc, "cannot send '%s' to the nodes: %s", p->name, strerror(-rc))
+    return rc < 0 ? dd_err_set(err, rc, "cannot send exchange '%s' to the nodes: %s", p->name,
+                               strerror(-rc))
                   : 0;
 }
 

@@ -158,7 +158,8 @@ static void job_metrics_send(struct job_metrics *m)
     const struct timeval t = {.tv_sec = INTERVAL_S};
     if (m->follower == NULL || m->machine == NULL)
         return;
-    if (job_metrics_text(m, &text) == 0) /* a full link drops this one */
+    /* if too much is queued on the link, skip this update; the timer sends the next */
+    if (job_metrics_text(m, &text) == 0)
         (void)session_answer(m->follower, m->id, (char *)text.data, text.len, false);
     if (!m->times.finished)
         (void)evtimer_add(m->timer, &t);

@@ -32,8 +32,8 @@ void plan_cache_done(struct plan_cache *c)
     free(c->ports);
 }
 
-/* Write the ports that the nodes hold for their workers: those of all nodes if every node holds one
- * per worker, else those of the first node. */
+/* Write the ports that the nodes hold, in node rank order. If the first node holds only its
+ * coordinator's port, write only that one. A node without ports has an empty entry. */
 static int plan_cache_add_ports(const struct rdzv *machine, const struct session_set *set,
                                 int nnodes, struct dd_buf *out)
 {

@@ -104,12 +104,12 @@ int timeline_file_new(struct timeline_file **ret, struct event_base *base, const
 {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot create a pipe: %m");
+        return dd_err_set(err, -errno, "--timeline: cannot create a pipe: %m");
     DD_AUTO(fd) int theirs = fds[0];
     DD_AUTO(fd) int mine = fds[1];
     const pid_t pid = fork();
     if (pid < 0)
-        return dd_err_set(err, -errno, "cannot fork: %m");
+        return dd_err_set(err, -errno, "--timeline: cannot fork the writer: %m");
     if (pid == 0)
         child_run(theirs, path, log);
     struct timeline_file *f = calloc(1, sizeof(*f));

@@ -42,7 +42,7 @@ static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *e
     return text == NULL ? -ENOMEM : dd_env_set(env, "PADDLE_TRAINER_ENDPOINTS", text);
 }
 
-/* All GPUs stay visible; FLAGS_selected_gpus selects the worker's. */
+/* All GPUs stay visible; FLAGS_selected_gpus selects the worker's one. */
 static int device(struct dd_strv *env, const struct framework_input *in)
 {
     if (in->gpus == 0)
@@ -56,8 +56,9 @@ int framework_paddle(struct dd_strv *env, const struct framework_input *in, stru
     if ((in->frameworks & FRAMEWORK_PADDLE) == 0)
         return 0;
     if (p->endpoints.n != (size_t)p->world_size || p->coordinator == NULL)
-        return dd_err_set(err, -ENOTSUP, "Paddle needs a reserved port for each of the %d workers",
-                          p->world_size);
+        return dd_err_set(err, -ENOTSUP,
+                          "Paddle needs %d reserved ports, one per worker; %zu are known",
+                          p->world_size, p->endpoints.n);
     int rc = numbers(env, in);
     if (rc == 0)
         rc = endpoints(env, p, err);

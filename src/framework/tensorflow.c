@@ -76,8 +76,8 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
         return -ENOTSUP;
     if (p->endpoints.n != (size_t)p->world_size)
         return dd_err_set(err, -ENOTSUP,
-                          "TF_CONFIG needs a reserved port for each of the %d workers",
-                          p->world_size);
+                          "TF_CONFIG needs %d reserved ports, one per worker; %zu are known",
+                          p->world_size, p->endpoints.n);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);
     rc = put_config(&text, p, &r, &task);
     if (rc == -EMSGSIZE)

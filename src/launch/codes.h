@@ -1,4 +1,4 @@
-/* Combines the exit codes of the nodes to the code of the job. Pure. */
+/* Combines the exit codes of the nodes into the code of the job. Pure. */
 #ifndef DD_LAUNCH_CODES_H
 #define DD_LAUNCH_CODES_H
 
@@ -10,9 +10,10 @@ static inline int launch_exit_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The first failure is the job's. If the job continues without the failed node, a node that exits
- * with 0 has seen the whole job succeed, and its code wins. `before` < 0: no node has exited yet.
- */
+/* Without go_on, the first non-zero exit code is the job's. With go_on (the job continues without
+ * failed nodes), the job's code is 0 if any node exited with 0, since that node saw the job
+ * succeed; otherwise it is that of the node that exited last. `before` < 0: no node has exited
+ * yet. */
 static inline int launch_code_of_job(int before, int code, bool go_on)
 {
     if (before < 0)

@@ -382,8 +382,8 @@ void node_tree_starter_exited(struct node_tree *t, int index, int code, bool lin
 
 /* ---- messages from nodes ---- */
 
-/* The node connected to its former parent before that parent had the order to cancel: undo the
- * other start, since a node has one agent. */
+/* Node c connected to its former parent before LAUNCH_CANCEL reached that parent: cancel the later
+ * start, since a node has one agent. */
 static void node_tree_give_back(struct node_tree *t, struct tree_node *c)
 {
     if (c->parent != c->index)
@@ -394,7 +394,7 @@ static void node_tree_give_back(struct node_tree *t, struct tree_node *c)
     node_tree_set_connected(t, c);
 }
 
-/* The node that was to start this one cannot: try from here. */
+/* Node `by` could not start c: pass the failure on (relay), or start c from this node. */
 static void node_tree_failed_there(struct node_tree *t, const struct tree_node *by,
                                    struct tree_node *c, int code)
 {
@@ -407,8 +407,8 @@ static void node_tree_failed_there(struct node_tree *t, const struct tree_node *
         return;
     }
     dd_log(t->cfg.log, DD_LOG_NOTICE,
-           "%s cannot start ddrun on %s: %s exited with code %d; retrying from here",
-           node_tree_name(t, by->index), node_tree_name(t, c->index), t->cfg.starter, code);
+           "'%s' on %s exited with code %d while starting ddrun on %s; retrying from this node",
+           t->cfg.starter, node_tree_name(t, by->index), code, node_tree_name(t, c->index));
     node_tree_start_from_here(t, &c->index, 1);
 }
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Always forwarded: variables of the login, and those by which a job and its starter identify the
- * job. */
+/* Always forwarded: login variables, and those that identify the job to ddrun, the scheduler and
+ * the launcher. */
 #define ALWAYS                                                                                                                  \
     "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TERM,TZ,TMPDIR,XDG_RUNTIME_DIR,DDRUN_*,SLURM*,PBS_*,PALS_*,PMI*,LSB_*,LSF_*,JSM_*," \
     "SGE_*,JOB_ID,PE_HOSTFILE,NSLOTS,NHOSTS,OAR_*,COBALT_*,FLUX_*,MUNGE_*"

@@ -15,7 +15,7 @@ int net_key_random(unsigned char out[NET_KEY_LEN])
     do
         n = getrandom(out, NET_KEY_LEN, 0);
     while (n < 0 && errno == EINTR);
-    return n == NET_KEY_LEN ? 0 : -EIO;
+    return n == NET_KEY_LEN ? 0 : n < 0 ? -errno : -EIO;
 }
 
 static int check_owner(int fd, const struct key_path *path, struct dd_err *err)

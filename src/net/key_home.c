@@ -54,7 +54,7 @@ static int check_dir(int fd, const char *dir, struct dd_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return dd_err_set(err, -errno, "cannot read '%s': %m", dir);
+        return dd_err_set(err, -errno, "cannot examine '%s': %m", dir);
     if (st.st_uid != geteuid())
         return dd_err_set(err, -EINVAL, "'%s' belongs to uid %u, not to you (uid %u)", dir,
                           (unsigned)st.st_uid, (unsigned)geteuid());
@@ -149,7 +149,7 @@ static int key_home_write_key(const struct place *p, const struct net_key *key, 
     struct stat st = {0};
     int rc = net_key_random(some);
     if (rc < 0)
-        return dd_err_set(err, rc, "getrandom failed");
+        return dd_err_set(err, rc, "getrandom failed: %s", strerror(-rc));
     key_to_hex(text, some);
     (void)snprintf(part, sizeof(part), ".new-%.32s", text);
     DD_AUTO(fd) int fd = openat(p->dirfd, part,
@@ -183,9 +183,12 @@ static int key_home_offer(struct net_key *ret, const struct net_key_input *in, s
     struct place p = {.dirfd = -1};
     char tag[KEY_TAG + 1];
     time_t now = 0;
-    if (net_key_random(key.bytes) < 0 || tag_of(tag, key.bytes) < 0)
-        return dd_err_set(err, -EIO, "getrandom failed");
-    int rc = take_place(&p, in, tag, true, err);
+    int rc = net_key_random(key.bytes);
+    if (rc < 0)
+        return dd_err_set(err, rc, "getrandom failed: %s", strerror(-rc));
+    if (tag_of(tag, key.bytes) < 0)
+        return dd_err_set(err, -EIO, "cannot compute the tag of the key");
+    rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
     rc = key_home_write_key(&p, &key, &now, err);

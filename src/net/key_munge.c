@@ -188,7 +188,7 @@ static int key_munge_offer(struct net_key *ret, const struct net_key_input *in, 
     DD_AUTO(free) char *cred = NULL;
     int rc = net_key_random(key.bytes);
     if (rc < 0)
-        return dd_err_set(err, rc, "getrandom failed");
+        return dd_err_set(err, rc, "getrandom failed: %s", strerror(-rc));
     rc = encode(&cred, &key, in, err);
     if (rc == 0)
         *ret = key;

@@ -40,7 +40,7 @@ int local_socket_listen(int *ret_fd, struct dd_err *err)
     uint64_t random;
     char name[64];
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return dd_err_set(err, -EIO, "getrandom failed");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     (void)snprintf(name, sizeof(name), PREFIX "%d/%016" PRIx64, (int)getpid(), random);
     const socklen_t len = address_of(&sa, name);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

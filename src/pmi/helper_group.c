@@ -71,7 +71,8 @@ static void free_info(void *arg)
     PMIX_INFO_FREE(info, GROUP_INFOS);
 }
 
-/* Src: libpmix 5 returns the members to its clients, 4.2 only the identifier. */
+/* Reply with context id, membership and endpoint data. libpmix 4.2 passes only the id on to
+ * clients, 5 also the membership. */
 void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
                   pmix_info_cbfunc_t done, void *arg)
 {

@@ -11,7 +11,7 @@
 static const struct {
     const char *text, *advice;
 } by_text[] = {
-    {"no sign of life",
+    {"hung: no ",
      "one rank is probably stuck and the others waiting for it; compare stacks with py-spy or PYTHONFAULTHANDLER=1"},
     {"BdbQuit",
      "breakpoint() needs a terminal: add --pty=RANK; torch.distributed.breakpoint() stops one rank only"},

@@ -293,7 +293,7 @@ static int store_server_read_some(struct store_conn *c, struct store_out *o, str
     return rc;
 }
 
-/* Handle epoll events; 0: the connection only continues its turn. */
+/* Read and execute requests after epoll events; events 0: only continue with buffered requests. */
 static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
 {
     struct store_out *o = c->out != NULL ? c->out : &c->server->out;
@@ -307,7 +307,8 @@ static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
         return 0;
     if (c10d_wants_input(&c->c10d))
         return store_server_read_some(c, o, err);
-    return c10d_end(&c->c10d, o, err); /* execute the requests that it sent after a wait */
+    /* reading is paused, so this event is a hang-up: execute what is buffered behind the wait */
+    return c10d_end(&c->c10d, o, err);
 }
 
 static void turn(struct store_conn *c, uint32_t events)

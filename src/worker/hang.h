@@ -1,5 +1,5 @@
-/* Computes how long each worker has given no sign of life, from observations of the caller; no I/O,
- * no clock. */
+/* Computes how long each worker has shown no activity, from the caller's observations; no I/O, no
+ * clock. */
 #ifndef DD_WORKER_HANG_H
 #define DD_WORKER_HANG_H
 

@@ -76,8 +76,8 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
         if (rc == -EACCES)
             return dd_err_set(err, rc,
                               "cannot run '%s': not an executable file"
-                              "\n  tip: chmod +x",
-                              name);
+                              "\n  tip: chmod +x '%s'",
+                              name, name);
         if (rc < 0)
             return dd_err_set(err, rc, "cannot run '%s': %s", name, strerror(-rc));
     }

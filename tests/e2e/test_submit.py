@@ -115,14 +115,14 @@ def test_every_failed_check_is_reported_before_anything_is_submitted(login):
     err = login.refused("--nodes=3", "--time=2h", "--partition=short", "--log=missing/%j", "--", DDRUN, "nope.py")
     assert some_line(err, "error", "nope.py", "does not exist")
     assert some_line(err, "error", "missing", "No such file")
-    assert some_line(err, "error", "partition 'short'", "3 nodes", "limit: 2")
+    assert some_line(err, "error", "partition 'short'", "at most 2 nodes", "--nodes=3")
     assert some_line(err, "error", "--time", "partition 'short'", "1:00:00")
     assert err.count("\n  tip: ") >= 3
 
 
 @pytest.mark.parametrize("options, command, parts", [
     (["--partition=gone"], [DDRUN, "train.py"], ("partition 'gone'", "does not exist")),
-    (["--nodes=5"], [DDRUN, "train.py"], ("partition 'main'", "5 nodes", "limit: 4")),
+    (["--nodes=5"], [DDRUN, "train.py"], ("partition 'main'", "at most 4 nodes", "--nodes=5")),
     (["--nodes=2"], [DDRUN, "--nnodes=4", "train.py"], ("--nnodes", "2 nodes")),
     ([], [DDRUN, "--nproc-per-nod=2x", "train.py"], ("--nproc-per-nod",)),
     ([], [DDRUN, "--log-dir=train.py/x", "train.py"], ("--log-dir", "train.py/x")),
@@ -153,7 +153,7 @@ def test_script_in_memory_of_the_login_node_is_refused(login):
         f.write(SHOW)
     try:
         err = login.refused("--", DDRUN, name)
-        assert some_line(err, "error", name, "memory of this machine")
+        assert some_line(err, "error", name, "tmpfs of this machine")
         done = login.submit("--force", "--", DDRUN, name)
         assert (done.returncode, done.stdout) == (0, "77\n") and some_line(done.stderr, "warning", name), done
     finally:

@@ -18,7 +18,7 @@ SAY = "import sys, os; os.write(1, f'rank {os.environ[\"RANK\"]} {sys.stdin.read
 
 
 class Terminal:
-    """ddrun on a terminal of its own, as its foreground job."""
+    """ddrun on a pseudo-terminal of its own, in the foreground unless `background`."""
 
     def __init__(self, *args, background=False, **env):
         self.mark = uuid.uuid4().hex
