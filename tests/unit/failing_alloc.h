@@ -1,12 +1,11 @@
-/* Allocations that fail, for programs that are linked with
- * --wrap=malloc,--wrap=calloc,--wrap=realloc. */
+/* Failing allocations, for programs linked with --wrap=malloc,--wrap=calloc,--wrap=realloc. */
 #ifndef DD_TESTS_FAILING_ALLOC_H
 #define DD_TESTS_FAILING_ALLOC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-static size_t fail_at; /* fails the nth allocation from now on; 0: none */
+static size_t fail_at; /* the nth allocation from now on fails; 0: none */
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);

@@ -1,4 +1,4 @@
-/* A munged of the test's own, with its own key and socket, in a temporary folder. */
+/* A munged of the test, with its own key and socket, in a temporary directory. */
 #ifndef DD_TESTS_NET_MUNGED_H
 #define DD_TESTS_NET_MUNGED_H
 
@@ -21,7 +21,7 @@ struct munged {
     pid_t pid;
 };
 
-/* "" or why there is none. munged goes into the background itself once it answers. */
+/* Start it. Return "", or why it cannot be started. munged daemonizes once it accepts requests. */
 static inline const char *munged_start(struct munged *m)
 {
     unsigned char key[NET_KEY_LEN];
@@ -43,7 +43,7 @@ static inline const char *munged_start(struct munged *m)
     (void)snprintf(args[2], sizeof(args[2]), "--pid-file=%s/pid", m->dir);
     (void)snprintf(args[3], sizeof(args[3]), "--log-file=%s/log", m->dir);
     (void)snprintf(args[4], sizeof(args[4]), "--seed-file=%s/seed", m->dir);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that it can be waited for at the end */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* the test reaps the daemonized munged */
     pid_t child = fork();
     if (child == 0) {
         int null = open("/dev/null", O_RDWR);
@@ -73,7 +73,7 @@ static inline void munged_stop(struct munged *m)
     static const char *const files[] = {"key", "socket", "socket.lock", "pid", "log", "seed"};
     char path[128];
     if (m->pid > 1) {
-        (void)kill(m->pid, SIGKILL); /* SIGTERM takes it a second or more */
+        (void)kill(m->pid, SIGKILL); /* SIGTERM takes munged a second or more */
         (void)waitpid(m->pid, NULL, 0);
     }
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {

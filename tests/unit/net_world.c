@@ -77,8 +77,7 @@ int world_tear_down(void **state)
     return 0;
 }
 
-/* ---- listeners
- * ----------------------------------------------------------------------------------- */
+/* ---- listeners ---- */
 
 static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
 {
@@ -133,7 +132,7 @@ static void accept_late(struct host *h, int fd)
     h->nlate++;
 }
 
-/* A context with a certificate that the test has just signed itself. */
+/* Return a context with a self-signed certificate. */
 static SSL_CTX *certified(void)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
@@ -165,7 +164,7 @@ static void on_other_event(struct bufferevent *bev, short what, void *arg)
     (void)arg;
 }
 
-/* The guest's hello has come to a liar. */
+/* The caller's hello has arrived at a listener that only claims to be a daemon. */
 static void on_other_hello(struct bufferevent *bev, void *arg)
 {
     struct host *h = arg;
@@ -278,8 +277,7 @@ void world_close_host(struct host *h)
     h->ev = NULL;
 }
 
-/* ---- the guest
- * ----------------------------------------------------------------------------------- */
+/* ---- the caller ---- */
 
 static void on_found(void *arg, struct link *l)
 {
@@ -324,7 +322,7 @@ void world_run_until(struct world *w, bool (*is_done)(struct world *))
     assert_false(w->timed_out);
 }
 
-/* Every byte of a frame is the number of the frame before it. */
+/* Check the frame: each byte is the number of frames received before it. */
 static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct world *w = arg;

@@ -1,4 +1,4 @@
-/* A guest and up to a few listeners (daemons, squatters, liars) in one loop, over the loopback
+/* A caller and up to HOSTS_MAX listeners (daemons and others) in one loop, over the loopback
  * interface. */
 #ifndef DD_TESTS_NET_WORLD_H
 #define DD_TESTS_NET_WORLD_H
@@ -22,12 +22,12 @@ enum { WORLD_LIMIT_MS = 30000, HOSTS_MAX = 4, CONNECTIONS_MAX = 256 };
 enum manner {
     DAEMON,
     GARBAGE,     /* greets like an SSH server */
-    SILENT,      /* accepts and says nothing */
+    SILENT,      /* accepts and sends nothing */
     HANGS_UP,    /* accepts and closes */
-    STALLS,      /* says it is our daemon, and then nothing */
-    BABBLES,     /* says it is our daemon, and then garbage instead of TLS */
-    CERTIFICATE, /* says it is our daemon, and shows a certificate */
-    NEWER,       /* answers in another version */
+    STALLS,      /* replies as the daemon and sends nothing else */
+    BABBLES,     /* replies as the daemon and sends garbage instead of TLS */
+    CERTIFICATE, /* replies as the daemon and presents a certificate */
+    NEWER,       /* replies in another protocol version */
 };
 
 struct world;
@@ -42,11 +42,11 @@ struct host {
     uint16_t port;
     int fd;
     unsigned timeout_ms;
-    unsigned delay_ms; /* of a DAEMON that is slow */
+    unsigned delay_ms; /* before a DAEMON accepts */
     struct event *ev;
     struct link_accept *accepts[CONNECTIONS_MAX];
     struct link *links[CONNECTIONS_MAX];
-    struct bufferevent *others[CONNECTIONS_MAX]; /* connections of those that are no daemons */
+    struct bufferevent *others[CONNECTIONS_MAX]; /* connections of listeners other than DAEMON */
     size_t naccepts, nlinks, nothers, nrefused, nlate;
     char why[256];
 };
@@ -59,12 +59,12 @@ struct world {
     struct dd_log log;
     int log_pipe[2];
     char logged[65536];
-    struct link_find_cfg cfg; /* of the next find(); set to defaults at first */
+    struct link_find_cfg cfg; /* for the next find(); initially the defaults */
     struct net_key_input guest;
     char *env[4];
     struct link_find *find;
     struct link *found;
-    /* what the callbacks of links saw */
+    /* recorded by the links' callbacks */
     size_t frames, bytes, wrong_bytes, closed;
     bool clean, timed_out, free_in_frame, free_in_close;
     unsigned char last[64];
@@ -79,7 +79,7 @@ int world_tear_down(void **state); /* checks that no descriptor is left open */
 
 #define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 
-/* env is one "NAME=value" or NULL: --insecure. */
+/* Start a listener. env is one "NAME=value", or NULL for --insecure. */
 struct host *world_host(struct world *w, const char *addr, uint16_t port, enum manner manner,
                         const char *job, char *env);
 struct host *world_host_with(struct world *w, const struct net_key_input *in);
@@ -90,15 +90,15 @@ const char *world_logged(struct world *w);
 size_t world_count_logged(struct world *w, const char *text);
 struct link_cb world_callbacks(struct world *w);
 
-/* A daemon with host_env, a guest with guest_env and the link between them, callbacks set at both
+/* Start a daemon with host_env and a caller with guest_env, link them and set callbacks at both
  * ends. */
 struct host *world_link_up(struct world *w, char *host_env, char *guest_env);
 
-/* A blocking connection to h. */
+/* Return a blocking connection to h. */
 int world_connect(const struct host *h);
 
 size_t open_fds(void);
-bool is_linked(struct world *w); /* both ends have it */
+bool is_linked(struct world *w); /* both ends have the link */
 bool has_frame(struct world *w);
 bool has_closed(struct world *w);
 bool status_has(struct world *w, const char *text);

@@ -1,5 +1,5 @@
-/* A made-up machine for the tests of node: files below a root of its own, where /proc, /sys and
- * /dev would be. */
+/* An artificial machine for the tests of node: files below a root of its own, in place of /proc,
+ * /sys and /dev. */
 #ifndef DD_TESTS_NODE_WORLD_H
 #define DD_TESTS_NODE_WORLD_H
 
@@ -19,7 +19,7 @@
 
 static char root[] = "/tmp/test_node.XXXXXX";
 
-/* Writes the file of that name below root, directories included. */
+/* Write the file of that name below root; create its directories. */
 __attribute__((format(printf, 2, 3))) static inline void put(const char *text, const char *fmt, ...)
 {
     DD_AUTO(free) char *name = NULL;
@@ -54,7 +54,7 @@ static inline int remove_root(void **state)
     return system(cmd);
 }
 
-/* "0-3,8" */
+/* Set the CPUs of a list such as "0-3,8". */
 static inline void mask_of(cpu_set_t *set, const char *list)
 {
     CPU_ZERO(set);

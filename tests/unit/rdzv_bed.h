@@ -1,4 +1,4 @@
-/* A round machine, and what it wants done as words. */
+/* A round machine, and its actions as text. */
 #ifndef DD_TESTS_RDZV_BED_H
 #define DD_TESTS_RDZV_BED_H
 

@@ -15,7 +15,7 @@
 
 static struct {
     char path[4096];
-    bool has_text; /* text goes before; NULL: there is no file */
+    bool has_text; /* use text instead of the file; NULL: there is no file */
     const char *text;
 } nodefile;
 

@@ -1,4 +1,4 @@
-/* The hooks of round features: in which order, how often, and what a failure leaves. */
+/* The hooks of round features: their order, the number of calls, and the state after a failure. */
 #include "agent/features.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 static char calls[1000];
-static const char *failing; /* the call that fails */
-static int living;          /* states that are allocated */
+static const char *failing; /* the call that fails, "feature.hook" */
+static int living;          /* allocated states */
 
 static int note(const char *feature, const char *hook)
 {
@@ -36,7 +36,8 @@ static void drop(void *state)
     living--;
 }
 
-/* "kept" lives as long as the agent, "first" and "last" for a round, "idle" takes no part. */
+/* The state of "kept" lasts as long as the agent, that of "first" and "last" for a round; "idle"
+ * has no state. */
 #define FAKE(name)                                                                                 \
     static int name##_prepare(void **state, const struct round *r, struct dd_err *err)             \
     {                                                                                              \

@@ -1,4 +1,4 @@
-/* The agent's state machine: its table as a table, and what it does in virtual time. */
+/* The agent's state machine: its transition table, and its behaviour in virtual time. */
 #include "agent/agent_machine.h"
 
 #include <setjmp.h>
@@ -127,7 +127,7 @@ static bool is_among(const int *kinds, enum am_action_kind kind)
     return false;
 }
 
-/* Takes e, and all that it leads to: exactly these actions, in this order. */
+/* Pass the event to the machine and check its actions, in order, and its next state. */
 #define TAKE(b, event, to, ...)                                                                    \
     take(b, &(struct am_event){.kind = event}, to, (const int[]){__VA_ARGS__ __VA_OPT__(, ) - 1})
 #define EVENT(...) (&(struct am_event){__VA_ARGS__})
@@ -146,7 +146,7 @@ static void take(struct bed *b, const struct am_event *e, enum am_state to, cons
     assert_string_equal(agent_machine_state_name(b->m.state), agent_machine_state_name(to));
 }
 
-/* The next timer is this one, so long from now. */
+/* Check that the next timer is this one and due after ms; advance the time. */
 static void wait_for(struct bed *b, enum am_event_kind timer, uint64_t ms)
 {
     assert_int_equal(agent_machine_timer(&b->m), b->now + ms);
@@ -186,7 +186,7 @@ static const struct {
     enum am_state from;
     enum am_event_kind event;
     enum am_state to;
-    int code; /* of the process; 0: not changed */
+    int code; /* exit code of the agent; 0: unchanged */
     int n;
     enum am_action_kind actions[RARE_ACTIONS];
 } rare[] = {
@@ -264,7 +264,7 @@ static void rare_events_change_what_the_node_waits_for(void **state)
     struct bed *b = bed_new(&three, 1);
     running(b);
     TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM), AM_DO_SEND_STOP);
-    b->m.state = AM_IDLE; /* STOP answers the request there, too */
+    b->m.state = AM_IDLE; /* STOP answers the request in this state, too */
     TAKE_WITH(b, AM_IDLE, EVENT(.kind = AM_STOP, .code = SIGTERM));
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
     b->m.lost_at = 5;
@@ -318,8 +318,8 @@ static void node_exits_after_workers_requeue_and_daemon(void **state)
     TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_SEARCHES, AM_DO_START_ROUND);
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_FINISH, .code = 3), AM_DO_REQUEUE, AM_DO_STOP_WORKERS);
     TAKE(b, AM_REQUEUED, AM_ENDING);
-    TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM)); /* nothing is left to stop */
-    TAKE(b, AM_LOST, AM_ENDING, AM_DO_DROP_LINK); /* the code of FINISH stays */
+    TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM)); /* the job has finished */
+    TAKE(b, AM_LOST, AM_ENDING, AM_DO_DROP_LINK); /* keeps the code of FINISH */
     TAKE(b, AM_WORKERS_GONE, AM_LEAVING, AM_DO_LEAVE);
     wait_for(b, AM_DAEMON_SLOW, 8000);
     TAKE(b, AM_DAEMON_SLOW, AM_LEAVING, AM_DO_SIGNAL_DAEMON);
@@ -381,7 +381,7 @@ static void successor_asks_again_whether_another_daemon_goes_on(void **state)
     failing_over(b);
     wait_for(b, AM_TAKEOVER_DUE, 1000);
     TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
-    TAKE(b, AM_PROBE_REQUEST, AM_CONTENDING); /* the members are being asked already */
+    TAKE(b, AM_PROBE_REQUEST, AM_CONTENDING); /* the members are being probed already */
     TAKE(b, AM_FOUND, AM_CONTENDING, AM_DO_ASK);
     TAKE(b, AM_OTHER_GONE, AM_CONTENDING, AM_DO_DROP_OTHER);
     wait_for(b, AM_RETRY_DUE, 300);
@@ -419,7 +419,7 @@ static void found_daemon_may_refuse_and_is_asked_again(void **state)
 static void failing_over_ends_with_1_at_its_limit(void **state)
 {
     (void)state;
-    struct bed *b = bed_new(&three, 9); /* not among those that may take over */
+    struct bed *b = bed_new(&three, 9); /* not among the successors */
     failing_over(b);
     wait_for(b, AM_FAIL_OVER_LIMIT, 30000 + 5000 + 1000 + 3 * 3000);
     TAKE(b, AM_FAIL_OVER_LIMIT, AM_LEAVING, AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT);
@@ -442,7 +442,7 @@ static void limit_waits_for_a_daemon_that_may_still_refuse(void **state)
 static void second_loss_gives_the_turn_to_other_nodes_first(void **state)
 {
     (void)state;
-    struct bed *b = bed_new(&three, 0); /* the lost daemon's own node */
+    struct bed *b = bed_new(&three, 0); /* the node of the lost daemon */
     failing_over(b);
     wait_for(b, AM_TAKEOVER_DUE, 0);
     TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
@@ -487,7 +487,7 @@ static void stop_answers_the_request(void **state)
     TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM), AM_DO_SEND_STOP);
     TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_STOP, .code = SIGTERM), AM_DO_STOP_WORKERS);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
-    TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_STOP, .code = 0)); /* of another round */
+    TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_STOP, .code = 0)); /* STOP of another round */
     free(b);
 }
 
@@ -561,7 +561,7 @@ static void leader_asks_its_peers_before_a_round_with_fewer_nodes(void **state)
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_PEERS_PROBED, .open = true));
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_OTHER_REFUSES, .epoch = 5), AM_DO_DROP_OTHER,
               AM_DO_REPORT);
-    TAKE(b, AM_PEERS_PROBED, AM_LEADING); /* the daemon waits on */
+    TAKE(b, AM_PEERS_PROBED, AM_LEADING); /* a daemon has refused: no PROBE_RESULT */
     wait_for(b, AM_PEERS_DUE, 1000);
     TAKE(b, AM_PEERS_DUE, AM_LEADING, AM_DO_ASK_PEERS);
     TAKE(b, AM_PEERS_PROBED, AM_LEADING, AM_DO_SEND_PROBE_RESULT);
@@ -622,7 +622,7 @@ static void taken_port_turns_the_leader_into_a_follower(void **state)
     b->now += 20000;
     leading(b); /* the port is free again */
     TAKE(b, AM_PORT_TAKEN, AM_SEEKING, AM_DO_LOCATE);
-    wait_for(b, AM_SEEK_LIMIT, 40000); /* of all attempts together */
+    wait_for(b, AM_SEEK_LIMIT, 40000); /* all attempts together */
     free(b);
 }
 
@@ -637,7 +637,7 @@ static void etcd_finds_the_next_daemon_before_the_first_round(void **state)
     assert_int_equal(b->m.index, 0);
     TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_CHECK_CLAIM);
     TAKE(b, AM_ELSEWHERE, AM_SEEKING, AM_DO_END_SEARCHES, AM_DO_GIVE_WAY, AM_DO_LOCATE_THERE);
-    assert_int_equal(b->m.index, -1); /* the other daemon assigns another one */
+    assert_int_equal(b->m.index, -1); /* the other daemon assigns a new index */
     free(b);
 }
 
@@ -653,7 +653,7 @@ static void leader_that_gives_way_under_workers_stops_them_first(void **state)
     free(b);
 }
 
-/* Any events in any order: what holds whatever happens. */
+/* Invariants that hold for any events in any order. */
 static void random_events_keep_the_promises(void **state)
 {
     (void)state;

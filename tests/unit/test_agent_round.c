@@ -1,4 +1,4 @@
-/* Features and the report of exits with a round that nothing runs in: what goes to the daemon. */
+/* Features and the exit report in a round without workers: the messages to the daemon. */
 #include "agent/agent.h"
 #include "agent/exit_report.h"
 #include "agent/features.h"
@@ -24,12 +24,12 @@ struct bed {
     struct agent_cfg cfg;
     struct tf_roles roles;
     struct round r;
-    struct msg last; /* that was sent; what it points to is gone */
+    struct msg last; /* last message sent; its pointers are dangling */
     char why[200];   /* of the last EXIT */
     int sent;
     struct event_base *base;
     struct round *launched;
-    char order[80]; /* of the steps that were recorded */
+    char order[80]; /* recorded steps, in order */
 };
 
 static void keep(void *arg, const struct msg *m)
@@ -44,7 +44,7 @@ static void keep(void *arg, const struct msg *m)
 static const struct round_port port = {.send = keep};
 static const struct round_feature *const table[] = {&success_criteria_feature, NULL};
 
-/* Node 1 of two with three workers each. */
+/* Set up node 1 of two nodes with three workers each. */
 static void new_bed(struct bed *b, const char *roles)
 {
     *b = (struct bed){0};
@@ -91,7 +91,7 @@ static void success_is_reported_once_the_last_task_that_counts_has_succeeded(voi
 {
     struct bed b;
     (void)state;
-    new_bed(&b, "worker:5,evaluator:1"); /* ranks 3 and 4 count here, 5 does not */
+    new_bed(&b, "worker:5,evaluator:1"); /* of this node's ranks, 3 and 4 count, 5 does not */
     start_round(&b);
     assert_false(success_criteria_met(&b.r));
     exit_worker(&b, 2, 0);
@@ -134,11 +134,11 @@ static void success_of_a_round_says_nothing_about_the_next(void **state)
     struct bed b;
     (void)state;
     new_bed(&b, "chief:1,ps:5");
-    assert_false(success_criteria_met(&b.r)); /* a spare: no round yet */
+    assert_false(success_criteria_met(&b.r)); /* a spare node has no round yet */
     start_round(&b);
     features_end(b.r.features, &b.r);
     assert_true(success_criteria_met(&b.r));
-    b.r.plan.round++; /* its start has failed before any feature was prepared */
+    b.r.plan.round++; /* its start failed before any feature was prepared */
     assert_false(success_criteria_met(&b.r));
     free_bed(&b);
 }
@@ -242,7 +242,7 @@ static void a_round_without_workers_is_reported_by_exit_and_done(void **state)
 
 static void only_the_first_node_goes_unchecked_with_iface(void **state)
 {
-    /* An agent that began as the first node and lost the port to another one of its host. */
+    /* An agent that began as the first node and lost the port to another agent of its host. */
     const struct alloc first = {.index = 0};
     const struct msg plan = *MSG(PLAN, .addr = "127.0.0.1", .master_port = 2, .token = "t",
                                  .nodes = "node[0-1]", .sizes = "1,1", .node_rank = 1, .ports = "");
@@ -279,7 +279,7 @@ static int take_part(void **state, const struct round *r, struct dd_err *err)
     return 0;
 }
 
-/* One worker, on one node. */
+/* Launch a round of one worker on one node. */
 static int launch(struct bed *b, const struct round_feature *const *features,
                   const struct round_port *to, char *script, struct dd_err *err)
 {

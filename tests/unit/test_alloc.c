@@ -1,4 +1,5 @@
-/* alloc: options, host files and made-up environments; real ones are in test_alloc_recorded.c. */
+/* alloc: options, host files and artificial environments; recorded ones are in
+ * test_alloc_recorded.c. */
 #include "alloc/alloc.h"
 #include "alloc/alloc_inner.h"
 #include "base/buf.h"
@@ -40,12 +41,12 @@ int __wrap_vasprintf(char **ret, const char *fmt, va_list ap)
 }
 
 int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt,
-                           va_list ap) /* of _FORTIFY_SOURCE */
+                           va_list ap) /* called with _FORTIFY_SOURCE */
 {
     return failing() ? -1 : __real___vasprintf_chk(ret, flag, fmt, ap);
 }
 
-/* ---- inputs */
+/* ---- inputs ---- */
 
 static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
 {
@@ -89,11 +90,11 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
 static char addr_text[][16] = {"127.0.0.1", "10.0.0.2", "fe80::2", "2001:db8::2"};
 static char *addrs[] = {addr_text[0], addr_text[1], addr_text[2], addr_text[3], NULL};
 
-/* A process on node2, 10.0.0.2, with what a row of a test says besides. */
+/* Environment and options of a process on node2, 10.0.0.2. */
 struct said {
-    const char *env; /* separated by blanks */
+    const char *env; /* separated by spaces */
     int min, max;
-    int rank; /* 1 more than --node-rank, 0: not said */
+    int rank; /* --node-rank + 1; 0: not set */
     const char *master_addr;
     int master_port;
     const char *endpoint;
@@ -170,17 +171,18 @@ static void assert_matches(const char *text, const char *pattern)
     assert_string_equal(text + before + 16, star + 1);
 }
 
-/* A step of 2 nodes, seen from node2. */
+/* The environment of a Slurm step of 2 nodes on node2. */
 #define STEP_OF(nodes, tasks)                                                                      \
     "SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_NODEID=1 SLURM_LOCALID=0 "               \
     "SLURM_STEP_NODELIST=" nodes " SLURM_STEP_TASKS_PER_NODE=" tasks
 #define STEP STEP_OF("node[1-2]", "1(x2)")
 #define FOUR STEP_OF("node[1-4]", "1(x4)")
-/* A task of PBS on node2, the second of two hosts, and the script on the first. */
+/* The environment of a PBS task on node2, the second of two hosts, and of the script on the first.
+ */
 #define TASK "PBS_JOBID=7.srv PBS_NODENUM=1 PBS_TASKNUM=40000001 PBS_NODEFILE=/nodes"
 #define SCRIPT "PBS_JOBID=7.srv PBS_NODENUM=0 PBS_TASKNUM=1"
 
-/* ---- spare nodes of a list */
+/* ---- spare nodes of a list ---- */
 
 static void node_rank_may_name_a_spare_node_of_a_list(void **state)
 {
@@ -196,7 +198,7 @@ static void node_rank_may_name_a_spare_node_of_a_list(void **state)
     assert_int_equal(a->nnodes, 4);
 }
 
-/* ---- what is refused */
+/* ---- rejected input ---- */
 
 static void options_are_refused_with_a_sentence(void **state)
 {
@@ -314,7 +316,7 @@ static void variables_are_refused_with_their_name(void **state)
         assert_refused(&(struct said){.env = rows[i].env}, rows[i].text);
 }
 
-/* ---- what is found */
+/* ---- results ---- */
 
 static const struct {
     struct said said;
@@ -333,7 +335,7 @@ static const struct {
      0, 1, NULL, 0},
     {{.master_port = 4000, .id = "run 7"}, "local",
      "local.node2.0000000000000abc.*", "run 7", "node2", 0, 1, NULL, 4000},
-    /* as for torchrun's static rendezvous */
+    /* torchrun's static rendezvous */
     {{.min = 2, .max = 2, .rank = 2, .master_addr = "node1"}, "explicit", "explicit.29500", "none",
      "node1", 1, 2, "node1", 29500},
     {{.min = 2, .max = 2, .rank = 1, .master_addr = "10.0.0.2", .master_port = 1234}, "explicit",
@@ -346,7 +348,7 @@ static const struct {
      0, 1, "127.0.0.1", 29500},
     {{.min = 2, .max = 2, .master_addr = "node1"}, "endpoint", "explicit.29500", "none", "node1",
      -1, 2, "node1", 29500},
-    /* as for its c10d rendezvous */
+    /* torchrun's c10d rendezvous */
     {{.min = 4, .max = 4, .endpoint = "node1", .id = "77"}, "explicit", "explicit.29400.77", "77",
      "node1", -1, 4, "node1", 29400},
     {{.min = 2, .max = 4, .endpoint = "NODE2.site:99"}, "explicit", "explicit.99", "none",
@@ -377,7 +379,7 @@ static const struct {
      1, 2, NULL, 0},
     {{.hostfile = "rich", .rank = 4, .min = 4, .max = 4}, "hostfile", "hosts.*",
      "none", "r[1-2]n[1-2]", 3, 4, NULL, 0},
-    /* in a step */
+    /* Slurm steps */
     {{.env = STEP " SLURM_RESTART_COUNT=2"}, "slurm-step", "slurm.12.3.r2", "12", "node[1-2]", 1,
      2, NULL, 0},
     {{.env = STEP, .master_port = 777, .id = "x"}, "slurm-step", "slurm.12.3.r0.x", "x",
@@ -395,7 +397,7 @@ static const struct {
      "explicit.29500", "none", "node1", 3, 4, "node1", 29500},
     {{.env = FOUR, .min = 4, .max = 4, .endpoint = "node1:1"}, "explicit", "explicit.1", "none",
      "node1", -1, 4, "node1", 1},
-    /* an interactive shell of salloc is a step only by name */
+    /* the interactive step of salloc is treated as the batch script */
     {{.env = "SLURM_JOB_ID=5 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_JOB_NODELIST=node2"},
      "slurm-batch", "slurm.5.batch.r0", "5", "node2", 0, 1, NULL, 0},
     {{.env = "SLURM_JOB_ID=5 SLURM_NODELIST=node2.site"}, "slurm-batch", "slurm.5.batch.r0", "5",
@@ -422,7 +424,7 @@ static const struct {
     {{.env = "OAR_JOBID=5 OAR_ARRAY_INDEX=2 OAR_FILE_NODES=/slots PMIX_RANK=0"}, "oar", "oar.5.2", "5.2", "node[1-2]", 1, 2,
      NULL, 0},
     {{.env = "LSB_JOBID=9 LSB_HOSTS=node2"}, "lsf", "lsf.9", "9", "node2", 0, 1, NULL, 0},
-    /* where names say nothing, the launcher's ranks do, with one process on each node */
+    /* host names do not determine the node: the launcher's rank does, if each node has one process */
     {{.env = "LSB_JOBID=9 LSB_DJOB_HOSTFILE=/far JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_SIZE=1"}, "lsf",
      "lsf.9", "9", "far-a,far-b", 1, 2, NULL, 0},
     {{.env = "COBALT_JOBID=6 COBALT_PARTNAME=3-4,7 ALPS_APP_PE=2"}, "cobalt-xc", "cobalt-xc.6", "6", "nid[00003-00004,00007]",
@@ -460,7 +462,7 @@ static void options_say_who_i_am(void **state)
     }
 }
 
-/* Whether it is a script that is to start the nodes, and on how many. */
+/* A script that starts the job's nodes is distinguished from a task, and its nodes are counted. */
 static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
 {
     (void)state;
@@ -470,12 +472,12 @@ static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
         bool script;
     } rows[] = {
         {"LSB_JOBID=9 LSB_HOSTS=node2\tfar", 0, 2, true},
-        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2", -1, 2, false}, /* another machine's */
+        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2", -1, 2, false}, /* a job of other hosts */
         {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42\tfar2\t42",
          -1, 2, true},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/csm CSM_ALLOCATION_ID=4", 1, 3, true},
         {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42\tfar1\t42", 0, 2,
-         true}, /* takes part */
+         true}, /* this node takes part */
         {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tnode2\t42\tfar1\t42", 0, 2,
          true},
         {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42", -1, 1, true},
@@ -501,7 +503,7 @@ static void torque_tells_the_gpus_of_each_node(void **state)
 {
     (void)state;
     static const struct {
-        const char *env, *gpus[2]; /* of the nodes; NULL: not known */
+        const char *env, *gpus[2]; /* GPUs of each node; NULL: not known */
         int min;
     } rows[] = {
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus", {"0", "1,3"}, 0},
@@ -512,7 +514,7 @@ static void torque_tells_the_gpus_of_each_node(void **state)
         {TORQUE "PBS_NODEFILE=/nodes", {NULL}, 0},
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus",
          {"1,3"},
-         1}, /* of this node, when it is alone */
+         1}, /* --nnodes=1: GPUs of this node */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(alloc) struct alloc *a = found(
@@ -599,14 +601,14 @@ static void job_id_stays_short_enough_for_a_hello(void **state)
     assert_string_not_equal(a->job_id, b->job_id);
 }
 
-/* ---- the small parsers */
+/* ---- parsers ---- */
 
 static void tasks_per_node_are_read_as_slurm_writes_them(void **state)
 {
     (void)state;
     static const struct {
         const char *text;
-        size_t n; /* 0: refused */
+        size_t n; /* 0: rejected */
         int total, most;
     } rows[] = {
         {"", 0, 0, 0},
@@ -648,7 +650,7 @@ static void ports_are_read_as_slurm_writes_them(void **state)
     (void)state;
     static const struct {
         const char *text;
-        int n; /* -EINVAL: refused */
+        int n; /* -EINVAL: rejected */
     } rows[] = {
         {"", -EINVAL},      {"1-", -EINVAL},        {"-1", -EINVAL}, {"2-1", -EINVAL},
         {"0", -EINVAL},     {"65536", -EINVAL},     {"1,", -EINVAL}, {"1;2", -EINVAL},
@@ -676,7 +678,7 @@ static void hostfile_lines_may_be_truncated_anywhere(void **state)
     assert_null(h);
 }
 
-/* As a file in round robin order is: many more lines than hosts. */
+/* A file in round-robin order has many more lines than hosts. */
 static void hostfile_may_have_more_lines_than_the_limit_of_hosts(void **state)
 {
     (void)state;
@@ -695,7 +697,7 @@ static void hostfile_may_have_more_lines_than_the_limit_of_hosts(void **state)
     assert_string_equal(err.text, "f:95537: too many hosts (limit 65536)");
 }
 
-/* ---- memory */
+/* ---- memory ---- */
 
 static int all_sources(void)
 {
@@ -764,7 +766,7 @@ static void no_memory_is_an_error_like_any_other(void **state)
 {
     (void)state;
     unsigned n = 0;
-    do { /* until it is not reached any more; one for the text of a warning only is no error */
+    do { /* until no allocation fails; a failure while formatting a warning is no error */
         fail_at = ++n;
         int rc = all_sources();
         if (rc != 0 && rc != -ENOMEM)

@@ -1,4 +1,4 @@
-/* alloc: what it makes of environments that real jobs had (tests/data/env). */
+/* alloc: results for the environments of real jobs (tests/data/env). */
 #include "alloc/alloc.h"
 #include "base/num.h"
 #include "launch/starter.h"
@@ -33,7 +33,7 @@ static void assert_folded(const struct hostlist *h, const char *expr)
     assert_string_equal(dd_buf_str(&b), expr);
 }
 
-/* The place where a refused job is told what to write. */
+/* A rejected job gets the command that would start it. */
 static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void recorded_process_finds_its_place(void **state)
     }
 }
 
-/* All that are there: what Slurm says of rank and host is what we find. */
+/* In all recorded steps, rank and host are those that Slurm reports. */
 static void recorded_steps_agree_with_slurm(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void recorded_steps_agree_with_slurm(void **state)
     assert_int_equal(steps, 33);
 }
 
-/* Every task is where the name of its file says. */
+/* Every task runs on the host in the name of its file. */
 static void recorded_pbs_tasks_find_their_host(void **state)
 {
     (void)state;
@@ -276,13 +276,13 @@ static void recorded_pbs_tasks_of_one_job_agree(void **state)
     }
 }
 
-/* A name that is in no list, as a container has it: then PBS_NODENUM, and never the script's. */
+/* A host name that is in no list, as in a container: PBS_NODENUM decides, except in a script. */
 static void recorded_pbs_task_falls_back_to_its_number(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
-        int index; /* -1: refused */
+        int index; /* -1: rejected */
     } rows[] = {
         {P "scatter1.dsh.node1.0", 0}, {P "scatter1.dsh.node2.0", 1}, {P "array2.dsh.node3.0", 1},
         {P "first0.dsh.node3.0", -1},  {P "scatter1.script", -1},     {P "free.script", -1},
@@ -299,7 +299,7 @@ static void recorded_pbs_task_falls_back_to_its_number(void **state)
     }
 }
 
-/* --nnodes=1 says that several agents are several jobs. */
+/* With --nnodes=1 several agents are several jobs. */
 static void recorded_process_runs_alone_when_told_so(void **state)
 {
     (void)state;
@@ -334,7 +334,8 @@ static void recorded_process_runs_alone_when_told_so(void **state)
     }
 }
 
-/* The question that comes before a start (are there nodes to start?) has an answer, too. */
+/* The list of nodes that a launcher requests before it starts any node is also limited to this
+ * host. */
 static void recorded_list_of_one_node_is_never_that_of_another_host(void **state)
 {
     (void)state;
@@ -356,7 +357,7 @@ static void recorded_list_of_one_node_is_never_that_of_another_host(void **state
     }
 }
 
-/* Who only asks for the list may do so where an agent could not start. */
+/* A process that only requests the list gets it where an agent could not start. */
 static void recorded_script_gets_the_list(void **state)
 {
     (void)state;
@@ -393,7 +394,7 @@ static void recorded_script_gets_the_list(void **state)
     }
 }
 
-/* ---- all of them, by their table */
+/* ---- all recorded processes ---- */
 
 static void assert_alloc(const struct recorded *r, const struct alloc *a, const struct dd_strv *env)
 {
@@ -411,7 +412,7 @@ static void assert_alloc(const struct recorded *r, const struct alloc *a, const 
     assert_null(a->psk);
     assert_string_equal(a->cookie != NULL ? a->cookie : "-", r->key);
     assert_string_equal(a->script ? st->name : "-", r->start);
-    assert_int_equal(a->end_time, 0); /* neither Slurm 22.05 nor PBS tells */
+    assert_int_equal(a->end_time, 0); /* neither Slurm 22.05 nor PBS sets it */
     assert_int_equal(a->warnings.n, 0);
     assert_int_equal(node_gpus_count(&gpus, env->v, "/nowhere", NULL), 0);
     assert_int_equal(gpus.count, r->gpus[0] == '-' ? 0 : atoi(r->gpus));

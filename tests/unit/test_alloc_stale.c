@@ -1,6 +1,6 @@
-/* alloc: variables that are stale or contradict each other, made of every recorded environment:
- * refused with one sentence that names the variable and what would be right. And whatever happens
- * to an environment, no unknown host comes out of it. */
+/* alloc: stale and contradictory variables, inserted into every recorded environment, are rejected
+ * with one sentence that names the variable and the remedy. No mutation of an environment yields an
+ * unknown host. */
 #include "recorded_world.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-/* ---- what is wrong ---- */
+/* ---- rejected environments ---- */
 
-enum kind { STEP = 1, BATCH = 2, SALLOC = 4, TASK = 8, SCRIPT = 16 }; /* of PBS: the last two */
+enum kind { STEP = 1, BATCH = 2, SALLOC = 4, TASK = 8, SCRIPT = 16 }; /* PBS: the last two */
 
 static enum kind kind_of(const struct recorded *r)
 {
@@ -41,7 +41,7 @@ static bool is_het(const struct recorded *r)
     return strstr(r->name, "-het") != NULL;
 }
 
-/* A row that returns false is not for this process. */
+/* Spoil an environment; false: the row does not apply to this process. */
 typedef bool spoil_f(const struct recorded *r, struct dd_strv *env, const char **hostname);
 
 #define SPOIL(name)                                                                                \
@@ -126,8 +126,8 @@ SPOIL(with_half_a_list)
     return true;
 }
 
-/* A shell in a step gets nodes of its own by salloc, which leaves the step's names; or submits a
- * script that sees them. */
+/* A shell in a step calls salloc, which allocates other nodes but keeps the variables of the step;
+ * or it submits a script that inherits them. */
 SPOIL(below_an_allocation)
 {
     UNUSED;
@@ -135,7 +135,7 @@ SPOIL(below_an_allocation)
     assert_int_equal(dd_env_set(env, "SLURM_JOBID", "99"), 0);
     assert_int_equal(dd_env_set(env, "SLURM_JOB_NODELIST", "other[7-8]"), 0);
     assert_int_equal(dd_env_set(env, "SLURM_NODELIST", "other[7-8]"), 0);
-    return !is_het(r); /* the parts of the list have names that stay */
+    return !is_het(r); /* a heterogeneous job has lists of other names, which remain */
 }
 
 SPOIL(with_more_nodes_in_the_job)
@@ -152,7 +152,7 @@ SPOIL(with_nnodes)
     return true;
 }
 
-/* As `sbatch --export=ALL` of such a shell, or ssh with SendEnv, brings them. */
+/* Variables inherited through `sbatch --export=ALL` or ssh with SendEnv. */
 SPOIL(elsewhere)
 {
     UNUSED;
@@ -196,7 +196,7 @@ SPOIL(with_an_empty_file)
     return true;
 }
 
-/* The file has lost this host's lines. */
+/* The node file lacks the lines of this host. */
 SPOIL(with_a_short_file)
 {
     static char text[64];
@@ -238,7 +238,7 @@ SPOIL(with_pbs_of_this_host)
 static const struct {
     int kinds;
     spoil_f *spoil;
-    const char *says[3]; /* the variable and where from; what would be right */
+    const char *says[3]; /* the variable and its contradiction; the remedy */
 } refused[] = {
     {STEP | BATCH | SALLOC,
      of_another_job,
@@ -344,7 +344,7 @@ static void stale_and_contradictory_variables_are_refused(void **state)
         assert_true(done[k] > 0);
 }
 
-/* What was inherited from another scheduler's job gives way to the job that this host is in. */
+/* The job of this host takes precedence over variables inherited from another scheduler's job. */
 static void left_over_variables_of_another_scheduler_are_ignored(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
         recorded_load(&env, r->name);
         recorded_load(&others,
                       pbs ? "slurm-22.05-subset.1.1" : "openpbs-23.06-scatter1.dsh.node2.0");
-        if (pbs) { /* its step was elsewhere */
+        if (pbs) { /* its step ran on other hosts */
             assert_int_equal(dd_env_set(&others, "SLURM_STEP_NODELIST", "far[2-4]"), 0);
             assert_int_equal(dd_env_set(&others, "SLURM_JOB_NODELIST", "far[2-4]"), 0);
             assert_int_equal(dd_env_set(&others, "SLURMD_NODENAME", "far3"), 0);
@@ -385,7 +385,7 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
     }
 }
 
-/* ---- what does no harm ---- */
+/* ---- harmless environments ---- */
 
 static void stale_variables_are_told_where_this_host_alone_is_wanted(void **state)
 {
@@ -399,7 +399,7 @@ static void stale_variables_are_told_where_this_host_alone_is_wanted(void **stat
             struct dd_err err = {.text = ""};
             recorded_load(&env, names[i]);
             recorded_set_nodefile_text(NULL);
-            if (worker) /* of ddrun, which has told it the nodes */
+            if (worker) /* a worker of ddrun has the node list */
                 assert_int_equal(dd_env_set(&env, "DDRUN_NODES", "a,b"), 0);
             struct alloc_input in = recorded_input(&env, "laptop");
             in.list_only = worker;
@@ -416,7 +416,7 @@ static void stale_variables_are_told_where_this_host_alone_is_wanted(void **stat
         }
 }
 
-/* A login at a node of the job has its number, and no more. */
+/* A login shell on a node of the job has only the job id. */
 static void an_id_without_a_list_is_no_job(void **state)
 {
     (void)state;
@@ -433,7 +433,7 @@ static void an_id_without_a_list_is_no_job(void **state)
                            "SLURM_JOB_ID=4 is set, but SLURM_JOB_NODELIST is not; ignoring it"));
 }
 
-/* Slurm's own PBS names for one job, as some sites have them. */
+/* Some sites make Slurm set PBS variables for its jobs. */
 static void one_job_may_have_the_names_of_two_schedulers(void **state)
 {
     (void)state;
@@ -450,7 +450,7 @@ static void one_job_may_have_the_names_of_two_schedulers(void **state)
     assert_int_equal(a->warnings.n, 0);
 }
 
-/* ---- whatever happens ---- */
+/* ---- fuzzing: mutated environments ---- */
 
 static uint32_t below(uint64_t *seed, size_t n)
 {
@@ -460,7 +460,8 @@ static uint32_t below(uint64_t *seed, size_t n)
     return (uint32_t)(*seed >> 33) % (uint32_t)n;
 }
 
-/* One variable goes, comes from another process, is cut, changed in one byte, or there twice. */
+/* Unset a variable, replace it by one of another process, truncate it, change one byte or repeat
+ * it. */
 static void mutate(struct dd_strv *env, const struct dd_strv *other, uint64_t *seed)
 {
     const uint32_t i = below(seed, env->n);
@@ -512,8 +513,7 @@ static bool has(const struct hostlist *h, const char *name)
     return false;
 }
 
-/* Every name of the answer is one of a list of the environment, or of the node file, or this
- * host's. */
+/* Check that each node is in a list of the environment or in the node file, or is this host. */
 static void assert_known(const struct alloc *a, const struct alloc_input *in)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
@@ -533,7 +533,8 @@ static void assert_known(const struct alloc *a, const struct alloc_input *in)
     assert_int_equal(a->nnodes, hostlist_count(a->nodes));
 }
 
-/* Advice that those cannot take who ask and start nothing; not all of them have such options. */
+/* Names that no message for ddctl contains: it starts no nodes, and some of its commands lack these
+ * options. */
 static const char *const not_for_ddctl[] = {"ddrun", "--hosts", "--hostfile", "--nnodes",
                                             "--node-rank"};
 

@@ -178,7 +178,7 @@ static void errors_have_their_tip_on_a_line_of_its_own(void **state)
                      -EINVAL);
     assert_string_equal(err.text, "unknown option '--npoc'\n  tip: did you mean '--nproc'?");
     assert_int_equal(dd_err_tip(NULL, -ENOENT, "x"), -ENOENT);
-    memset(err.text, 'x', sizeof(err.text) - 1); /* no room for one: nothing is cut or overrun */
+    memset(err.text, 'x', sizeof(err.text) - 1); /* no room for a tip: the text stays as it is */
     err.text[sizeof(err.text) - 1] = '\0';
     assert_int_equal(dd_err_tip(&err, -EINVAL, "a tip"), -EINVAL);
     assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
@@ -204,13 +204,13 @@ static void what_is_no_utf8_becomes_a_question_mark(void **state)
          "n\xc3\xb6"
          "de \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xff\xfe", "??"},
-        {"a\xc3", "a?"}, /* cut off */
+        {"a\xc3", "a?"}, /* truncated */
         {"\xc3(", "?("},
-        {"\x80\xbf", "??"}, /* a middle without its beginning */
-        {"\xc0\xaf", "??"}, /* longer than it need be */
+        {"\x80\xbf", "??"}, /* continuation bytes without a first byte */
+        {"\xc0\xaf", "??"}, /* overlong encoding */
         {"\xe0\x80\xaf", "???"},
-        {"\xed\xa0\x80", "???"},      /* half of a pair of UTF-16 */
-        {"\xf4\x90\x80\x80", "????"}, /* beyond the last character */
+        {"\xed\xa0\x80", "???"},      /* half of a UTF-16 surrogate pair */
+        {"\xf4\x90\x80\x80", "????"}, /* beyond U+10FFFF */
         {"\xf0\x9f\x98", "???"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -220,7 +220,8 @@ static void what_is_no_utf8_becomes_a_question_mark(void **state)
     }
 }
 
-/* Of a signal to all processes of a job: times in ms after the first, and what counts. */
+/* Signals to all processes of a job: channel, time in ms, and whether it is a copy of the last
+ * signal. */
 static void copies_of_a_signal_are_known_by_their_way(void **state)
 {
     (void)state;
@@ -231,8 +232,8 @@ static void copies_of_a_signal_are_known_by_their_way(void **state)
         bool copy;
     } come[] = {
         {0, 0, false},   {1, 240, true},   /* at nearly the same time */
-        {2, 1900, true}, {2, 1950, false}, /* late, by a way that had not brought it; once */
-        {0, 2000, true}, {0, 2300, false}, /* the same way again */
+        {2, 1900, true}, {2, 1950, false}, /* late: only the first one of its channel */
+        {0, 2000, true}, {0, 2300, false}, /* the same channel again */
         {1, 2540, true}, {1, 2560, false},
         {2, 4559, true}, {0, 4600, false}, /* too late for a copy */
     };

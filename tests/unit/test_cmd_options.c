@@ -1,5 +1,4 @@
-/* The tables of options of our programs are sound, and what is nearly one of their variables is
- * seen. */
+/* The option tables of all programs are sound, and misspelt environment variables are detected. */
 #include "cmd/ddctl.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/ddrund_options.h"
@@ -28,7 +27,7 @@ static void tables_are_sound(void **state)
 }
 
 static const struct {
-    const char *entry, *meant; /* NULL: it is not taken for one of ours */
+    const char *entry, *meant; /* NULL: not a misspelling */
 } rows[] = {
     {"DDRUN_LOGDIR=x", "DDRUN_LOG_DIR"},
     {"DDRUN_LOG_DIRS=x", "DDRUN_LOG_DIR"},
@@ -38,7 +37,7 @@ static const struct {
     {"DDRUN_LOG_DIR=x", NULL},
     {"DDRUN_SHUTDOWN_TIMEOUT=1", NULL},
     {"DDRUN_KEY=x", NULL},
-    {"DDRUN_NODES=n[1-2]", NULL}, /* ddrun's own, in the environment of workers */
+    {"DDRUN_NODES=n[1-2]", NULL}, /* set by ddrun for workers */
     {"DDRUN_ROUND=0", NULL},
     {"DDRUN_BUILD=x", NULL},
     {"DDRUN_=x", NULL},

@@ -28,7 +28,7 @@ static const struct submit_request request = {.name = "train",
                                               .command = words};
 
 static const struct {
-    const char *template, *job_id, *script; /* script NULL: an error with this text: */
+    const char *template, *job_id, *script; /* script NULL: `error` is expected */
     const char *error;
 } scripts[] = {
     {.template = "#X --nodes=@NODES@ -t @TIME@\nexec @COMMAND@",
@@ -143,7 +143,7 @@ static const struct {
     const char *printed, *queue;
     int nodes;
     uint64_t seconds;
-    const char *errors[3]; /* beginnings */
+    const char *errors[3]; /* prefixes */
 } fits[] = {
     {&slurm_kind, slurm, NULL, 4, 1000000, {NULL}},
     {&slurm_kind,

@@ -1,4 +1,4 @@
-/* base/colour: when messages have colours, and which words. */
+/* base/colour: when messages are coloured, and which parts of them. */
 #include "base/colour.h"
 
 #include <setjmp.h>

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* What the child wrote to stderr into said; returns its wait status. */
+/* Run fn() in a confined child. Store its stderr in said and return its wait status. */
 static int confined(int (*fn)(void), char *said, size_t size)
 {
     int fds[2];

@@ -1,5 +1,5 @@
-/* daemon: a whole job of one node, with an agent's end of the socketpair in this process: what
- * the daemon answers to each message. No other process, no port that others use. */
+/* daemon: a whole job of one node. The test holds the agent's end of the socketpair and checks the
+ * daemon's reply to each message. There is no other process, and the kernel chooses the port. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "daemon/daemon.h"
@@ -26,7 +26,7 @@ struct world {
     struct hostlist *nodes;
     struct daemon *daemon;
     struct link *agent;
-    struct msg got[16]; /* by the agent, in order; those behind are dropped */
+    struct msg got[16]; /* received by the agent, in order; further ones are dropped */
     int ngot;
     bool closed, over;
     int code;
@@ -96,7 +96,7 @@ static void end(struct world *w)
 {
     link_free(w->agent);
     daemon_free(w->daemon);
-    assert_true(event_base_dispatch(w->base) >= 0); /* a link that says BYE frees itself */
+    assert_true(event_base_dispatch(w->base) >= 0); /* a link that has sent BYE frees itself */
     hostlist_free(w->nodes);
     for (int i = 0; i < w->ngot; i++)
         msg_clear(&w->got[i]);
@@ -116,7 +116,7 @@ static void join(struct world *w)
         MSG(JOIN, .index = 0, .nnodes = 1, .min_nodes = 1, .slots = 2, .pid = 7, .name = "node0"));
 }
 
-/* The first message of that type, once the agent has got one. */
+/* Wait until the agent has received a message of this type; return the first one. */
 static struct msg *await(struct world *w, enum msg_type type)
 {
     const uint64_t limit = dd_now_ns() + LIMIT_S * DD_NS_PER_S;
@@ -172,7 +172,7 @@ static void a_failure_without_restarts_ends_with_its_code_and_the_report(void **
     struct world w;
     begin(&w, 0);
     start_round(&w);
-    say(&w, MSG(EXIT, .round = 5, .rank = 0, .code = 9)); /* of no round: ignored */
+    say(&w, MSG(EXIT, .round = 5, .rank = 0, .code = 9)); /* no such round: ignored */
     say(&w, MSG(EXIT, .round = 0, .rank = 1, .local_rank = 1, .pid = 70, .code = 3,
                 .error = "{\"message\": \"boom\"}"));
     assert_int_equal(await(&w, MSG_STOP)->stop.signal, SIGTERM);
@@ -191,7 +191,7 @@ static void before_join_nothing_counts(void **state)
     struct world w;
     begin(&w, 0);
     say(&w, MSG(STOP_REQUEST, .signal = SIGINT, .text = "too early"));
-    start_round(&w); /* a job that had taken the request would not begin */
+    start_round(&w); /* the ignored request does not stop the job */
     end(&w);
 }
 

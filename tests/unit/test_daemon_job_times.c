@@ -1,4 +1,4 @@
-/* daemon: how long a job took to start, to run and to recover, from its events. */
+/* daemon: the times that a job took to start, to run and to recover, computed from its events. */
 #include "daemon/job_times.h"
 
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static void a_restart_is_no_part_of_the_running_time(void **state)
     at(&t, 251, JOURNAL_LEAVE);
     assert_int_equal(job_times_running(&t, 900), 60);
     assert_int_equal(t.failed_workers, 1);
-    assert_int_equal(t.lost_nodes, 0); /* nodes leave after the end */
+    assert_int_equal(t.lost_nodes, 0); /* nodes that leave after the end are not lost */
     assert_true(t.finished);
     assert_int_equal(t.code, 3);
 }

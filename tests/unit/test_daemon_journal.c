@@ -1,5 +1,5 @@
-/* daemon: each event is published once, and its subscribers write it: the log that ddctl reads, and
- * the report. */
+/* daemon: each event is published once; its subscribers are the log that ddctl reads, and the
+ * report. */
 #include "base/auto.h"
 #include "base/buf.h"
 #include "daemon/event_log.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-struct session { /* the event log does not look into it */
+struct session { /* opaque to the event log */
     char text[1 << 18];
     size_t len;
     int answers, ends;
@@ -101,7 +101,7 @@ static void json_has_the_fields_of_the_kind_alone(void **state)
     assert_string_equal(json_string_value(json_object_get(o, "event")), "exit");
     assert_string_equal(json_string_value(json_object_get(o, "time")), "2017-07-14T02:40:00.123Z");
     assert_int_equal(json_integer_value(json_object_get(o, "rank")), 5);
-    assert_non_null(json_object_get(o, "node")); /* cut within a character, and still UTF-8 */
+    assert_non_null(json_object_get(o, "node")); /* truncated within a character, and still UTF-8 */
     assert_null(json_object_get(o, "workers"));
     json_decref(o);
     assert_null(journal_json(&(struct journal_event){.kind = JOURNAL_NODE_DONE}));
@@ -146,8 +146,8 @@ static void a_follower_gets_the_next_events_until_the_end(void **state)
     journal_publish(&j, &(struct journal_event){.kind = JOURNAL_LEAVE});
     assert_int_equal(lines(s.text), 2);
     assert_int_equal(s.ends, 1);
-    assert_int_equal(gone.answers, 1); /* the kept events: none */
-    assert_int_equal(busy.answers, 2); /* the second could not be sent: it follows no longer */
+    assert_int_equal(gone.answers, 1); /* the first reply, with no kept events */
+    assert_int_equal(busy.answers, 2); /* sending the second failed: no longer a follower */
     event_log_free(l);
 }
 
@@ -199,7 +199,7 @@ static void the_earliest_failure_by_the_clocks_gives_the_exit_code(void **state)
     journal_init(&j);
     assert_int_equal(report_collect_new(&c, &j, &cfg, &err), 0);
     journal_publish(&j, &(struct journal_event){.kind = JOURNAL_ROUND, .workers = 2});
-    for (int i = 0; i < 2; i++) { /* the message of the second failure comes first */
+    for (int i = 0; i < 2; i++) { /* the later failure is reported first */
         const struct report_exit e = {
             .rank = i, .pid = 7, .code = 3 + i, .at_ns = 9000u - (uint64_t)i, .node = "n"};
         journal_publish(

@@ -1,5 +1,5 @@
-/* daemon: the ids and addresses of sessions, and which messages of an agent the daemon takes. The
- * links are socketpairs. */
+/* daemon: the ids and addresses of sessions, and the messages that the daemon accepts from an
+ * agent. The links are socketpairs. */
 #include "daemon/dispatch.h"
 #include "daemon/session.h"
 
@@ -137,7 +137,7 @@ static void malformed_ports_are_ignored(void **state)
     end(&w);
 }
 
-/* What the protocol says agents send to the daemon; ddctl's IDENTITY stays with the agent. */
+/* The protocol's messages from agents to the daemon; the agent sends IDENTITY to ddctl only. */
 static void messages_of_agents_have_a_handler_and_the_daemons_own_have_none(void **state)
 {
     (void)state;

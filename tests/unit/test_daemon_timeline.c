@@ -1,4 +1,4 @@
-/* daemon: what of the agents' phases comes into the file of --timeline, and at which times. */
+/* daemon: the phases of the agents in the file of --timeline, and their times. */
 #include "base/io.h"
 #include "base/strv.h"
 #include "daemon/timeline.h"

@@ -1,5 +1,4 @@
-/* doctor: from what nodes say of themselves to what is wrong; how it comes to the node that asks.
- */
+/* doctor: findings from the observations of nodes, and the transfer of these to the asking node. */
 #include "doctor/answers.h"
 #include "doctor/judge.h"
 #include "doctor/look_lines.h"
@@ -21,7 +20,8 @@
     "'version':'1','nofile':65536,'memlock':-1,'nproc':-1,'shm_free':1000000000,'tmp':'','cpus':8," \
     "'addresses':['10.0.0.1'],'cpus_online':8,'gpus':4,'ptrace_scope':1,'key':'MUNGE','key_error':'','listen_error':''"
 
-/* Findings of two nodes, one of which says `more` besides (later members win). */
+/* Return the findings for two nodes. The observation of the second one also has the members of
+ * `more`, which replace earlier ones. */
 static json_t *judged(const char *more)
 {
     static const char *const names[] = {"n1", "n2"};
@@ -106,7 +106,7 @@ static void one_core_is_a_launchers_fault(void **state)
 {
     (void)state;
     json_t *f = judged("'cpus':1");
-    assert_int_equal(json_array_size(f), 2); /* and fewer than the others have */
+    assert_int_equal(json_array_size(f), 2); /* the second one: fewer CPUs than other nodes */
     assert_non_null(
         strstr(json_string_value(json_object_get(json_array_get(f, 0), "what")), "1 of 8 CPUs"));
     json_decref(f);
@@ -191,7 +191,7 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
     } rows[] = {
         {2, "0123456789abcdef0123456789abcdef", 0, 1},
         {2, "other56789abcdef0123456789abcdef", ETIMEDOUT, 0},
-        {3, "0123456789abcdef0123456789abcdef", ETIMEDOUT, 0}, /* no node of the job */
+        {3, "0123456789abcdef0123456789abcdef", ETIMEDOUT, 0}, /* not a node of the job */
     };
     char *none[] = {NULL};
     (void)alarm(HANG_S);
@@ -212,7 +212,7 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
         if (answers_new(&a, t.base, &cfg, &err) != 0)
             fail_msg("%s", err.text);
         const pid_t pid = fork();
-        if (pid == 0) /* a refused one has little time, the other all it needs */
+        if (pid == 0) /* a refused child gives up soon, an accepted one has enough time */
             _exit(give(answers_port(a), rows[i].index, rows[i].cookie,
                        rows[i].rc == 0 ? HANG_S * 1000 : GIVE_MS));
         event_base_dispatch(t.base);
@@ -232,7 +232,7 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
     answers_free(NULL);
 }
 
-/* Who asks ends with the last answer; nobody may lose the word that his has come. */
+/* The asking node exits after the last answer; by then every node must have its acknowledgement. */
 static void each_node_knows_that_its_answer_has_come_when_the_asking_one_ends(void **state)
 {
     (void)state;
@@ -315,7 +315,7 @@ static void take_lines(struct look_lines *l, const char *text, size_t len, struc
 {
     for (const char *p = text; p < text + len;) {
         const size_t n = strcspn(p, "\n");
-        assert_true(n < 1200); /* srun tears lines of more than 2 KB */
+        assert_true(n < 1200); /* srun splits lines of more than 2 KB */
         assert_true(look_lines_take(l, p, n, on_look, t));
         p += n + 1;
     }
@@ -329,7 +329,7 @@ static void a_look_comes_back_from_its_lines(void **state)
     struct taken t = {0};
     char look[2501];
     for (size_t i = 0; i < sizeof(look) - 1; i++)
-        look[i] = i % 7 == 0 ? ' ' : (char)('a' + i % 26); /* blanks at the seams, too */
+        look[i] = i % 7 == 0 ? ' ' : (char)('a' + i % 26); /* spaces at the ends of lines, too */
     look[sizeof(look) - 1] = '\0';
     assert_int_equal(look_lines_new(&l, 2), 0);
     assert_int_equal(look_lines_write(&out, 1, look, sizeof(look) - 1), 0);

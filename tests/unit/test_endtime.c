@@ -1,4 +1,4 @@
-/* When an allocation ends, why it did, and whether that is a reason to start it again. */
+/* The end of an allocation, its reason, and whether the reason justifies a requeue. */
 #include "agent/requeue.h"
 #include "alloc/endtime.h"
 #include "base/auto.h"
@@ -61,7 +61,7 @@ static void end_time_of_qstat(void **state)
     assert_int_equal(alloc_pbs_end_time(job, &end), 0);
     assert_int_equal(end, mktime(&tm));
     for (size_t n = 0; n < sizeof(job) - 1;
-         n++) { /* cut anywhere: no crash, and no end before both are there */
+         n++) { /* truncated: no end before both fields are complete */
         char *cut = strndup(job, n);
         int64_t none = 0;
         if (alloc_pbs_end_time(cut, &none) == 0)
@@ -74,7 +74,7 @@ static void end_time_of_qstat(void **state)
         -ENOENT);
 }
 
-/* The words of Slurm 22.05.8. */
+/* Job records as printed by Slurm 22.05.8. */
 static void why_slurm_ends_a_job(void **state)
 {
     (void)state;
@@ -108,13 +108,13 @@ static void reasons_to_start_again(void **state)
         struct requeue_end end;
         int reason;
     } rows[] = {
-        {{.code = 0, .end_near = true}, 0}, /* the work is done */
+        {{.code = 0, .end_near = true}, 0}, /* success */
         {{.code = 0, .node_lost = true}, 0},
-        {{.code = 1}, 0}, /* a failure like any other */
+        {{.code = 1}, 0}, /* an ordinary failure */
         {{.code = 1, .node_lost = true}, REQUEUE_NODE_LOSS},
         {{.code = 93, .node_lost = true, .end_near = true}, 0},
         {{.code = 3, .end_near = true}, REQUEUE_TIMEOUT},
-        {{.code = 143, .stopped = true, .end_near = true}, 0}, /* somebody wanted it so */
+        {{.code = 143, .stopped = true, .end_near = true}, 0}, /* stopped by a user */
         {{.code = 143, .stopped = true, .by_scheduler = true}, REQUEUE_ASK},
         {{.code = 143, .stopped = true, .by_scheduler = true, .end_near = true}, REQUEUE_ASK},
     };
@@ -143,7 +143,7 @@ static void variables_that_tell_the_end_go_before_commands(void **state)
     (void)state;
     static const struct {
         const char *env[3];
-        uint64_t start, end; /* end 0: nothing is told */
+        uint64_t start, end; /* end 0: not known */
         const char *source;  /* NULL: the user has named the nodes */
     } rows[] = {
         {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"},
@@ -153,7 +153,7 @@ static void variables_that_tell_the_end_go_before_commands(void **state)
         {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"},
          0,
          1795250001,
-         "cobalt"}, /* of the job around it */
+         "cobalt"}, /* source decides */
         {{"SLURM_JOB_END_TIME=1795250000", "PBS_WALLTIME=60"}, 1795240000, 1795240060, "pbs"},
         {{"SLURM_JOB_END_TIME=1795250000"}, 0, 0, "lsf"},
         {{NULL}, 100, 0, NULL},
@@ -178,7 +178,7 @@ static void each_scheduler_is_asked_in_its_words(void **state)
 {
     (void)state;
     static const struct {
-        const char *source, *env[4], *command; /* NULL: nobody can be asked */
+        const char *source, *env[4], *command; /* NULL: no scheduler can be queried */
     } rows[] = {
         {"slurm-batch", {"SLURM_JOB_ID=7", "PBS_JOBID=8"}, "squeue -h -o %L -j 7"},
         {"pbs", {"SLURM_JOB_ID=7", "PBS_JOBID=8[2].srv"}, "qstat -f 8[2].srv"},
@@ -190,7 +190,7 @@ static void each_scheduler_is_asked_in_its_words(void **state)
         {"hosts", {"FLUX_JOB_ID=f2", "FLUX_URI=local:///run"}, "flux job timeleft"},
         {"mpiexec", {"FLUX_ENCLOSING_ID=f2", "FLUX_URI=local:///run"}, "flux job timeleft"},
         {"hosts", {"LSB_JOBID=9"}, "bjobs -noheader -o time_left 9"},
-        {"hosts", {"JOB_ID=5"}, NULL}, /* too common a name */
+        {"hosts", {"JOB_ID=5"}, NULL}, /* JOB_ID alone is ambiguous */
         {"sge", {"JOB_ID=5"}, NULL},
         {"local", {NULL}, NULL},
         {"cobalt", {"COBALT_JOBID=5"}, NULL},
@@ -221,12 +221,12 @@ static void answers_are_read_as_their_schedulers_mean_them(void **state)
     char *flux[] = {id[4], id[5], NULL};
     static const struct {
         const char *source, *text;
-        uint64_t start, end; /* end: with 1000 as now; 0: none */
+        uint64_t start, end; /* end: if now is 1000; 0: none */
     } rows[] = {
         {"lsf", "0:12 L\n", 0, 1720},
         {"lsf", " 100:01 L", 0, 361060},
         {"lsf", "00:12:05 L\n", 0, 1725},
-        {"lsf", "0:12 E\n", 0, 0}, /* an estimate, which ends nothing */
+        {"lsf", "0:12 E\n", 0, 0}, /* an estimate, not a limit */
         {"lsf", "0:12 X\n", 0, 0},
         {"lsf", "-\n", 0, 0},
         {"lsf", "0:12\n", 0, 0},
@@ -238,7 +238,7 @@ static void answers_are_read_as_their_schedulers_mean_them(void **state)
          "job_number:                 5\nhard resource_list:         mem=4G,h_rt=300\nmail_list: a\n",
          900, 1200},
         {"sge", "hard resource_list:         h_rt=01:00:30,gpu=2\n", 900, 4530},
-        {"sge", "hard resource_list:         h_rt=300\n", 0, 0}, /* not known since when */
+        {"sge", "hard resource_list:         h_rt=300\n", 0, 0}, /* the start is not known */
         {"sge", "hard resource_list:         h_rt=INFINITY\n", 900, 0},
         {"sge",
          "hard resource_list:         s_rt=300,x_h_rt=5\nsoft resource_list:         h_rt=5\n", 900,

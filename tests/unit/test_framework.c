@@ -34,7 +34,7 @@ static const struct framework_input input = {.plan = &plan,
                                              .error_file = ""};
 
 struct row {
-    const char *name, *value; /* NULL: must not be there */
+    const char *name, *value; /* NULL: must not be set */
 };
 
 static void expect(struct dd_strv *env, const struct row *rows)
@@ -199,7 +199,7 @@ static void horovod_finds_its_place_and_its_server(void **state)
     struct framework_input in = input;
     in.node_name = "node2";
     in.horovod_port = "4711";
-    in.local_rank = 2; /* the only node that has so many */
+    in.local_rank = 2; /* only this node has three workers */
     DD_AUTO(strv) struct dd_strv env = {0};
     assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
     expect(&env, (const struct row[]){{"HOROVOD_RANK", "4"},
@@ -268,7 +268,7 @@ static void slurm_variables_speak_of_the_worker(void **state)
            (const struct row[]){{"SLURM_JOB_ID", NULL}, {"SLURM_PROCID", NULL}, {NULL, NULL}});
 }
 
-/* A plan whose node of rank 1, where we are, has one worker. */
+/* Return the input of rank 1, the only worker of its node, and set its plan. */
 static struct framework_input alone_on_its_node(struct plan *p)
 {
     static int ones[] = {1, 1};
@@ -495,7 +495,7 @@ static void frameworks_are_named(void **state)
     struct dd_err err = {0};
     assert_int_equal(framework_parse("jax", NULL), FRAMEWORK_JAX);
     assert_int_equal(framework_parse("torch,deepspeed", NULL),
-                     0); /* come without being asked for */
+                     0); /* their variables are set for every job */
     assert_int_equal(framework_parse("paddle,torch,tensorflow", NULL),
                      FRAMEWORK_PADDLE | FRAMEWORK_TF);
     assert_int_equal(framework_parse("jax,torchy", &err), -22);
@@ -506,7 +506,7 @@ static void more_workers_than_a_variable_can_name_are_refused(void **state)
 {
     (void)state;
     struct dd_err err = {0};
-    assert_int_equal(framework_check_size(FRAMEWORK_JAX, 1000000, NULL), 0); /* one address only */
+    assert_int_equal(framework_check_size(FRAMEWORK_JAX, 1000000, NULL), 0); /* a single address */
     assert_int_equal(framework_check_size(FRAMEWORK_TF, 7000, NULL), 0);
     assert_int_equal(framework_check_size(FRAMEWORK_TF, 8000, &err), -E2BIG);
     assert_non_null(strstr(err.text, "at most 7710 workers"));

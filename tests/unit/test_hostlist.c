@@ -148,14 +148,14 @@ static void parse_expands_as_slurm_does(void **state)
         {"n[1-2][3-4]", "n13,n14,n23,n24", "n[13-14,23-24]"},
         {"a[1-2]-[3-4]", "a1-3,a1-4,a2-3,a2-4", "a[1-2]-[3-4]"},
         {"a[1,3-4,2]b[1,3]", "a1b1,a1b3,a3b1,a3b3,a4b1,a4b3,a2b1,a2b3", "a[1,3-4,2]b[1,3]"},
-        /* three and more: the last fastest, then the first, the last but one slowest */
+        /* three and more: the last one varies fastest, then the first, the last but one slowest */
         {"a[1-2]b[3-4]c[5-6]", "a1b3c5,a1b3c6,a2b3c5,a2b3c6,a1b4c5,a1b4c6,a2b4c5,a2b4c6",
          "a[1-2]b3c[5-6],a[1-2]b4c[5-6]"},
         {"[1-2]a[1-2]b[1-2]c[1-2]",
          "1a1b1c1,1a1b1c2,2a1b1c1,2a1b1c2,1a2b1c1,1a2b1c2,2a2b1c1,2a2b1c2,"
          "1a1b2c1,1a1b2c2,2a1b2c1,2a1b2c2,1a2b2c1,1a2b2c2,2a2b2c1,2a2b2c2",
          "[1-2]a1b1c[1-2],[1-2]a2b1c[1-2],[1-2]a1b2c[1-2],[1-2]a2b2c[1-2]"},
-        /* Slurm 22.05 refuses text after the last bracket; here it may stand */
+        /* Slurm 22.05 rejects text after the last bracket; ddrun accepts it */
         {"n[1-3]x", "n1x,n2x,n3x", "n[1-3]x"},
         {"gpu-a-[1-2].cluster.org", "gpu-a-1.cluster.org,gpu-a-2.cluster.org",
          "gpu-a-[1-2].cluster.org"},
@@ -209,7 +209,7 @@ static void fold_keeps_what_was_there_when_it_does_not_fit(void **state)
     assert_string_equal(dd_buf_str(&b), "at ");
 }
 
-/* ---- property: an expression, the names it stands for and their folding are one and the same */
+/* ---- property: folding an expression and parsing the result yields the same names ---- */
 
 enum { TERMS_MAX = 24, TERM_SIZE = 64 };
 
@@ -257,7 +257,7 @@ static bool folds_back(const char *expr)
     return strcmp(before, after) == 0;
 }
 
-/* Drops halves, quarters ... single terms as long as the expression still fails. */
+/* Drop halves, quarters ... single terms while the expression still fails. */
 static size_t shrink(char terms[][TERM_SIZE], size_t *chosen, size_t n)
 {
     char expr[TERMS_MAX * TERM_SIZE];
@@ -302,7 +302,7 @@ static void fold_expands_to_the_same_names(void **state)
     }
 }
 
-/* ---- lists */
+/* ---- lists ---- */
 
 static void push_takes_literal_names_only(void **state)
 {
@@ -356,7 +356,7 @@ static void sets_keep_the_order_of_first_appearance(void **state)
     assert_names(once, "n3,n1,n2");
 }
 
-/* Quadratic work would be 2^32 comparisons, minutes instead of milliseconds. */
+/* Quadratic algorithms would take 2^32 comparisons: minutes instead of milliseconds. */
 static void sets_are_quick_at_the_limit(void **state)
 {
     (void)state;
@@ -404,7 +404,7 @@ static void no_memory_is_an_error_like_any_other(void **state)
         rc = everything();
         assert_true(rc == 0 || rc == -ENOMEM);
     } while (rc != 0);
-    assert_true(fail_at > 0); /* it was not reached */
+    assert_true(fail_at > 0); /* the last round had no failure */
     fail_at = 0;
     assert_true(n > 15);
 }

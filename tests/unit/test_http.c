@@ -1,4 +1,4 @@
-/* http: heads of requests, keys and values, packed tables, and what Horovod's workers ask for. */
+/* http: request heads, keys and values, packed tables, and the requests of Horovod's workers. */
 #include "http/delta.h"
 #include "http/rendezvous.h"
 
@@ -26,7 +26,7 @@ static void heads_are_read_or_refused(void **state)
 {
     static const struct {
         const char *text;
-        int rc; /* 1: whole */
+        int rc; /* 1: complete */
         enum http_method method;
         const char *name;
         size_t body;
@@ -72,7 +72,7 @@ static void heads_are_read_or_refused(void **state)
         assert_int_equal(r.body, rows[i].body);
         assert_int_equal(r.name.len, strlen(rows[i].name));
         assert_memory_equal(r.name.text, rows[i].name, r.name.len);
-        for (size_t n = 0; n < len; n++) /* in any pieces */
+        for (size_t n = 0; n < len; n++) /* every prefix is incomplete */
             assert_int_equal(http_request_parse(&r, rows[i].text, n), 0);
     }
 }
@@ -145,7 +145,7 @@ static void who_waits_gets_it_once_and_may_leave(void **state)
     kv_wait_end(kv, &b);
     assert_null(kv_ready(kv));
     assert_int_equal(kv_put(kv, name_of("s/k"), value_of(kv, "v"), true), 0);
-    kv_wait_end(kv, &c); /* ready, and gone before it was told */
+    kv_wait_end(kv, &c); /* c leaves before kv_ready() returns it */
     assert_ptr_equal(kv_ready(kv), &a);
     expect(a.value, "v");
     assert_null(kv_ready(kv));
@@ -162,7 +162,7 @@ static void limits_hold_for_keys_values_and_all_together(void **state)
     assert_int_equal(kv_put(kv, name_of("s/1"), value_of(kv, "1"), true), 0);
     assert_int_equal(kv_wait(kv, name_of("s/2"), &w), 0);
     assert_int_equal(kv_put(kv, name_of("s/3"), value_of(kv, "3"), true), -ENOSPC);
-    kv_wait_end(kv, &w); /* and the name that was only waited for is none any more */
+    kv_wait_end(kv, &w); /* a key without value ends with its last waiter */
     assert_int_equal(kv_put(kv, name_of("s/3"), value_of(kv, "3"), true), 0);
     assert_int_equal(kv_value_new(&v, kv, 100), 0);
     struct kv_value *more;
@@ -185,7 +185,7 @@ static void addresses_become_small_and_come_back(void **state)
     (void)state;
     memset(table, 0, sizeof(table));
     for (size_t i = 0; i < 200; i++) {
-        const uint64_t number = 0x1000 + 250 + i; /* a carry on the way */
+        const uint64_t number = 0x1000 + 250 + i; /* the low byte overflows */
         memcpy(table + i * RECORD, "\2\0\x75\x31\x0a\0\0\7", 8);
         memcpy(table + i * RECORD + 128, &number, 8);
     }
@@ -218,7 +218,7 @@ static void any_bytes_come_back(void **state)
         }
 }
 
-/* ---- the meeting ---- */
+/* ---- the rendezvous ---- */
 
 enum { NODES = 3 };
 static const int sizes[NODES] = {2, 1, 2};
@@ -262,7 +262,7 @@ static bool no_part(struct rendezvous *r)
     return rendezvous_next_part(r, &part) == 0;
 }
 
-/* What the agents do. */
+/* Exchange the parts of all nodes, as the agents do. */
 static void exchange(struct rendezvous *r[NODES], const char *name)
 {
     for (int i = 0; i < NODES; i++) {
@@ -287,11 +287,11 @@ static void workers_of_one_node_meet_and_meet_again(void **state)
         get(r[0], "global/1", NULL);
         put(r[0], "global/0", i == 0 ? "a" : "A");
         put(r[0], "global/1", i == 0 ? "b" : "B");
-        assert_true(no_part(r[0])); /* there is nobody to be told */
+        assert_true(no_part(r[0])); /* there is no other node */
         get(r[0], "global/0", i == 0 ? "a" : "A");
         get(r[0], "global/1", i == 0 ? "b" : "B");
         rendezvous_delete(r[0], name_of("global/0"));
-        get(r[0], "global/1", i == 0 ? "b" : "B"); /* the other has not finished */
+        get(r[0], "global/1", i == 0 ? "b" : "B"); /* the other worker has not finished */
         rendezvous_delete(r[0], name_of("global/0"));
         get(r[0], "global/1", i == 0 ? "b" : "B");
         rendezvous_delete(r[0], name_of("global/1"));
@@ -329,7 +329,7 @@ static void nodes_exchange_once_for_each_kind_of_scope(void **state)
     for (int again = 0; again < 2; again++) {
         put(r[0], "global/rank_0", "host0");
         put(r[0], "global/0", again ? "addresses of 0 again" : "addresses of 0");
-        assert_true(no_part(r[0])); /* its rank 1 is not here */
+        assert_true(no_part(r[0])); /* its rank 1 has put nothing yet */
         put(r[0], "global/1", "addresses of 1");
         put(r[1], "global/2", "addresses of 2");
         put(r[2], "global/3", "addresses of 3");
@@ -345,7 +345,7 @@ static void nodes_exchange_once_for_each_kind_of_scope(void **state)
             rendezvous_delete(r[i < 2 ? 0 : i < 3 ? 1 : 2], name_of(name));
         }
         put(r[0], "cross_0/0",
-            "c0 of node 0"); /* local rank 1 of node 2 is number 1: node 1 has none */
+            "c0 of node 0"); /* in cross_1, node 2 is number 1: node 1 has one worker */
         put(r[0], "cross_1/0", "c1 of node 0");
         put(r[1], "cross_0/1", "c0 of node 1");
         put(r[2], "cross_0/2", "c0 of node 2");
@@ -391,7 +391,7 @@ static void process_sets_are_told_once_by_all_or_as_they_come(void **state)
         put(r[i < 2 ? 0 : i < 3 ? 1 : 2], name, "four");
     }
     exchange(r, "hvd/global/0");
-    for (int i = 0; i < 5; i++) { /* as long as in "global": all of them are members */
+    for (int i = 0; i < 5; i++) { /* as long as in "global": all ranks are members */
         char name[64];
         (void)snprintf(name, sizeof(name), "global" SET_OF_ALL "/rank_%d", i);
         put(r[i < 2 ? 0 : i < 3 ? 1 : 2], name, "host");

@@ -14,7 +14,7 @@
 enum { NODES = 3, HANG_S = 60 };
 
 struct plot {
-    int index, code; /* this node leaves with this code, the others stay for ever */
+    int index, code; /* the node that exits, and its exit code; the others never exit */
 };
 
 static int act(void *arg, int index)
@@ -36,7 +36,7 @@ static void nodes_end_when_one_has_failed_or_the_host_is_gone(void **state)
         (void)alarm(HANG_S); /* only ends a hang */
         assert_int_equal(emulate_run(&e, act, &p, NULL), p.code);
         (void)alarm(0);
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
     }
 }
 

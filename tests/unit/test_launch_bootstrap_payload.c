@@ -1,4 +1,4 @@
-/* launch: what is carried to a started node, and which words start it. */
+/* launch: the payload of a started node, and the command lines that start it. */
 #include "launch/bootstrap_payload.h"
 #include "launch/starter.h"
 #include "launch/parent_link.h"
@@ -201,7 +201,7 @@ static void the_allocation_chooses_the_starter(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
     assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name,
-                        "blaunch"); /* where that is not there */
+                        "blaunch"); /* if jsrun is not found */
     assert_string_equal(starter_find(starter_find(NULL, "pbsdsh", ""), "auto", "pbs")->name, "tm");
     assert_null(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt-xc"));
     assert_null(starter_find(NULL, "auto", "slurm-step"));

@@ -1,4 +1,4 @@
-/* launch: the door, and nodes that fetch their package there. */
+/* launch: the bootstrap server, and nodes that fetch their payload from it. */
 #include "launch/bootstrap_server.h"
 #include "launch/parent_link.h"
 #include "worker/spawn.h"
@@ -20,14 +20,14 @@
 
 enum { NODES = 2, INDEX = 1, HANG_S = 60, FETCH_MS = 30000, TOLD = 5 };
 
-/* The starting side. */
+/* The parent, which starts the node. */
 struct bed {
     struct event_base *base;
     struct bootstrap_server *server;
     struct net_key key;
     struct net_key_input key_in;
     struct dd_buf payload;
-    bool wanted; /* once it has its task */
+    bool wanted; /* still to be started by this parent */
     int came, output;
 };
 
@@ -206,8 +206,8 @@ static void a_node_that_is_wanted_comes_and_is_heard(void **state)
     bed_done(&b);
 }
 
-/* Somebody else was told to start it just when it had its task: it is told to leave, and nobody
- * waits for what it says. */
+/* Another parent was ordered to start the node while it fetched its task: the server signals it to
+ * leave, and the parent ignores its output. */
 static void a_node_that_is_not_wanted_any_more_is_told_to_leave(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void a_node_that_is_not_wanted_any_more_is_told_to_leave(void **state)
     assert_int_equal(end_of(&b, start_node(&b)), TOLD);
     assert_false(bootstrap_server_is_connected(b.server, INDEX));
     assert_true(b.came == 0 && b.output == 0);
-    b.wanted = true; /* it was given back to us */
+    b.wanted = true; /* the start was handed back to this parent */
     assert_int_equal(end_of(&b, start_node(&b)), TOLD);
     assert_int_equal(b.came, 1);
     bed_done(&b);

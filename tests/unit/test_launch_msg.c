@@ -1,4 +1,4 @@
-/* launch: what started and starting nodes say to each other, and who starts whom. */
+/* launch: messages between a started node and its parent, and the shares of the start tree. */
 #include "launch/launch_msg.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
     }
     struct launch_msg none = {0};
     assert_int_equal(launch_msg_decode(&none, bytes.data, bytes.len, 8),
-                     -EPROTO); /* there is no node 8 of 8 */
+                     -EPROTO); /* 8 nodes have no node 8 */
     assert_int_equal(dd_buf_append(&bytes, "", 1), 0);
     assert_int_equal(launch_msg_decode(&none, bytes.data, bytes.len, NODES), -EPROTO);
 }
@@ -85,7 +85,8 @@ static void what_is_not_a_word_is_refused(void **state)
     }
 }
 
-/* Each node once, no more shares than the fan-out, and none much larger than another. */
+/* Each node is in one share, there are at most `fanout` shares, and their sizes differ by at most
+ * one. */
 static void shares_are_fair(void **state)
 {
     (void)state;

@@ -20,18 +20,18 @@ struct sent {
     uint32_t value;
 };
 
-/* A tree whose starters, links and parent are records of what the tree did with them. */
+/* A tree whose starters, links and parent only record its calls. */
 struct bed {
     struct node_tree *tree;
     struct dd_log log;
     struct hostlist *nodes;
-    bool running[NODES], refuses[NODES]; /* refuses: its starter cannot be run */
+    bool running[NODES], refuses[NODES]; /* refuses: on_start() fails */
     int started, killed[NODES];
     struct sent sent[SENT_MAX];
     int nsent;
     struct sent reported[SENT_MAX];
     int nreported;
-    int exit_code[NODES]; /* -1: still runs */
+    int exit_code[NODES]; /* -1: still running */
     int failed, none_left, connected;
 };
 
@@ -150,7 +150,7 @@ static int take_task(struct bed *b, int index)
     return node_tree_take_task(b->tree, index, &nodes, &n) ? n : -1;
 }
 
-/* Gets its task, then its payload. */
+/* Let the node fetch its task, then its payload. */
 static void connect_node(struct bed *b, int index)
 {
     assert_true(take_task(b, index) >= 0);
@@ -171,7 +171,7 @@ static int count_sent(const struct bed *b, int to, enum launch_msg_type type, in
     return n;
 }
 
-/* Time in which no node connects, until late ones are dealt out anew. */
+/* Let half a minute pass without a connection: late nodes are then distributed anew. */
 static void wait_half_a_minute(struct bed *b)
 {
     for (int i = 0; i < SLOW_TICKS; i++)
@@ -190,7 +190,7 @@ static void bed_new_with_subtree(struct bed *b)
     assert_int_equal(node_tree_parent(b->tree, LAST), SECOND);
 }
 
-/* The report that it is connected and the order to cancel it cross: it is not started twice. */
+/* CONNECTED from the parent and CANCEL to the parent cross: the node is not started twice. */
 static void a_node_that_connects_while_it_is_taken_over_stays_with_its_parent(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void a_node_that_connects_while_it_is_taken_over_stays_with_its_parent(vo
     assert_int_equal(count_sent(&b, SECOND, LAUNCH_CANCEL, OUTER), 1);
     assert_true(b.running[OUTER]);
     assert_int_equal(node_tree_parent(b.tree, OUTER), OUTER);
-    assert_int_equal(node_tree_parent(b.tree, LAST), OUTER); /* with a fan-out of 1 */
+    assert_int_equal(node_tree_parent(b.tree, LAST), OUTER); /* the fan-out is 1 */
     receive(&b, SECOND, LAUNCH_CONNECTED, OUTER, 0);
     assert_int_equal(node_tree_parent(b.tree, OUTER), SECOND);
     assert_true(node_tree_is_connected(b.tree, OUTER));
@@ -228,7 +228,7 @@ static void a_node_that_is_taken_over_and_connects_here_is_ended_at_its_former_p
     bed_done(&b);
 }
 
-/* It has its task, and is not connected yet: no order could reach it. */
+/* The node has fetched its task, but is not connected: CANCEL could not reach it. */
 static void the_subtree_of_a_node_that_is_connecting_is_not_taken(void **state)
 {
     (void)state;
@@ -243,7 +243,8 @@ static void the_subtree_of_a_node_that_is_connecting_is_not_taken(void **state)
     bed_done(&b);
 }
 
-/* Those of a node that has not even asked for its task, too: all late ones are dealt out once. */
+/* All late nodes, including the subtree of a node that has not fetched its task, are distributed
+ * once. */
 static void late_nodes_are_dealt_out_over_the_fan_out(void **state)
 {
     (void)state;
@@ -259,8 +260,8 @@ static void late_nodes_are_dealt_out_over_the_fan_out(void **state)
     bed_done(&b);
 }
 
-/* A new parent may be no better than the old one: each time there is at least one node more that is
- * started from here. */
+/* A new parent may be as slow as the old one: each time this node starts at least one more node
+ * itself. */
 static void what_a_new_parent_does_not_start_is_taken_again(void **state)
 {
     (void)state;
@@ -275,7 +276,8 @@ static void what_a_new_parent_does_not_start_is_taken_again(void **state)
     bed_done(&b);
 }
 
-/* Its new parent may have its task by then, or not. */
+/* The new parent gets CANCEL, in case it has fetched its task; later it fetches a task without the
+ * node. */
 static void a_node_that_connects_by_its_old_parent_is_not_started_by_the_new_one(void **state)
 {
     (void)state;
@@ -290,7 +292,7 @@ static void a_node_that_connects_by_its_old_parent_is_not_started_by_the_new_one
     bed_done(&b);
 }
 
-/* A second in which this process was stopped, and those after it, are one. */
+/* Lateness is counted in ticks: a period in which this process was stopped counts as one. */
 static void no_node_is_late_before_half_a_minute_of_looking(void **state)
 {
     (void)state;
@@ -307,7 +309,7 @@ static void no_node_is_late_before_half_a_minute_of_looking(void **state)
     bed_done(&b);
 }
 
-/* The number in a message may mean a stream, and a job of one node elsewhere has no second node. */
+/* The node field of CREDIT is a stream, which may exceed the number of nodes. */
 static void messages_that_only_go_down_touch_no_node(void **state)
 {
     (void)state;
@@ -332,7 +334,7 @@ static void a_node_that_a_relay_cannot_start_is_started_from_here(void **state)
     assert_true(b.running[OUTER]);
     assert_int_equal(b.failed, 0);
     b.running[OUTER] = false;
-    node_tree_starter_exited(b.tree, OUTER, 255, false); /* here neither, and it is needed */
+    node_tree_starter_exited(b.tree, OUTER, 255, false); /* it cannot be started here either */
     assert_int_equal(b.failed, 1);
     bed_done(&b);
 }
@@ -350,8 +352,8 @@ static void a_relay_reports_what_it_cannot_start_and_leaves_it_to_its_parent(voi
     assert_true(b.reported[0].type == LAUNCH_FAILED && b.reported[0].node == SECOND &&
                 b.reported[0].value == 255);
     assert_true(b.reported[1].type == LAUNCH_FAILED && b.reported[1].node == OUTER);
-    assert_false(node_tree_connect(b.tree, SECOND)); /* the parent starts it now */
-    assert_true(b.running[LAST]);                    /* of the subtrees of both */
+    assert_false(node_tree_connect(b.tree, SECOND)); /* now the parent starts it */
+    assert_true(b.running[LAST]);                    /* in the subtrees of both */
     bed_done(&b);
 }
 
@@ -365,7 +367,7 @@ static void a_relay_that_is_gone_takes_its_connected_subtree_along(void **state)
     node_tree_starter_exited(b.tree, SECOND, 137, false);
     assert_int_equal(b.exit_code[SECOND], 137);
     assert_int_equal(b.exit_code[OUTER], 137);
-    assert_true(b.running[LAST]); /* it was still to be started */
+    assert_true(b.running[LAST]); /* not connected: started from here */
     assert_int_equal(b.none_left, 0);
     bed_done(&b);
 }

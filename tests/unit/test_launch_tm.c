@@ -1,4 +1,4 @@
-/* launch/tm: which line of the node file a host is, and what a task's end becomes. */
+/* launch/tm: the line of a host in the node file, and the exit code for a task's exit status. */
 #include "launch/tm.h"
 
 #include <setjmp.h>
@@ -21,11 +21,11 @@ static void a_host_is_its_first_line(void **state)
         {twice, "node2.cluster.test", 1, 3},
         {twice, "NODE2.Cluster.test", 1, 3},
         {twice, "node2", 1, 3},
-        {twice, "node2.hsn.other", 1, 3}, /* a network's suffix, as with PALS */
+        {twice, "node2.hsn.other", 1, 3}, /* the domain of another network, as with PALS */
         {twice, "node", -1, 3},
         {twice, "node11", -1, 3},
         {twice, "", -1, 3},
-        {"n1.a\nn1.b", "n1.b", 1, 2}, /* the whole name goes before */
+        {"n1.a\nn1.b", "n1.b", 1, 2}, /* an equal full name takes precedence */
         {"n1.a\nn1.b", "n1", 0, 2},
         {"\n n1 4\r\n\n\tn2\n\n", "n2", 1, 2},
         {"", "n1", -1, 0},
@@ -42,7 +42,7 @@ static void a_host_is_its_first_line(void **state)
 static void a_text_ends_where_it_is_said_to(void **state)
 {
     (void)state;
-    static const char text[] = {'n', '1', '\n', 'n', '2'}; /* without a 0 */
+    static const char text[] = {'n', '1', '\n', 'n', '2'}; /* not NUL-terminated */
     for (size_t n = 0; n <= sizeof(text); n++) {
         int lines = -1;
         assert_int_equal(tm_line_of(text, n, "n2", &lines), n == sizeof(text) ? 1 : -1);
