@@ -1,4 +1,4 @@
-"""Requests of PyTorch's store protocol, and a plain socket that speaks it. See docs/protocol/store-c10d.md."""
+"""Requests of PyTorch's store protocol (docs/protocol/store-c10d.md), and a client on a plain socket."""
 
 import socket
 import struct
@@ -71,7 +71,7 @@ CANCEL_WAIT = b"\x0c"
 
 
 class Client:
-    """A connection after the handshake."""
+    """A connection to a store, after the handshake unless shake is False."""
 
     def __init__(self, port, source=None, shake=True, limit=60):
         self.s = socket.create_connection(("127.0.0.1", port), timeout=limit, source_address=source)
@@ -107,11 +107,11 @@ class Client:
         return self.read(n)
 
     def is_silent(self):
-        """All that was asked before is answered, and nothing else came: only the ping's echo follows."""
+        """True if every earlier request is answered and nothing else arrived: the next bytes are a ping's echo."""
         return self.ask(ping(99), 4) == struct.pack("<I", 99)
 
     def rest(self):
-        """What comes until the server closes."""
+        """Return all bytes that arrive until the server closes the connection."""
         got = b""
         try:
             while piece := self.s.recv(65536):
@@ -121,6 +121,6 @@ class Client:
         return got
 
     def reset(self):
-        """Closes with RST instead of FIN."""
+        """Close with RST instead of FIN."""
         self.s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.s.close()

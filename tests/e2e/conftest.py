@@ -1,4 +1,4 @@
-"""Fixtures that all end-to-end tests may use. Helpers without set-up and tear-down are in support.py.
+"""Fixtures of all end-to-end tests. Helpers without set-up and tear-down are in support.py.
 
 DDRUN_BUILD  the build directory with ./ddrun and ./ddrund
 DDRUND       another program to serve the store (default: ./ddrund there)
@@ -19,14 +19,15 @@ DDRUND = os.environ.get("DDRUND", os.path.join(BUILD, "ddrund"))
 TORCH_STORE = [PYTHON, os.path.join(HERE, "programs", "torch_store.py")]
 
 
-# What a shell ignores for a command in the background, or nohup, would go on to all programs under test.
+# Restore the default dispositions: shells start background commands with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and the
+# programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for sig in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(sig, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config, items):
-    """A time limit for every test, only to end a hang."""
+    """Give every test that has no time limit one, which only ends a hang."""
     if config.pluginmanager.hasplugin("timeout"):
         for item in items:
             if item.get_closest_marker("timeout") is None:
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 class Server:
-    """A process that says "listening on ADDRESS:PORT" in its first line."""
+    """A server process that prints "listening on ADDRESS:PORT" as its first line."""
 
     def __init__(self, argv):
         self.p = subprocess.Popen(argv, env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
@@ -49,7 +50,7 @@ class Server:
         return int(found.group(1))
 
     def rss(self):
-        """Resident memory in bytes."""
+        """Return the resident memory in bytes."""
         with open(f"/proc/{self.pid}/status") as f:
             return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
 
@@ -70,7 +71,7 @@ def clock(tmp_path):
 
 @pytest.fixture(scope="module")
 def new_server():
-    """Starts servers: new_server(argument...) is our daemon, new_server(argv=[...]) any other."""
+    """Yield new_server(argument...), which starts ddrund, or with argv=[...] another program."""
     servers = []
 
     def start(*args, argv=None):
@@ -84,5 +85,5 @@ def new_server():
 
 @pytest.fixture(scope="module")
 def store(new_server):
-    """Our daemon, serving a store."""
+    """Return a ddrund that serves a store."""
     return new_server()

@@ -1,5 +1,5 @@
-"""Container runtimes as the tests use them: each makes a container of a tree that is all but empty, with this machine's /usr
-mounted in it. So no image is fetched, and what is installed here is inside."""
+"""Container runtimes. A container's root directory is nearly empty, and this machine's /usr is mounted in it: no image is
+fetched, and programs installed on this machine are available inside."""
 
 import os
 import shutil
@@ -9,22 +9,22 @@ import pytest
 
 from support import BUILD, HERE
 
-PY = "/usr/bin/python3"  # is inside, too; no other one
-OTHER_UID = "5"  # what this user is called inside, where the runtime lets us choose
+PY = "/usr/bin/python3"  # the only Python inside the containers
+OTHER_UID = "5"  # the user's uid inside, where the runtime accepts one
 
 
 def places():
-    """What has to be mounted besides the system."""
+    """Return the directories to mount besides the system's."""
     return [HERE, BUILD]
 
 
 def tree(path):
-    """The container's root folder, with a place for each mount."""
+    """Create a container's root directory with all mount points."""
     for name in ("usr", "etc", "proc", "sys", "dev", "run", "tmp", "root", "home", "var/tmp"):
         os.makedirs(os.path.join(path, name))
     for place in places():
         os.makedirs(path + place, exist_ok=True)
-    for name in ("passwd", "group", "hosts", "resolv.conf"):  # runtimes put files of their own over these
+    for name in ("passwd", "group", "hosts", "resolv.conf"):  # runtimes mount their own files over these
         with open(os.path.join(path, "etc", name), "w", encoding="utf-8"):
             pass
     for name in ("bin", "sbin", "lib", "lib64"):
@@ -33,7 +33,7 @@ def tree(path):
 
 
 def bwrap(_root, *more):
-    """Namespaces as Apptainer and Charliecloud make them without privileges, and a PID namespace."""
+    """Namespaces as Apptainer and Charliecloud create them without privileges, and a PID namespace."""
     binds = [word for place in places() for word in ("--ro-bind", place, place)]
     links = [word for name in ("bin", "sbin", "lib", "lib64") for word in ("--symlink", f"usr/{name}", f"/{name}")]
     return ["bwrap", "--unshare-user", "--uid", OTHER_UID, "--unshare-pid", "--ro-bind", "/usr", "/usr", *links,
@@ -51,15 +51,15 @@ def charliecloud(root):
 
 
 def podman(root):
-    """runc, because crun does not work beside control groups of version 1; limits, because root may not have the right to raise
-    them as podman would."""
+    """Use runc, because crun fails with version 1 control groups. Set limits, because root may lack the right to raise them as
+    podman would."""
     binds = [word for place in ["/usr", *places()] for word in ("-v", f"{place}:{place}:ro")]
     return ["podman", "--runtime", "/usr/sbin/runc", "run", "--rm", "--env-host", "--network=host", "--ulimit=nofile=1000:1000",
             "--ulimit=nproc=1000:1000", "-v", "/dev/shm:/dev/shm", *binds, "--rootfs", root]
 
 
 def with_descriptor(words):
-    """The same, and the worker's first descriptor after stderr gets inside."""
+    """Return the same command, with the worker's first descriptor after stderr passed into the container."""
     return [*words[:4], "--preserve-fds=1", *words[4:]] if words[0] == "podman" else words
 
 
@@ -67,10 +67,10 @@ RUNTIMES = {"bwrap": bwrap, "apptainer": apptainer, "ch-run": charliecloud, "pod
 
 
 def usable(name, root):
-    """The runtime's words before a command in its container; skips the test where there is none that works."""
+    """Return the runtime's command prefix; skip the test if the runtime is missing or does not work."""
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
-    os.environ.setdefault("USER", "root")  # ch-run wants it
+    os.environ.setdefault("USER", "root")  # required by ch-run
     words = RUNTIMES[name](root)
     tried = subprocess.run([*words, PY, "-c", ""], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=120, check=False)

@@ -1,5 +1,5 @@
-"""A node that is no ddrun: it speaks the link's protocol (docs/protocol/link-1.md) in the clear, as --insecure allows,
-and does what an agent never would."""
+"""A node that is not ddrun: it speaks the link protocol (docs/protocol/link-1.md) unencrypted, as --insecure allows, and sends
+what an agent never would."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def until_listening(port, limit=30.0):
 
 
 class Stranger:
-    """Joins the job of that port as node `index`. join: the frame that it says instead of JOIN."""
+    """A node that joins the job at `port` as node `index`. join: a frame to send in place of JOIN."""
 
     def __init__(self, port, index, nnodes, min_nodes=None, join=None):
         self.sock = until_listening(port)
@@ -70,17 +70,17 @@ class Stranger:
         self.send(message(kind, **fields))
 
     def next(self):
-        """The next frame that is no PING, which is answered: its type and data."""
+        """Return type and data of the next frame other than PING; answer each PING."""
         while True:
             length, kind, _ = struct.unpack(">IHH", self._exactly(8))
             data = self._exactly(length)
             if kind != PING:
                 return kind, data
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # what was said before the end is still to be read
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # frames that arrived before the end are still unread
                 self.send(frame(PING))
 
     def hear(self, wanted):
-        """Reads until a message of that type."""
+        """Read until a control message of that type; return the message."""
         while True:
             kind, data = self.next()
             if kind == CONTROL and json.loads(data)["type"] == wanted:

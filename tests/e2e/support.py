@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: running ddrun, finding its processes, and seeing that nothing is left."""
+"""Helpers of the end-to-end tests: run ddrun, find its processes, and assert that nothing is left."""
 
 import glob
 import itertools
@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
 DDRUN = os.path.join(BUILD, "ddrun")
 PYTHON = os.environ.get("DDRUN_PYTHON", sys.executable)
-# Environments of single libraries, as contrib/check --all makes them.
+# Virtual environments with one library each, as contrib/check --all creates them.
 VENVS = os.environ.get("DDRUN_VENVS") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddrun")
 LIMIT = 300  # seconds; only to end a hang
@@ -31,18 +31,19 @@ KEY = "2f7c1d9e04b8a35f6611e0c97d4ab852c3a90e5b7714fd286b1f08e4952dca73"  # for 
 
 
 def program(name):
-    """A worker script of these tests."""
+    """Return the path of a worker script."""
     return os.path.join(HERE, "programs", name)
 
 
 def has_module(python, name):
-    """Whether this Python has it; asked without the seconds of an import."""
+    """True if this Python has the module. find_spec() avoids the seconds that an import takes."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def built_with(library):
-    """Whether configure has found it: then what is made with it is there, or its tests fail."""
+    """True if configure found the library. Tests of what is built with it then fail, instead of being skipped, if it is
+    missing."""
     config = os.path.join(BUILD, "config.h")
     if not os.path.exists(config):
         return False
@@ -50,15 +51,15 @@ def built_with(library):
         return f"#define HAVE_{library} 1\n" in f.read()
 
 
-# An attack by another user of the machine.
+# Users of the attack tests.
 VICTIM, ATTACKER = 20001, 20002
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not read the tests' own
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may be unable to read the tests' own
 as_two_users = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
                 pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users")]
 
 
 def as_user(uid):
-    """For subprocess."""
+    """Return the arguments of subprocess that run a command as this uid."""
     return {"user": uid, "group": uid, "extra_groups": []}
 
 
@@ -66,8 +67,8 @@ with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torc
 
 
 def clean_env(**extra):
-    """This environment without what a scheduler or another launcher may have left in it, or bash, whose functions have names
-    that no other shell hands on."""
+    """Return this environment without variables of schedulers and other launchers, and without functions that bash exported,
+    whose names other shells do not pass on."""
     foreign = ("BASH_FUNC_", "SLURM_", "PBS_", "PET_", "DDRUN_KEY", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
@@ -78,7 +79,7 @@ def clean_env(**extra):
 
 
 def without(*places):
-    """Words that run the command after them with these directories empty, where this machine has them."""
+    """Return a command prefix that mounts an empty file system over those of these directories that exist."""
     places = [place for place in places if os.path.isdir(place)]
     if places and os.geteuid() != 0:
         pytest.skip(f"this machine has {places[0]}, which only root can hide from a test")
@@ -87,7 +88,7 @@ def without(*places):
 
 
 def marked(mark):
-    """pids of the processes that carry this mark in their environment, zombies left out."""
+    """Return the pids of the processes with this mark in their environment, except zombies."""
     found = []
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -132,8 +133,8 @@ def blocks(pid, sig):
 
 
 def until(what, limit=LIMIT, say="it"):
-    """The first true value of what(); looks again until the limit, for a quarter of the time at first, and ever more rarely, down
-    to a twentieth of it."""
+    """Return the first true value of what(); fail after the limit. The calls take at most a quarter of the time at first, and a
+    twentieth later."""
     end = time.monotonic() + limit
     for turn in itertools.count(3):
         began = time.monotonic()
@@ -145,8 +146,8 @@ def until(what, limit=LIMIT, say="it"):
 
 
 def free_port():
-    """One that nothing has on any address, nor will have by chance: below those of outgoing connections, of which tests
-    leave thousands in TIME_WAIT, and not among those of tests beside this one (pytest -n)."""
+    """Return a port that is free on all addresses and likely to stay so: below the ephemeral ports, thousands of which tests
+    leave in TIME_WAIT, and outside the ranges of tests that run in parallel (pytest -n)."""
     first = 20000 + 500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 20)
     for port in random.sample(range(first, first + 500), 100):
         try:
@@ -158,7 +159,7 @@ def free_port():
 
 
 class Job:
-    """One run of ddrun, with a mark that all its processes inherit. before: words that end in running it."""
+    """One run of ddrun; a mark in the environment identifies its processes. before: a command prefix."""
 
     def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None, tmp=None, before=(),
                  program=DDRUN):
@@ -195,8 +196,8 @@ class Job:
         return [pid for pid in marked(self.mark) if comm(pid) == name]
 
     def agents(self):
-        """Agents are the ddrun processes whose parent is a ddrun and which have no ddrun child. They block SIGTERM from their
-        first moment on; a child without that only tries a file system before there is an agent."""
+        """Return the agents: ddrun processes whose parent is a ddrun and which have no ddrun child. An agent blocks SIGTERM
+        from its start; a child that does not is the probe of a file system that precedes the agent."""
         all_ = self.processes("ddrun")
         parents = {parent(p) for p in all_}
         return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
@@ -205,7 +206,7 @@ class Job:
         return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "")]
 
     def line(self, wanted, limit=LIMIT):
-        """Reads stdout until a line that contains `wanted`."""
+        """Read stdout up to a line that contains `wanted`; return the text."""
         seen = ""
         end = time.monotonic() + limit
         while wanted not in seen:
@@ -218,7 +219,7 @@ class Job:
         return seen
 
     def errors(self, wanted, count=1):
-        """What ddrun has said on stderr, once that holds `wanted` so often; the rest is in err after wait()."""
+        """Return the stderr of ddrun so far, once it contains `wanted` `count` times. wait() puts the rest into err."""
         while self.errors_seen.count(wanted) < count:
             chunk = os.read(self.p.stderr.fileno(), 65536).decode(errors="replace")
             assert chunk, f"the end came before {wanted!r}: {self.errors_seen!r}"
@@ -228,7 +229,7 @@ class Job:
     def assert_nothing_left(self):
         left = [(pid, comm(pid)) for pid in marked(self.mark)]
         assert left == [], f"processes left: {left}"
-        # what PyTorch and TensorFlow make in the worker, and leave when it is killed
+        # PyTorch and TensorFlow create these in a worker and leave them when it is killed
         theirs = ("torchinductor_", "__autograph_generated_file")
         files = {n: [f for f in os.listdir(d.name) if not f.startswith(theirs)] for n, d in self.places.items()}
         keys = os.path.join(self.places["HOME"].name, ".ddrun")  # the directory stays, the keys in it do not
@@ -239,7 +240,7 @@ class Job:
 
 
 class Clock:
-    """The monotonic clock of a job's ddrun and ddrund, which a test stops and sets ahead; its workers have the usual one."""
+    """The monotonic clock of a job's ddrun and ddrund, which a test stops and advances. Workers keep the real clock."""
 
     def __init__(self, place):
         library, path = place / "clock.so", place / "clock"
@@ -251,7 +252,7 @@ class Clock:
         self.ahead = 0.0
 
     def stop(self):
-        """A moment ahead: a process may have read the clock since, and it never goes back."""
+        """Stop the clock slightly ahead: a process may have read the clock since, and it must never go back."""
         struct.pack_into("q", self.numbers, 0, time.monotonic_ns() + 10**6)
 
     def go(self):
@@ -263,7 +264,7 @@ class Clock:
 
 
 def run(*args, env=None, cwd=None, limit=LIMIT):
-    """Runs ddrun to its end; the Job has .out, .err and .p.returncode, and nothing may be left of it."""
+    """Run ddrun to its end and assert that it leaves nothing; return the Job with .out, .err and .p.returncode."""
     with Job(*args, env=env, cwd=cwd) as job:
         job.wait(limit)
         job.assert_nothing_left()
@@ -271,23 +272,23 @@ def run(*args, env=None, cwd=None, limit=LIMIT):
 
 
 def told(err):
-    """What ddrun said, without that nodes are waited for: on a busy machine they come late, and after 5 s it says so."""
+    """Return ddrun's messages without those about waiting for nodes, which ddrun prints after 5 s on a busy machine."""
     waits = re.compile(r"(ddrund?|ddctl)(\[[^]]*\])?: (waiting for |still waiting)")
     return "".join(line for line in err.splitlines(keepends=True) if not waits.match(line))
 
 
 def without_tips(err):
-    """The lines of an error message without its tips, which stand below it."""
+    """Return the lines of an error message without its tips."""
     return [line for line in err.splitlines() if not line.startswith("  tip: ")]
 
 
 def some_line(text, *parts):
-    """True if one line contains all these parts: the object of a message and a term that tells it apart, not its sentence."""
+    """True if one line contains all parts: the object of a message and a distinctive term, not a whole sentence."""
     return any(all(part in line for part in parts) for line in text.splitlines())
 
 
 def lines_with(text, *parts):
-    """The lines that contain all these parts."""
+    """Return the lines that contain all parts."""
     return [line for line in text.splitlines() if all(part in line for part in parts)]
 
 

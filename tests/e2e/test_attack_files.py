@@ -1,4 +1,4 @@
-"""Another user of the same machine attacks the files of a job: PMIx' directories, and what workers write when they fail."""
+"""Another user of the machine attacks a job's files: PMIx's directories, and the error files of failing workers."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ pytestmark = as_two_users
 
 @pytest.fixture
 def place():
-    """A directory as /tmp is, for these two users alone, and in it a home for the victim."""
+    """Yield a directory with a directory like /tmp and the victim's home."""
     with tempfile.TemporaryDirectory(prefix="e2e") as top:
         os.chmod(top, 0o755)
         for name, mode, uid in (("tmp", 0o1777, 0), ("home", 0o700, VICTIM), ("precious", 0o700, VICTIM), ("out", 0o755, VICTIM)):
@@ -33,7 +33,7 @@ def place():
 
 @contextlib.contextmanager
 def attacker(place):
-    """Yields a dict, which has what the attacker reports once it has ended."""
+    """Yield a dict that holds the attacker's report once the attacker has ended."""
     report = {}
     with subprocess.Popen([SYSTEM_PYTHON, program("tmp_attacker.py"), f"{place}/precious", f"{place}/tmp", "/dev/shm"],
                           stdout=subprocess.PIPE, text=True, cwd="/", **as_user(ATTACKER)) as p:
@@ -50,7 +50,7 @@ def attacker(place):
 
 
 def victim(place, *args, **extra):
-    """ddrun as the victim, who has the attacked directory for temporary files."""
+    """Start ddrun as the victim, with the attacked directory as TMPDIR."""
     env = clean_env(**{"HOME": f"{place}/home", "TMPDIR": f"{place}/tmp", **extra})
     return subprocess.Popen([DDRUN, *args], env=env, cwd=f"{place}/home", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, **as_user(VICTIM))
@@ -69,7 +69,7 @@ def mpi_sum():
     with tempfile.TemporaryDirectory(prefix="e2e") as top:
         os.chmod(top, 0o755)
         subprocess.run([compiler, "-O1", "-o", f"{top}/mpi_sum", program("mpi_sum.c")], check=True)
-        os.chmod(f"{top}/mpi_sum", 0o755)  # the victim's to run, under any umask
+        os.chmod(f"{top}/mpi_sum", 0o755)  # executable by the victim under any umask
         yield f"{top}/mpi_sum"
 
 
@@ -86,7 +86,8 @@ def test_pmix_of_many_rounds_neither_deletes_for_another_user_nor_uses_his_direc
 
 
 def test_a_planted_text_never_becomes_the_first_cause(place):
-    """The first round's error file gives its name away; in the others the worker writes none, and leaves the attacker time."""
+    """The error file of the first attempt reveals its name. In later attempts the worker writes none, which leaves the attacker
+    time."""
     worker = 'test $TORCHELASTIC_RESTART_COUNT = 0 && echo nonsense >$TORCHELASTIC_ERROR_FILE; sleep 0.3; exit 3'
     with attacker(place) as report:
         for _ in range(2):
@@ -127,7 +128,7 @@ def test_a_job_that_is_killed_as_a_whole_leaves_no_file(place):
     mark = "DDRUN_TEST_MARK=" + os.path.basename(place)
     p = victim(place, "sh", "-c", "echo ready; exec sleep 600", **dict([mark.split("=", 1)]))
     assert p.stdout.readline() == "ready\n"
-    for pid in marked(mark):  # as a scheduler does, all at once
+    for pid in marked(mark):  # all at once, as a scheduler does
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     for pid in marked(mark):
@@ -140,7 +141,7 @@ def test_a_job_that_is_killed_as_a_whole_leaves_no_file(place):
 
 @pytest.mark.parametrize("name", ["all", "all/mine", "all/mine/deep", "link"])
 def test_a_directory_that_others_can_replace_is_passed_over(place, name):
-    """TMPDIR is a project's directory without the sticky bit, or lies below one."""
+    """TMPDIR is a shared directory without the sticky bit, or lies below one."""
     for made, mode, uid in (("all", 0o777, 0), ("all/mine", 0o700, VICTIM), ("all/mine/deep", 0o700, VICTIM)):
         os.mkdir(f"{place}/tmp/{made}")
         os.chown(f"{place}/tmp/{made}", uid, uid)

@@ -1,4 +1,4 @@
-"""Another user opens connections to ddrund as fast as it can, and ddrund has few descriptors: no worker of the job is refused."""
+"""Another user opens connections to ddrund as fast as possible, while ddrund has few descriptors: ddrund refuses no worker."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def test_a_flood_from_another_user_of_the_node_refuses_no_worker():
 
 
 def test_a_flood_from_another_user_of_another_node_refuses_no_worker(cluster):  # noqa: F811
-    """The stranger has the address of half of the workers. Its connections are told apart by the node's agent alone."""
+    """The attacker and half of the workers have the same address; only the node's agent can tell their connections apart."""
     go = os.path.join(cluster.directory("flood", "alice"), "go")
     env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": os.urandom(32).hex()}
     runs = [cluster.popen([*FEW_FILES, DDRUN, "--hosts=node[1-2]", "--rdzv-id=flood", *args(go)], node=name, user="alice", env=env)
@@ -90,7 +90,7 @@ def extension(kind, data):
 
 
 def client_hello(*more):
-    """TLS 1.3, with a key share of no group: the server has to ask for another ClientHello."""
+    """Return a ClientHello of TLS 1.3 with an empty key share, which makes the server request a second one."""
     extensions = b"".join((extension(43, b"\x02\x03\x04"), extension(10, b"\x00\x02\x00\x1d"), extension(13, b"\x00\x02\x04\x03"),
                            extension(51, b"\x00\x00"), extension(45, b"\x01\x01"), *more))
     body = b"\x03\x03" + os.urandom(32) + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00" + struct.pack(">H", len(extensions)) + extensions
@@ -99,14 +99,14 @@ def client_hello(*more):
 
 
 def offer(identity):
-    """pre_shared_key with a binder that proves nothing."""
+    """Return a pre_shared_key extension with an invalid binder."""
     identities = struct.pack(">H", len(identity)) + identity + b"\x00" * 4
     return extension(41, struct.pack(">H", len(identities)) + identities + b"\x00\x21\x20" + b"\x00" * 32)
 
 
 HALVES = {"incomplete": lambda job: client_hello()[:-1], "no-key": lambda job: client_hello(),
           "other-key": lambda job: client_hello(offer(b"another")), "no-proof": lambda job: client_hello(offer(job)),
-          # what OpenSSL would wait for more of
+          # OpenSSL would wait for the rest of these
           "fragment": lambda job: b"\x16\x03\x01\x00\x01" + client_hello()[5:6],
           "long-message": lambda job: b"\x16\x03\x01\x00\x06\x01\x00\x02\x00" + b"\x03\x03",
           "empty-record": lambda job: b"\x16\x03\x01\x00\x00",
@@ -118,7 +118,7 @@ HALVES = {"incomplete": lambda job: client_hello()[:-1], "no-key": lambda job: c
 
 
 def half_handshake(port, half):
-    """A hello, then what a caller without the key can say."""
+    """Send a hello, then the part of a handshake that a caller without the key can send."""
     s = socket.create_connection(("127.0.0.1", port), 30)
     job_id = f"explicit.{port}".encode()
     body = job_id + b"\0stranger\0"
@@ -147,10 +147,10 @@ def test_half_handshakes_cost_ddrund_little_memory(tmp_path, half):
         with Job(*args) as job:
             until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, 60, "ddrund listens")
             ddrund = until(lambda: job.processes("ddrund"), 60, "ddrund is there")[0]
-            half_handshake(port, half).close()  # what is made once
+            half_handshake(port, half).close()  # allocations that are made once
             small = resident(ddrund)
             callers = [half_handshake(port, half) for _ in range(count)]
-            callers.append(half_handshake(port, half))  # by now ddrund has taken what the others said
+            callers.append(half_handshake(port, half))  # ddrund has read what the other connections sent before it answers this one
             grown = resident(ddrund) - small
             for s in callers:
                 s.close()

@@ -1,4 +1,4 @@
-"""Another user of the same machine wants the port on which a job's coordinator is about to listen."""
+"""Another user of the machine tries to take the port on which a job's coordinator is about to listen."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def until_port(job, path):
 
 
 def attacked(place, *args):
-    """A coordinator whose port the attacker tries to take before it listens: exit code, stdout, stderr, port."""
+    """Return exit code, stdout, stderr and port of a coordinator whose port the attacker tries to take before it listens."""
     path = f"{place}/port"
     job = start(place, *args[:-1], SYSTEM_PYTHON, program("coordinator.py"), path, *args[-1])
     try:
@@ -62,7 +62,7 @@ def test_nobody_takes_the_port_of_a_coordinator(place, framework, options):
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_coordinator_that_cannot_reuse_the_port_fails_and_the_taker_is_named(place, restarts):
-    """Paddle sets SO_REUSEADDR alone, for which the kernel compares no users."""
+    """Paddle sets SO_REUSEADDR alone, for which the kernel does not compare uids."""
     code, out, err, port = attacked(place, "--framework=paddle", f"--max-restarts={restarts}", ("SO_REUSEADDR",))
     assert len(lines_with(err, f"uid {ATTACKER} ", f"port {port}")) == 1, err
     if restarts == 0:

@@ -1,4 +1,4 @@
-"""Another user of the same nodes against the job's key: PBS's cookie, which that user computes, and whatever starters show."""
+"""Another user of the nodes attacks the job's key: computes PBS's cookie, and reads what starters expose."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ SECRET = "a value that only its user may see"
 
 
 class Mom:
-    """PBS's daemon of a node, as far as its cookies go: srand(time()) at a connection, then four numbers for each job."""
+    """The cookies of PBS's mom, which calls srand(time()) when it starts a connection, and draws four numbers per job."""
 
     def __init__(self, seed, other_draws=7):
         self.libc = ctypes.CDLL(None)
@@ -32,7 +32,7 @@ class Mom:
 
 
 def cookies_after(own, now, window=300, most=64):
-    """What other jobs of this node may have been given, from one cookie of one's own."""
+    """Return the cookies that other jobs of this node may have, computed from the cookie of one job."""
     libc = ctypes.CDLL(None)
     libc.random.restype = ctypes.c_long
     first = int(own[:8], 16)
@@ -47,7 +47,7 @@ def cookies_after(own, now, window=300, most=64):
 
 
 def pbs_job(place, cookie, index):
-    """The variables of a task; all but the cookie are public."""
+    """Return the variables of a PBS task; all but the cookie are public."""
     path = os.path.join(place, "nodefile")
     with open(path, "w", encoding="ascii") as f:
         f.write("node1\nnode2\n")
@@ -78,7 +78,7 @@ def users(nodes):  # noqa: F811
 
 @pytest.fixture
 def cookies():
-    """The victim's cookie, and what the attacker computes from one of its own, of an earlier job on the same node."""
+    """Return the victim's cookie, and the attacker's computation of it from the cookie of an own, earlier job on the node."""
     mom = Mom(int(time.time()) - 40)
     own, _, victims = mom.cookie(), mom.cookie(), mom.cookie()
     guessed = cookies_after(own, int(time.time()))
@@ -111,7 +111,7 @@ def test_who_computes_the_cookie_of_a_pbs_job_does_not_join_it(users, cookies, s
 
 @pytest.mark.parametrize("source", ["MUNGE", "home"])
 def test_who_computes_the_cookie_does_not_fetch_the_launch_package(users, cookies, source):
-    """The ticket is in the argument list of the starter, where everybody reads it."""
+    """The ticket is in the starter's argument list, which every user can read."""
     cookie, guessed = cookies
     users.cluster.munge("node1", source == "MUNGE")
     go, out = f"{users.place}/go", f"{users.home[VICTIM]}/out"
@@ -140,7 +140,7 @@ def test_who_computes_the_cookie_does_not_fetch_the_launch_package(users, cookie
 
 
 def seen_by(users, node, text):
-    """The first word with that text that this user finds in the argument lists of the node's processes."""
+    """Return the first word that begins with `text` in the argument lists of the node's processes, as the attacker reads them."""
     code = (f"for f in /proc/[0-9]*/cmdline; do tr '\\0' '\\n' <$f 2>/dev/null | grep -- '^{text}' && break; done; true")
     words = users.cluster.run(["sh", "-c", code], node=node, user=ATTACKER, cwd="/").out.splitlines()
     return words[0] if words else None
@@ -182,7 +182,7 @@ def test_starting_nodes_with_the_cookie_warns(users, cookies):
 
 
 def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies):
-    """A requeued job keeps its id, and agents that are left over from the run before are of the same user."""
+    """A requeued job keeps its id, and agents left over from its previous run belong to the same user."""
     cookie, _ = cookies
     command = [DDRUN, "--nproc-per-node=1", "--log-level=info", "echo", "ran"]
     with users.start(VICTIM, "node1", *command, **pbs_job(users.place, cookie, 0)) as first:
@@ -194,7 +194,7 @@ def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies)
         assert first.wait(LIMIT).rc == 0, first.err
 
 
-# --- what starters show ---
+# --- what starters expose ---
 
 READER = """
 import glob, os, sys
@@ -212,7 +212,7 @@ while not os.path.exists(sys.argv[1]):
             print(text, flush=True)
 """
 
-# It runs what it is to start on another node right here, and notes its environment.
+# Records its environment, and runs the remote command on this machine.
 STARTER = """#!/bin/sh
 env >{env}
 while [ ! -e {go} ]; do sleep 0.05; done
@@ -226,13 +226,13 @@ exec "$@"
 
 
 def long_hex(text):
-    """Words as long as a key of 128 bits."""
+    """Return the words as long as a 128-bit key."""
     return re.findall(r"[0-9a-fA-F]{32,}", text)
 
 
 @pytest.mark.parametrize("launcher", ["ssh", "oarsh", "pbs_tmrsh", "pbsdsh", "blaunch", "qrsh"])
 def test_no_starter_shows_a_key_to_who_reads_all_argument_lists(users, launcher):
-    """Nor does it have one in its environment, which Grid Engine, for example, writes into a file."""
+    """The starter's environment has no key either: Grid Engine, for example, writes it to a file."""
     go, end = (f"{users.place}/{name}-{launcher}" for name in ("go", "end"))
     env, starter = f"{users.home[VICTIM]}/env-{launcher}", f"{users.place}/{launcher}"
     with open(starter, "w", encoding="ascii") as f:

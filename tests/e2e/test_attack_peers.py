@@ -1,4 +1,4 @@
-"""Another user of a job's nodes tries to be taken for the job's own: by the ports of closed connections, by user namespaces."""
+"""Another user of a job's nodes poses as the job's user: by the ports of closed connections, and by user namespaces."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 class Victim:
-    """A job of alice on node1 and node2; each node's worker waits for the end."""
+    """A job of alice on node1 and node2; its workers wait to be ended."""
 
     def __init__(self, nodes):
         self.nodes = nodes
@@ -38,7 +38,7 @@ class Victim:
         return self
 
     def signal_agent(self, sig):
-        """The agent of node2, not its guardian: nsenter stops together with the guardian."""
+        """Signal the agent of node2, not its guardian: nsenter stops together with the guardian."""
         ddruns = [p for p in self.nodes.processes("node2") if os.path.basename(p.cmdline.split()[0]) == "ddrun"]
         agents = [p for p in ddruns if p.parent in {q.outer for q in ddruns}]
         assert len(agents) == 1, ddruns
@@ -49,7 +49,7 @@ class Victim:
                                 node=node, user="alice")
 
     def accepts(self, source):
-        """Whether ddrund has taken the connection from that port of node2."""
+        """True if ddrund has accepted the connection from that port of node2."""
         with open(f"/proc/{self.nodes.machines['node1'].init.pid}/net/tcp6", encoding="ascii") as f:
             lines = [line.split() for line in f]
         remote = f":{source:04X}"
@@ -68,7 +68,7 @@ def steal(victim, mode, *args):
 
 
 def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_port(cluster):  # noqa: F811
-    """The agent of node2 is slow: it is asked while the stranger has the port, and looks when the worker has it."""
+    """ddrund asks the slow agent of node2 while the attacker has the port, and the agent looks when the worker has it."""
     place = cluster.directory("steal", "bob")
     with Victim(cluster) as victim:
         victim.signal_agent(signal.SIGSTOP)
@@ -90,7 +90,7 @@ def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_
 
 
 def test_a_stranger_who_resets_connections_all_the_time_gets_nothing_into_the_store(cluster):  # noqa: F811
-    """node2 has few ports, so that worker and strangers have each other's time and again. Nobody is stopped."""
+    """node2 has few ports, so the worker and the attackers reuse each other's. No process is stopped."""
     def set_ports(text):
         done = cluster.run(["sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={text}"], node="node2")
         assert done.rc == 0, done.err
@@ -124,7 +124,7 @@ def as_user(uid, *words):
 
 @pytest.fixture
 def home():
-    """A directory of USER that the test's own user may list, too."""
+    """Yield a directory of USER that the test's own user can list, too."""
     with tempfile.TemporaryDirectory(prefix="e2e") as place:
         os.chown(place, USER, USER)
         yield place
@@ -200,7 +200,7 @@ print(len(names) > 0, served)
 @root_only
 @pytest.mark.parametrize("before", OVERFLOWN, ids=["unmapped", "mapped"])
 def test_an_agent_of_the_overflow_uid_serves_no_stranger(home, before):
-    """--insecure opens the store, not the agent: it would end the job for whoever asks."""
+    """--insecure opens the store, not the agent, which would end the job on request."""
     with Job("--insecure", "--nproc-per-node=1", program("tell_store.py"), home=home, tmp=home, cwd="/",
              env=clean_env(PYTHON_EXEC=PYTHON3), before=as_user(USER, *before)) as job:
         job.line("store")

@@ -17,7 +17,7 @@ MASK = (1 << 64) - 1
 
 
 def elected(job_id, n):
-    """The ports that follow from the job id alone, as anybody can compute them (src/rdzv/elect.c)."""
+    """Return the ports that follow from the job id alone, and that every user can compute (src/rdzv/elect.c)."""
     ports = []
     salt = 0
     while len(ports) < n:
@@ -34,7 +34,7 @@ def elected(job_id, n):
 
 
 def run_both(users, *options, **env):  # noqa: F811
-    """A job of two nodes that something else than ddrun has started; where its daemon listens."""
+    """Run a job of two nodes whose agents ddrun did not start; return the port on which its daemon listens."""
     command = [DDRUN, "--nproc-per-node=1", "--rdzv-timeout=200s", "--log-level=info", *options, "echo", "ran"]
     with users.start(VICTIM, "node1", *command, **pbs_job(users.place, COOKIE, 0), **env) as first, \
             users.start(VICTIM, "node2", *command, **pbs_job(users.place, COOKIE, 1), **env) as second:
@@ -50,7 +50,7 @@ def test_a_daemon_takes_the_first_port_that_everybody_computes_when_nobody_holds
 
 @pytest.mark.parametrize("how, n", [("silent", NEAR), ("full", NEAR + 8), ("close", 64), ("bound", 64)])
 def test_a_job_without_a_secret_beforehand_starts_when_another_user_holds_its_first_ports(users, how, n):  # noqa: F811
-    """MUNGE's key is known only after the nodes have met: the walk goes on beyond the ports that are held."""
+    """The key of MUNGE is known only after the nodes have met: the search continues beyond the held ports."""
     ports = elected("pbs.12.pbshead", ALL)
     with users.cluster.squat("node1", ports[:n], how, user=ATTACKER):
         assert run_both(users) in ports[n:]
@@ -63,7 +63,7 @@ def test_a_job_with_a_key_has_ports_that_others_cannot_compute(users):  # noqa: 
 
 
 def test_nodes_that_ddrun_starts_itself_have_ports_that_others_cannot_compute(users):  # noqa: F811
-    """They have the key of the job in their launch package."""
+    """Their launch package contains the job's key."""
     starter = f"{users.place}/pbs_tmrsh"
     task = " ".join(f"{k}={v}" for k, v in pbs_job(users.place, COOKIE, 1).items())
     with open(starter, "w", encoding="ascii") as f:

@@ -1,4 +1,4 @@
-"""What a user gets wrong costs one clear sentence, exit code 2, and nothing has been started."""
+"""Invalid input: ddrun prints one sentence, exits with 2, and has started nothing."""
 
 import os
 import socket
@@ -57,7 +57,7 @@ def test_one_sentence_and_exit_code_2(args, words):
 
 
 def test_names_that_no_plan_has_room_for_are_refused_before_anybody_waits(tmp_path):
-    """40000 nodes, whose names have no numbers that could be folded."""
+    """The names of the 40000 nodes have no numbers that could be folded into ranges."""
     letters = [chr(ord("a") + i) for i in range(26)]
     names = ["localhost"] + [f"a-rather-long-name-{a}{b}{c}{d}" for a in "ab" for b in letters for c in letters for d in letters]
     (tmp_path / "hosts").write_text("\n".join(names[:40000]) + "\n")

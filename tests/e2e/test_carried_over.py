@@ -1,4 +1,4 @@
-"""What users of mpirun, srun and other launchers write, because they have always written it."""
+"""Options and habits that users bring from mpirun, srun and other launchers."""
 
 import os
 import re
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a program in it that says where it runs."""
+    """Return a directory with a program that prints where it runs."""
     there = tmp_path / "there"
     there.mkdir()
     program = there / "where.sh"
@@ -29,7 +29,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("option", ["--chdir=there", "-Dthere", "-D{}"])
 @pytest.mark.parametrize("script", ["where.sh", "./where.sh"])
 def test_the_workers_run_where_chdir_says(folder, option, script):
-    """And log files are where they would be without it."""
+    """Log files are where they would be without --chdir."""
     with Job("--simulate-nodes=2", option.format(folder), "--log-dir=logs", script, env=clean_env(), cwd=folder.parent) as job:
         assert job.wait() == 0, job.err
         lines = [line.split() for line in job.out.splitlines()]
@@ -51,7 +51,7 @@ def test_a_folder_that_is_not_there_starts_nothing(tmp_path):
 
 
 def test_a_folder_that_one_node_lacks_ends_the_job(folder):
-    """Node 1 is started where the name leads nowhere."""
+    """Node 1 starts in a directory where the relative name does not exist."""
     env = clean_env(DDRUN_KEY=KEY)
     options = ["--hosts=127.0.0.1,127.0.0.2", "--chdir=there", "--rdzv-id=carried", "--rdzv-timeout=60s"]
     with Job(*options, "--node-rank=0", "echo", "started", env=env, cwd=folder.parent) as first, \
@@ -120,7 +120,7 @@ def test_the_code_stays_when_the_daemon_is_lost_after_the_time_is_over(tmp_path)
 
 
 def test_the_time_goes_on_when_the_host_is_lost():
-    """The node that takes its place knows when the job began. (Where the time is over before, there is nothing to see.)"""
+    """The leader's successor knows when the job began. (If the time is over before, there is nothing to see.)"""
     with Job("--simulate-nodes=3", "--nnodes=2:3", "--timeout=6s", "sleep", "1000", env=clean_env()) as job:
         until(lambda: len(job.workers()) == 3 or job.p.poll() is not None, say="three workers")
         for agent in {parent(daemon) for daemon in job.processes("ddrund")} - {0, 1}:
@@ -139,7 +139,7 @@ def test_a_job_that_ends_in_time_is_not_touched():
 
 
 def config(*args):
-    """{option: value} of what the command line has set."""
+    """Return {option: value} of the options that the command line sets."""
     job = run("--show-config", *args, "true")
     assert job.p.returncode == 0, job.err
     rows = [line.split("\t") for line in job.out.splitlines()]
@@ -215,7 +215,7 @@ PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "coming-from.
 
 
 def test_the_lines_of_the_page_are_right(tmp_path):
-    """What stands on the right is a command line that ddrun takes."""
+    """Each command line in the right column is one that ddrun accepts."""
     with open(PAGE, encoding="utf-8") as f:
         rows = [line.split(" | ")[-1] for line in f if line.startswith("| `") or line.startswith("| the ")]
     lines = [line for row in rows for line in re.findall(r"`([^`]*\bddrun [^`]*)`", row) if not line.startswith("srun ")]

@@ -1,4 +1,4 @@
-"""ddrund under its system call filter: that it has one, and that no work of a job meets it."""
+"""ddrund under its system call filter: the filter is installed, and denies no call that a job needs."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from webserver import needs_helper
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
 
-REFUSED = "system call "  # in ddrund's message about one that its filter does not allow
+REFUSED = "system call "  # part of ddrund's message about a call that its filter denies
 
 
 def confinement(pid):
@@ -51,7 +51,7 @@ activate = 1
 
 @pytest.mark.skipif(not has_provider("legacy"), reason="OpenSSL has no provider here that is a library of its own")
 def test_a_provider_that_openssl_loads_from_a_file_is_loaded_before(tmp_path):
-    """As the FIPS provider is, without which OpenSSL makes no connection on a machine in FIPS mode."""
+    """The FIPS provider is such a file: without it, OpenSSL makes no connection on a machine in FIPS mode."""
     (tmp_path / "openssl.cnf").write_text(PROVIDERS)
     env = clean_env(OPENSSL_CONF=str(tmp_path / "openssl.cnf"))
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000", env=env) as job:

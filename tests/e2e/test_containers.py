@@ -1,5 +1,5 @@
-"""Containers: workers inside and ddrun outside, and ddrun inside. With bubblewrap always; with Apptainer, Charliecloud and Podman
-where they are installed and work."""
+"""Containers: ddrun outside with workers inside, and ddrun inside. Always with bubblewrap; with Apptainer, Charliecloud and
+Podman where they are installed and work."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ def runtime(request, root):
     return usable(request.param, root)
 
 
-# bubblewrap always, the others take their time
+# The runtimes other than bubblewrap are slow.
 SLOWLY = pytest.mark.parametrize(
     "runtime", [pytest.param(r, marks=[] if r == "bwrap" else pytest.mark.large) for r in RUNTIMES], indirect=True)
 
 
 @pytest.fixture
 def start(tmp_path):
-    """A job whose home is a folder of its own: what runtimes keep there is not ddrun's."""
+    """Return a function that starts a job with a HOME of its own: files of a runtime there are not ddrun's."""
     return lambda *args: Job(*args, home=str(tmp_path))
 
 
@@ -47,7 +47,7 @@ def run(start):
 
 
 def outside(runtime, *options):
-    """ddrun's arguments for two workers in containers of their own."""
+    """Return ddrun's arguments for two workers, each in a container of its own."""
     return ["--nproc-per-node=2", "--no-python", *options, *runtime, PY, program("inside.py")]
 
 
@@ -59,7 +59,8 @@ def ready(job, n=2):
 
 
 def podmans():
-    """Ids of the containers that podman takes for running. On a busy machine it may not come to removing one that is not."""
+    """Return the ids of the containers that podman lists as running. On a busy machine podman may still list one that has
+    ended."""
     listed = subprocess.run(["podman", "ps", "-q"], capture_output=True, text=True, check=True)
     return set(listed.stdout.split())
 
@@ -131,7 +132,7 @@ def test_a_heartbeat_comes_through_the_wall(runtime, run):
 
 
 def test_ddrun_inside(runtime):
-    """Simulated nodes, each with a link of its own."""
+    """Each simulated node has a link of its own."""
     job = subprocess.run([*runtime, DDRUN, "--simulate-nodes=2", "--nproc-per-node=2", PY, program("inside.py"), "4"],
                          env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
     assert job.returncode == 4, job.stderr

@@ -1,4 +1,4 @@
-"""Containers in a real Slurm's step: ddrun outside, and inside where nothing of Slurm is."""
+"""Containers in a step of a real Slurm: ddrun outside, and ddrun inside without Slurm's commands."""
 
 import os
 
@@ -18,7 +18,7 @@ def can_wrap():
 
 
 def box(*mounts, uid=OTHER_UID):
-    """A container with the libraries of this machine, Python and ddrun: no scontrol, no srun."""
+    """Return the prefix of a container with this machine's libraries, Python and ddrun, but without scontrol and srun."""
     words = ["bwrap", "--die-with-parent", "--unshare-user", "--uid", uid, "--unshare-pid", "--ro-bind", "/usr/lib", "/usr/lib",
              "--symlink", "usr/lib", "/lib", "--ro-bind", os.path.realpath(PY), PY, "--ro-bind", "/etc", "/etc",
              "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
@@ -43,7 +43,7 @@ def test_workers_in_containers_ddrun_outside(slurm, can_wrap):  # noqa: F811
 
 @pytest.mark.parametrize("key", ["munge", "home"])
 def test_ddrun_in_containers_finds_the_others_without_scontrol(slurm, can_wrap, key):  # noqa: F811
-    """Its uid in there is not the one that munged sees. There is no other key than this one."""
+    """The uid inside is not the one that munged sees. The job has no other key than this one."""
     mount = "/run/munge" if key == "munge" else slurm.place
     env = {"HOME": "/nowhere" if key == "munge" else slurm.place}
     job = slurm.run("--nproc-per-node=2", PY, program("inside.py"), "0", srun=STEP, before=box(mount), env=env)

@@ -1,4 +1,4 @@
-"""contrib/jobs: each script is short and gives its program to ddrun."""
+"""contrib/jobs: each script is short and passes its program to ddrun."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ TOP = os.path.join(HERE, "..", "..")
 JOBS = os.path.join(TOP, "contrib", "jobs")
 SCRIPTS = sorted(f for f in os.listdir(JOBS) if not f.endswith((".lua", ".tcl", ".md")))
 
-# Notes its arguments and where it was started; as each command that a job's script may call.
+# Stands in for each command that a job script may call: records its arguments and its working directory.
 NOTE = '#!/bin/bash\nprintf "%s\\n" "$(basename "$0")" "$@" >"$NOTED"; pwd >"$NOTED.cwd"\n'
 
 

@@ -1,4 +1,4 @@
-"""contrib/jobs' scripts for Slurm, submitted as they are; only sizes are given on the command line."""
+"""The Slurm scripts of contrib/jobs, submitted unchanged; the command line sets sizes alone."""
 
 import os
 

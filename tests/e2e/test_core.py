@@ -1,4 +1,4 @@
-"""What a core file of ddrun's processes may show: none of them holds the job's key, and the workers' are as the user wants them."""
+"""Core files of ddrun's processes: none contains the job's key, and those of workers are as the user configured them."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from support import DDRUN, Job, clean_env, comm, free_port, kill_marked, marked, parent, until
 
-FILTER = "0000007b"  # one that no process has by itself
+FILTER = "0000007b"  # a coredump_filter that no process has by default
 KEY = "6b" * 16 + "c0ffee5eed1234567890abcdef987654"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -30,7 +30,7 @@ def filter_of(pid):
 
 @contextlib.contextmanager
 def users_cores():
-    """What is started here may leave cores of any size, which hold what FILTER says."""
+    """Let processes started here write cores of any size, with the memory that FILTER selects."""
     before, limits = filter_of("self"), resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
     set_filter(FILTER)
@@ -42,7 +42,7 @@ def users_cores():
 
 
 class UsersJob:
-    """Two nodes of one machine, of user 20001, whose key is in a file; `worker` runs on each."""
+    """A job of user 20001 with two nodes on one machine and its key in a file; `worker` runs on each node."""
 
     def __init__(self, place, worker):
         self.place = place
@@ -102,7 +102,7 @@ def test_cores_of_workers_hold_what_the_user_has_set(job):
 
 @pytest.mark.parametrize("victim, shown", [("worker", True), ("agent", False), ("daemon", False)])
 def test_only_a_workers_core_has_memory_in_it(job, victim, shown):
-    """Their environment is in the memory of all three."""
+    """Each of the three processes has its environment, with the job's mark, in memory."""
     with open("/proc/sys/kernel/core_pattern", encoding="ascii") as f:
         pattern = f.read()
     if pattern.startswith("|") or "/" in pattern:
@@ -120,7 +120,7 @@ def test_the_process_that_starts_the_nodes_has_empty_cores_and_what_it_starts_ha
     ssh = tmp_path / "ssh"
     ssh.write_text("#!/bin/sh\nexec sleep 1000\n")
     ssh.chmod(0o755)
-    hosts = f"{socket.gethostname()},198.51.100.1"  # nobody's (RFC 5737)
+    hosts = f"{socket.gethostname()},198.51.100.1"  # an unassigned address (RFC 5737)
     with users_cores(), Job("--launcher=ssh", f"--launch-command={ssh}", f"--hosts={hosts}", "--nproc-per-node=1", "--no-python",
                             "true") as job:
         starters = until(lambda: job.processes("sleep"), limit=60, say="the starter")

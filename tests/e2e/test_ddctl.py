@@ -1,4 +1,4 @@
-"""What ddctl answers, as a batch script sees it."""
+"""The output of ddctl, as a batch script reads it."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ def ask(*args, **env):
 
 
 def hosts(*args, **env):
-    """The lines of ddctl hosts, which must go well and say nothing else."""
+    """Return the output lines of ddctl hosts, which must succeed with an empty stderr."""
     answer = ask("hosts", *args, **env)
     assert (answer.returncode, answer.stderr) == (0, "")
     return answer.stdout.splitlines()
 
 
 def refused(*args, **env):
-    """The one sentence of a refusal."""
+    """Return the message of a refused command: one sentence, besides tips."""
     answer = ask(*args, **env)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert len(without_tips(answer.stderr)) == 1
@@ -154,7 +154,7 @@ def test_variables_of_another_machines_job_are_not_believed():
 
 @pytest.mark.parametrize("case", ["scatter1", "hosts121", "ppn"])
 def test_script_of_pbs(case, tmp_path):
-    """Recorded: the file names a node once per MPI process; the script runs on its first node."""
+    """Recorded jobs: the node file names a node once per MPI process, and the script runs on the first node."""
     names = open(f"{DATA}/openpbs-23.06-{case}.script.nodefile", encoding="utf-8").read().split()
     mine = [HERE if name == names[0] else name for name in names]
     nodefile = tmp_path / "nodes"
@@ -198,7 +198,7 @@ def test_jobs_of_other_schedulers(variables, text, names, tmp_path):
      "unset LSB_*"),
 ])
 def test_what_is_refused_comes_with_advice_that_ddctl_can_take(variables, says, right):
-    """No option that ddctl hosts has not, and nothing of how ddrun is started."""
+    """The message names neither ddrun nor an option that ddctl hosts lacks."""
     sentence = refused("hosts", **variables)
     assert says in sentence and right in sentence and "ddrun" not in sentence and "--" not in sentence, sentence
 
@@ -209,7 +209,7 @@ def test_worker_knows_the_nodes_of_its_round(tmp_path):
     assert job.out.split() == ["2", "2"]
 
 
-# ---- completion: zsh and fish are asked by check-completions whether they can read theirs
+# ---- completion (check-completions lets zsh and fish parse theirs)
 
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")

@@ -1,4 +1,4 @@
-"""ddctl env: what it tells workers that somebody else starts, in every environment that was recorded from a real job."""
+"""ddctl env: the variables for workers that another launcher starts, in every environment recorded from a real job."""
 
 import glob
 import json
@@ -28,7 +28,7 @@ def ask(*args, env=None, **more):
 
 
 def told(*args, env=None, **more):
-    """What a worker would be told, as a dict; None: must not be set."""
+    """Return the variables that a worker would get as a dict; None: the variable must be unset."""
     answer = ask("--format=json", *args, env=env, **more)
     assert (answer.returncode, answer.stderr) == (0, "")
     return json.loads(answer.stdout)
@@ -42,7 +42,7 @@ def refused(*args, **more):
 
 
 def recorded(name, host=None, nodefile=None):
-    """The environment in that file; the node `host` of it is this machine."""
+    """Return the recorded environment, in which this machine takes the place of node `host`."""
     with open(os.path.join(DATA, name + ".env"), encoding="utf-8") as f:
         env = dict(line.rstrip("\n").split("=", 1) for line in f if "=" in line)
     env["PATH"] = os.environ["PATH"]
@@ -243,7 +243,7 @@ def test_gpus_and_frameworks():
     assert says["SLURM_PROCID"] == "1" and says["PADDLE_TRAINER_ID"] == "1" and says["MS_NODE_ID"] == "1"
     assert "--tf" in refused("--roles=worker:*")
     assert "'jaxx'" in refused("--framework=jaxx")
-    masked = dict(recorded("slurm-22.05-gpupertask.1.3"))  # Slurm has hidden the others' GPUs
+    masked = dict(recorded("slurm-22.05-gpupertask.1.3"))  # Slurm masks the GPUs of other tasks
     assert told("--master-addr=a", env=masked)["JAX_LOCAL_DEVICE_IDS"] == "0"
 
 
@@ -266,7 +266,7 @@ SHELLS = {"sh": ("/bin/sh", 'eval "$({})"; printenv X'), "bash": ("bash", 'eval 
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory):
-    """asker FORMAT: ddctl env with a variable X that has the value of VALUE"""
+    """Return a script `asker FORMAT`, which runs ddctl env with a variable X that holds $VALUE."""
     path = tmp_path_factory.mktemp("ask") / "asker"
     path.write_text(f"""#!/bin/sh\nexec {DDCTL} env --format="$1" --env="all:X=$VALUE" X\n""")
     path.chmod(0o755)
@@ -292,7 +292,7 @@ def test_the_shell_reads_the_same_bytes_again(shell, value, asker):
 
 
 def test_ddp_is_started_by_a_shell_alone(tmp_path):
-    """Nothing of ddrun runs."""
+    """No ddrun process takes part."""
     script = f"""
     for r in 0 1; do
         (eval "$({DDCTL} env --nproc-per-node=2 --rank=$r --master-port={free_port()})"; exec {PYTHON} {HERE}/train_ddp.py) &

@@ -1,4 +1,4 @@
-"""ddctl and a running job: how it stands, and what a person wants of it, on simulated nodes."""
+"""ddctl and running jobs on simulated nodes: status, requests, events and keys."""
 
 import contextlib
 import json
@@ -20,8 +20,8 @@ WAITS = RANK_IS_READY + 'until [ -e "$1" ]; do sleep 0.05; done\n'
 
 
 def ddctl(*args, code=0, **more):
-    """What it wrote to stdout, or to stderr where it is to fail. It asks all that run here, those of other tests too, which may
-    be stopped or slow: then it is asked again."""
+    """Return ddctl's stdout, or its stderr if it is to fail. ddctl asks all agents on this machine, and those of other tests
+    may be stopped or slow: ddctl is then run again."""
     def ended():
         p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=LIMIT, check=False, **more)
@@ -33,13 +33,13 @@ def ddctl(*args, code=0, **more):
 
 
 def sockets_of(pids):
-    """The lines in /proc/net/unix of these agents' listeners; connections to them may live a moment longer than who called."""
+    """Return the lines of /proc/net/unix for these agents' listeners; a connection may outlast its client for a moment."""
     with open("/proc/net/unix", encoding="utf-8") as f:
         return [line for line in f if line.split()[3] == "00010000" and any(f"@ddrun-ctl/{pid}/" in line for pid in pids)]
 
 
 class Running(Job):
-    """A job of simulated nodes whose workers run a script of sh: $1 is a file that .release() makes."""
+    """A job of simulated nodes whose workers run a shell script; $1 is a file that .release() creates."""
 
     def __init__(self, tmp_path, *options, script=WAITS, workers=1, command=None, before=()):
         self.go = tmp_path / "go"
@@ -49,7 +49,7 @@ class Running(Job):
         self.name = re.search(r"^ready (\S+)", self.seen, re.M).group(1)
 
     def ready(self, n, restart=0):
-        """n workers have said so after that many restarts."""
+        """Wait until n workers have printed 'ready' after that many restarts."""
         while len(re.findall(rf"ready \S+ \d+ {restart}$", self.seen, re.M)) < n:
             self.seen += self.line("\n")
 
@@ -75,7 +75,7 @@ def test_status_names_each_node_and_rank_of_a_running_job_once(tmp_path):
         assert s["version"] == 1 and "v" not in s, "as in the report and in the doctor's findings"
         assert (s["state"], s["round"], s["restarts"], s["missing"]) == ("running", 0, 0, "")
         assert [w["rank"] for w in s["workers"]] == [0, 1, 2, 3]
-        assert [n["state"] for n in s["nodes"]] == ["running", "running", "spare"]  # whoever comes last
+        assert [n["state"] for n in s["nodes"]] == ["running", "running", "spare"]  # the node that joins last
         first, second, spare = (n["name"] for n in s["nodes"])
         assert {first, second, spare} == {"sim1", "sim2", "sim3"}
         assert [(w["node"], w["local_rank"]) for w in s["workers"]] == [(first, 0), (first, 1), (second, 0), (second, 1)]
@@ -144,7 +144,7 @@ def nodefile(tmp_path):
     ({"PBS_NODEFILE": "FILE", "PBS_TASKNUM": "1"}, {"PBS_JOBID": "7[1].srv"}, {"PBS_JOBID": "7[2].srv"}, "pbs.7[1].srv"),
 ])
 def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
-    """Of whichever scheduler, when a second job runs on the node."""
+    """The variables of each scheduler identify the job, while a second job runs on the node."""
     common = {k: {"HOST": socket.gethostname(), "FILE": nodefile(tmp_path)}.get(v, v) for k, v in common.items()}
     script = ["sh", "-c", WAITS, "sh", str(tmp_path / "go")]
     with Job("--nproc-per-node=1", *script, env=clean_env(**common, **own)) as a, \
@@ -217,7 +217,7 @@ def test_the_socket_says_nothing_to_another_user(tmp_path):
                 s.connect(name)
                 os._exit(0 if s.recv(1) == b"" else 1)
         assert os.waitpid(pid, 0)[1] == 0
-        with socket.socket(socket.AF_UNIX) as s:  # and this user is greeted
+        with socket.socket(socket.AF_UNIX) as s:  # this user receives the greeting
             s.settimeout(LIMIT)
             s.connect(name)
             assert s.recv(1) != b""
@@ -277,7 +277,7 @@ def test_nothing_is_left_to_call_after_the_agents_are_killed(tmp_path):
         job.assert_nothing_left()
 
 
-# ---- wishes ------------------------------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------------------------------------
 
 CATCHES = """
 trap 'echo "caught $RANK"' USR1
@@ -325,7 +325,7 @@ def test_a_drained_node_gives_its_place_to_a_spare_at_once(tmp_path):
         job.finish()
 
 
-# ---- what has happened, and the keys ------------------------------------------------------------------------------------------
+# ---- events and keys ------------------------------------------------------------------------------------------
 
 
 def test_events_tell_what_happened_in_its_order_until_the_end(tmp_path):
@@ -361,7 +361,7 @@ while not os.path.exists(sys.argv[1] + "2"):
 
 
 class Putting(Running):
-    """One worker, which puts keys with PyTorch's client."""
+    """A job of one worker, which sets keys with PyTorch's client."""
 
     def __init__(self, tmp_path):
         super().__init__(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1", "--no-python",

@@ -1,4 +1,4 @@
-"""ddctl doctor on four nodes of a real Slurm: what is planted is found, on its node; nothing else is."""
+"""ddctl doctor on four nodes of a real Slurm: it finds each planted fault, on its node, and nothing else."""
 
 import json
 import os
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(not os.access(DDCTL, os.X_OK), reason=f"{DDCTL} 
 
 
 def examine(slurm, fault="", *args):  # noqa: F811
-    """Findings as [(nodes, what)]; `fault` is done by a shell on node3, before ddctl looks there."""
+    """Return the findings as [(nodes, what)], and the whole report. A shell on node3 runs `fault` before ddctl examines the
+    node."""
     planted = slurm.file("planted", f'[ "$(hostname)" = node3 ] && {{ {fault or ":"}\n}}\nexec "$@"\n')
     wrapper = slurm.file("srun-with-fault", f"""#!/bin/bash
 options=()
@@ -63,7 +64,7 @@ def test_a_planted_fault_is_found(slurm, name):  # noqa: F811
     if name == "one core" and len(os.sched_getaffinity(0)) == 1:
         pytest.skip("this machine has one CPU")
     findings, _ = examine(slurm, fault)
-    if name == "clock":  # seen by those who have asked node3, and by node3
+    if name == "clock":  # seen by the nodes that asked node3, and by node3
         assert any(nodes == "node2" and "clock of node3 is 600 s ahead" in text for nodes, text in findings)
         assert all("clock of" in text for _, text in findings)
         return
@@ -116,7 +117,7 @@ def test_words_for_a_person(slurm):  # noqa: F811
 
 
 def look_with(slurm, *args):  # noqa: F811
-    """The findings of ddrun --doctor, as it stands in front of a job's command line."""
+    """Return the findings of ddrun --doctor, given before a job's command line, and the whole report."""
     with slurm.popen(["salloc", "-Q", "-N4", DDRUN, "--doctor=json", *args, "--nproc-per-node=2", "train.py"]) as run:
         done = run.wait(LIMIT)
     found = json.loads(done.out)
@@ -124,7 +125,7 @@ def look_with(slurm, *args):  # noqa: F811
 
 
 def test_the_port_that_is_asked_for_is_the_one_that_is_looked_at(slurm):  # noqa: F811
-    """Of all nodes: each may have the daemon one day."""
+    """All nodes check the port, because the daemon may move to any of them."""
     held = ("import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); import time; time.sleep(600)")
     with slurm.cluster.popen([sys.executable, "-c", held], node="node3", user=slurm.user) as holder:
         port = until(lambda: holder.out.strip(), LIMIT, lambda: holder.err)
@@ -148,7 +149,7 @@ def test_the_workers_network_is_looked_at(slurm):  # noqa: F811
 
 
 def test_a_workers_network_that_ends_somewhere_is_found(slurm):  # noqa: F811
-    """Each node has an interface of that name, and no cable leads from one to another."""
+    """Each node has an interface of that name, but no two are connected."""
     made = slurm.cluster
     nodes = ("node1", "node2", "node3", "node4")
     try:

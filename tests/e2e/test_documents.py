@@ -1,4 +1,4 @@
-"""Every command in the documents for contributors works as it stands there."""
+"""Every command in the documents for contributors works as written."""
 
 import os
 import re
@@ -12,11 +12,11 @@ from support import BUILD, HERE, LIMIT, Job, clean_env
 
 TOP = os.path.abspath(os.path.join(HERE, "..", ".."))
 DOCUMENTS = ("CONTRIBUTING.md", "tests/README.md", "docs/debugging.md", "docs/compatibility.md")
-IN_A_JOB = ("ddctl ", "gdb -p ", "ps ")  # commands that look at a running one
+IN_A_JOB = ("ddctl ", "gdb -p ", "ps ")  # commands that inspect a running one
 
 
 def blocks(document):
-    """The indented blocks of a document, each a list of commands without their comments."""
+    """Yield the indented blocks of a document, each as a list of commands without comments."""
     with open(os.path.join(TOP, document), encoding="utf-8") as f:
         text = f.read()
     for block in re.findall(r"(?:\n    [^\n]+)+", text):
@@ -30,7 +30,7 @@ SINGLE = [(name, command) for name, command in ALL if not any(command in block f
 
 @pytest.fixture
 def tree(tmp_path):
-    """The top of the tree with the build under test as build/, in a directory of its own."""
+    """Return a directory with links to the source tree and, as build/, to the build under test."""
     for name in os.listdir(TOP):
         if not name.startswith(".") and name not in ("build", "autom4te.cache"):
             os.symlink(os.path.join(TOP, name), tmp_path / name)
@@ -50,7 +50,7 @@ def steps_of_check():
 
 
 def shortened(command):
-    """The same command, where it would take long."""
+    """Return the command, with less work where it would take long."""
     if command.startswith("contrib/pytest"):
         return command + " --collect-only"
     if command.startswith("make -C build -j4 check"):
@@ -89,7 +89,7 @@ def test_a_build_of_a_document_works(block, tree):
 
 
 def test_the_documents_have_the_commands_that_are_tried():
-    """Blocks are found: each kind of command stands in one of the documents."""
+    """blocks() finds the commands: each kind occurs in one of the documents."""
     for start in ("contrib/check", "contrib/pytest", "make -C build", "ddctl status", "gdb -p", "build/tests/sim/sim"):
         assert any(command.startswith(start) for _, command in SINGLE), start
     assert len(BUILDS) == 3

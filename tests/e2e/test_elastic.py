@@ -1,4 +1,4 @@
-"""Jobs that lose nodes, daemons and workers and go on, on simulated nodes."""
+"""Jobs on simulated nodes that lose nodes, daemons or workers and continue."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ def kill(pid):
 
 
 class Elastic(Job):
-    """A job of `nodes` nodes with one worker each, all of which wait for .release()."""
+    """A job of `nodes` nodes with one worker each; all workers wait for .release()."""
 
     def __init__(self, nodes, *options, first=None, waits=None, env=None):
         self.dir = tempfile.TemporaryDirectory(prefix="elastic")
@@ -32,7 +32,7 @@ class Elastic(Job):
         self.dir.cleanup()
 
     def said(self, n):
-        """What n workers said, from the beginning."""
+        """Return the reports of n workers, from the beginning."""
         while len(json_lines(self.seen)) < n:
             self.seen += self.line("\n")
         return json_lines(self.seen)
@@ -58,7 +58,7 @@ class Elastic(Job):
 
 
 def of_round(said, n, size):
-    """The last n of them are a round: each rank once, one address."""
+    """Assert that the last n reports are of one round: each rank once, one MASTER_ADDR. Return them."""
     last = said[-n:]
     assert sorted(int(s["RANK"]) for s in last) == list(range(n)), said
     assert {s["WORLD_SIZE"] for s in last} == {str(size)}
@@ -84,7 +84,7 @@ def test_a_spare_node_takes_the_place_of_a_lost_one():
 
 @pytest.mark.parametrize("victim", ["agent", "ddrund"])
 def test_the_loss_of_the_host_is_survived(victim):
-    """Where only the daemon was lost its node comes along, unless it needs longer than the others wait for it."""
+    """If the daemon alone is lost, its node rejoins, unless it takes longer than the others wait for it."""
     with Elastic(4, "--nnodes=2:4", waits="4,3") as job:
         kill(job.host() if victim == "agent" else job.daemon())
         n = int(job.said(4 + 1)[4]["WORLD_SIZE"])
@@ -197,7 +197,7 @@ def test_fewer_nodes_than_the_least_end_the_job():
 def test_a_minority_does_not_go_on():
     with Elastic(4, "--nnodes=1:4", "--rejoin-timeout=1s") as job:
         guests = job.guests()
-        os.kill(job.daemon(), signal.SIGSTOP)  # so that it hears of all three at once
+        os.kill(job.daemon(), signal.SIGSTOP)  # so that it learns of all three losses at once
         for agent in guests:
             kill(agent)
         until(lambda: not set(guests) & set(job.processes("ddrun")), say="the end of the guests")
@@ -222,7 +222,7 @@ def test_a_node_that_says_nothing_is_lost():
 
 
 def test_a_job_that_was_suspended_as_a_whole_goes_on(clock):
-    """As after SIGSTOP, the clock jumps for all of its processes; if silence of that time counted, a node were lost at once."""
+    """The clock jumps for all processes, as after SIGSTOP. If that time counted as silence, a node would be lost at once."""
     with Elastic(2, "--heartbeat=5s", env=clean_env(**clock.env)) as job:
         for _ in range(10):
             clock.advance(8)
@@ -275,7 +275,7 @@ def test_a_node_that_comes_late_takes_part_as_grow_says(grow, size, tmp_path):
 
 
 class Outside:
-    """One node of a job whose nodes are all on this machine, each started by itself, as by a person."""
+    """Nodes of one job on this machine, each started separately, as a user would."""
 
     def __init__(self, hosts, *options, home):
         self.options = [f"--hosts={hosts}", "--nproc-per-node=1", "--shutdown-timeout=5s", "--last-call=1s",
@@ -287,16 +287,16 @@ class Outside:
 
 
 def crash(job):
-    """Ends all of a node's processes as if at once: none of them sees another one's end."""
+    """Kill all processes of a node at once: none of them observes the end of another."""
     for sig in (signal.SIGSTOP, signal.SIGKILL):
         for pid in marked(job.mark):
-            with contextlib.suppress(ProcessLookupError):  # it went with another one
+            with contextlib.suppress(ProcessLookupError):  # it ended with another one
                 os.kill(pid, sig)
     job.p.wait()
 
 
 def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
-    """The first node knows nothing of the daemon that took its place: it must not begin a second job with the other one."""
+    """The first node does not know the daemon that replaced its own: it must not start a second job with the other node."""
     go, home = tmp_path / "go", tmp_path / "home"
     home.mkdir()
     nodes = Outside("127.0.7.[1-5]", "--nnodes=2:5", "--grow=now", home=home)
@@ -321,8 +321,8 @@ def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
 
 
 def test_a_node_asks_the_others_where_the_first_one_cannot_be_found(tmp_path):
-    """As after the loss of the first node: all nodes are this machine, so the daemon is found by another one's name."""
-    nowhere = "no-such-node-" + "0" * 60  # too long a name for any name server to be asked
+    """As after the loss of the first node. All nodes are this machine, so another node's name leads to the daemon."""
+    nowhere = "no-such-node-" + "0" * 60  # too long for a DNS query
     nodes = Outside(f"{nowhere},127.0.7.[2-3]", "--nnodes=2:2", home=tmp_path)
     with nodes.start(0, ["echo", "here"]) as first, nodes.start(1, ["echo", "here"]) as second:
         assert [second.wait(), first.wait()] == [0, 0], first.err + second.err
@@ -330,7 +330,7 @@ def test_a_node_asks_the_others_where_the_first_one_cannot_be_found(tmp_path):
 
 
 def test_a_node_that_finds_itself_under_another_name_is_not_refused(tmp_path):
-    """A host list may name one machine twice: there the first node's look for other daemons meets its own."""
+    """A host list may name one machine twice: the first node's search for other daemons then finds its own."""
     with Outside("127.0.7.[1-2]", "--nnodes=1:2", home=tmp_path).start(0, ["echo", "here"]) as first:
         assert first.wait() == 0 and first.out == "here\n", first.err
         loud = [line for line in first.err.splitlines() if ": debug: " not in line]

@@ -1,4 +1,4 @@
-"""The end of the allocation: the signal before it, and what starts the job again. The scheduler's commands are played."""
+"""The end of the allocation: the signal before it, and the requeue after it. Stand-ins replace the scheduler's commands."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ STATES = {"cancelled": ("COMPLETING", "None", "None"), "preempted": ("RUNNING", 
 
 @pytest.fixture
 def played(tmp_path):
-    """played(name=script, ...): an environment in which these commands are these shell scripts; they append what they
-    were asked to tmp_path/asked."""
+    """Return played(name=script, ...), which returns an environment with these shell scripts as commands; they append their
+    arguments to tmp_path/asked."""
     def environment(**commands):
         folder = tmp_path / "bin"
         folder.mkdir()
@@ -30,7 +30,7 @@ def played(tmp_path):
 
 
 def hear(*options, env, **extra):
-    """Workers that tell what they hear."""
+    """Run workers that print the signals that they receive."""
     return run("--simulate-nodes=2", "--shutdown-timeout=1m", *options, program("hear.py"), "USR1", "TERM", env={**env, **extra})
 
 
@@ -52,12 +52,12 @@ def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
 
 
 def test_workers_that_are_restarted_after_the_warning_hear_it_too(tmp_path):
-    """Each of them once, when it is so far that it listens; one of them was warned and failed."""
+    """Each worker receives it once, when it listens; one of them was warned and failed."""
     script = f"""
 trap 'echo $RANK in $TORCHELASTIC_RESTART_COUNT heard; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 3' USR1
 echo $RANK in $TORCHELASTIC_RESTART_COUNT listens
 until [ -e {tmp_path}/go ]; do sleep 0.05; done"""
-    late = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || sleep 1.2\n"  # longer than it takes until they are warned
+    late = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || sleep 1.2\n"  # longer than ddrun takes to warn them
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", "--signal-before-end=USR1@600", "sh", "-c", late + script,
              env=clean_env(SLURM_JOB_END_TIME=str(int(time.time()) + 600))) as job:
         seen = ""
@@ -104,11 +104,11 @@ def test_a_wrong_signal_before_the_end_is_refused(text):
     assert job.p.returncode == 2 and "USR1@120" in job.err
 
 
-# --- starting again ---
+# --- requeue ---
 
 
 def ends(how, *options, env):
-    """A job that Slurm's own signal ends."""
+    """Run a job that Slurm's own signal ends, or a person's."""
     from test_signals import Hearing, as_slurmstepd, guardian_and_agent
     with Hearing(*options, nodes=2, per_node=1, **env) as job:
         if how == "person":
@@ -133,7 +133,7 @@ def test_what_slurm_ended_is_started_again_unless_it_was_cancelled(played, state
 
 
 def test_a_job_that_is_ended_while_it_is_asked_for_is_not_called_refused(played):
-    """Slurm ends what is left of the job at once, scontrol too."""
+    """Slurm kills all processes of the job at once, scontrol too."""
     show = SHOW.format(*STATES["preempted"])
     env = played(scontrol=f'[ "$1" != requeue ] || kill -9 $$; echo "{show}"')
     job = ends("slurm", "--requeue-on=preempt", env={**env, "SLURM_JOB_ID": "77"})
@@ -179,7 +179,7 @@ def test_a_lost_node_starts_the_job_again_and_a_refusal_is_told(played, script, 
 
 
 def test_the_node_that_took_the_lost_ones_place_starts_the_job_again(played):
-    """The host's node is lost with the daemon, and those that are left are too few."""
+    """The leader's node is lost with the daemon, and too few nodes are left."""
     env = {**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"}
     with Job("--simulate-nodes=3", "--max-restarts=1", "--requeue-on=node-loss", "--rejoin-timeout=1s", "--shutdown-timeout=1s",
              program("hear.py"), "USR1", env=env) as job:

@@ -1,4 +1,4 @@
-"""Nodes that find each other through a real etcd, of Debian's etcd-server: groups that nobody else tells of each other."""
+"""Nodes that find each other through a real etcd (Debian: etcd-server) and have no other source of each other's addresses."""
 
 import base64
 import contextlib
@@ -33,14 +33,14 @@ sys.stdout.write(json.dumps({k: os.environ.get(k) for k in ("RANK", "WORLD_SIZE"
 
 
 class Etcd:
-    """A server of its own, on loopback."""
+    """An etcd server of the test's own, on loopback."""
 
     ip = "127.0.0.1"
 
     def __init__(self, cert=None, *more):
         self.prepare(cert)
         self.more = more
-        for _ in range(5):  # another test may get one of the ports first
+        for _ in range(5):  # another test may take one of the ports first
             self.choose_ports()
             self.cluster = f"{self.name}={self.peer}"
             shutil.rmtree(self.dir.name + "/data", ignore_errors=True)
@@ -99,7 +99,7 @@ class Etcd:
         try:
             return self.ask("kv/range", key="YQ==")
         except urllib.error.HTTPError:
-            return True  # it asks who we are
+            return True  # it requires authentication
         except OSError:
             return False
 
@@ -115,17 +115,17 @@ class Etcd:
         self.token = self.ask("auth/authenticate", name="root", password="pass word")["token"]
 
     def leads(self):
-        """Whether it leads the others; None: they have no leader."""
+        """Return whether this member is the leader, or None if there is no leader."""
         status = self.ask("maintenance/status")
         return status["leader"] == status["header"]["member_id"] if "leader" in status else None
 
     def keys(self):
-        """All of them, with their values."""
+        """Return all keys with their values."""
         found = self.ask("kv/range", key="AA==", range_end="AA==").get("kvs", [])
         return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv["value"]).decode() for kv in found}
 
     def reads(self):
-        """How often somebody has read keys, as it counts itself."""
+        """Return etcd's own count of reads."""
         with urllib.request.urlopen(f"{self.scheme}://{self.host}/metrics", timeout=5) as answer:
             return float(re.search(r"^etcd_debugging_mvcc_range_total (\S+)$", answer.read().decode(), re.M).group(1))
 
@@ -137,21 +137,21 @@ class Etcd:
 
 
 class Etcd6(Etcd):
-    """By IPv6."""
+    """An etcd on IPv6."""
 
     ip = "[::1]"
 
 
 class Member(Etcd):
-    """One of several that are one etcd."""
+    """One member of a cluster."""
 
-    def __init__(self, name):  # it is started when all have ports
+    def __init__(self, name):  # started once all members have ports
         self.prepare(name=name)
         self.choose_ports()
 
 
 class Cluster:
-    """Three of them; `host` names the one that leads first."""
+    """An etcd cluster of three members; `host` is that of the first leader."""
 
     def __init__(self):
         for _ in range(5):  # as above
@@ -247,7 +247,7 @@ def another(entry, first):
 
 
 class Waiting(Job):
-    """Its workers say who they are in each round, and end when `go` is there."""
+    """A job whose workers report in each round and end once `go` exists."""
 
     def __init__(self, etcd, job, go, *more, last_call="0s"):
         self.seen = ""
@@ -274,7 +274,7 @@ def test_the_successor_is_found_where_the_host_was_though_etcd_was_away(tmp_path
                 assert until(lambda: host_of(etcd, "next")["started"])
                 assert b.processes("ddrun-web") == [], "who has a link needs no helper"
                 etcd.stop()
-                for pid in marked(a.mark):  # as if all had died at once: nobody is to see another's end
+                for pid in marked(a.mark):  # stopped first: no process may observe the end of another
                     os.kill(pid, signal.SIGSTOP)
                 kill_marked(a.mark)
                 assert_whole(b.said(4)[2:], 2)
@@ -313,7 +313,7 @@ def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(
     args = options(etcd, "dead", 2, "--no-python", "python3", "-c", SAY)
     with Job(*args) as a:
         first = until(lambda: host_of(etcd, "dead"), say="the host's name in etcd")
-        until(lambda: a.processes("ddrund"), say="the daemon")  # before, agents() may find what is to become it
+        until(lambda: a.processes("ddrund"), say="the daemon")  # before, agents() may find the process that becomes the daemon
         assert len(a.processes("ddrun-web")) == 1
         killed = time.monotonic()
         os.kill(a.agents()[0], signal.SIGKILL)
@@ -329,7 +329,7 @@ def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(
 
 
 def errors(job, wanted):
-    """What it says on stderr until `wanted` is among it."""
+    """Read the job's stderr until it contains `wanted`; return the text."""
     said = ""
     while wanted not in said:
         chunk = os.read(job.p.stderr.fileno(), 65536).decode()
@@ -357,13 +357,13 @@ def test_a_job_runs_on_while_etcd_is_away_and_says_so_once(tmp_path):
 
 def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
     etcd, go = Cluster(), tmp_path / "go"
-    leader, second, third = etcd.members  # all begin with the one that leads
+    leader, second, third = etcd.members  # all nodes begin with the leader
     try:
         with Waiting(etcd, "three", go) as a, Waiting(etcd, "three", go) as b:
             assert_whole(a.said(1) + b.said(1), 2)
             host, guest = (a, b) if a.hosts() else (b, a)
             leader.stop()
-            with Waiting(etcd, "three", go) as c:  # it finds the job by the others
+            with Waiting(etcd, "three", go) as c:  # it finds the job through the others
                 assert_whole(a.said(2)[1:] + b.said(2)[1:] + c.said(1), 3)
                 second.stop()
                 said = errors(host, "the job continues")
@@ -383,7 +383,7 @@ def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
 
 
 def test_the_script_for_several_allocations_makes_one_job_of_them(etcd, tmp_path):
-    """Each of one node, and with a stand-in for srun."""
+    """Each allocation has one node; a stand-in replaces srun."""
     (tmp_path / "srun").write_text("#!/bin/sh\nshift\nexec \"$@\"\n", encoding="ascii")
     (tmp_path / "srun").chmod(0o755)
     script = os.path.join(HERE, "..", "..", "contrib", "jobs", "slurm-etcd.sbatch")
@@ -396,7 +396,7 @@ def test_the_script_for_several_allocations_makes_one_job_of_them(etcd, tmp_path
     assert etcd.keys() == {}
 
 
-# ---- who may ask ------------------------------------------------------------------------------------
+# ---- authentication ------------------------------------------------------------------------------------
 
 
 def make_certificates(folder):
@@ -417,7 +417,7 @@ def make_certificates(folder):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """With TLS and users."""
+    """An etcd with TLS and users."""
     server = Etcd(cert=make_certificates(tmp_path_factory.mktemp("etcd-tls")))
     server.enable_users()
     yield server
@@ -459,7 +459,7 @@ def test_who_may_not_ask_gets_one_sentence(guarded, user, query, password, says)
 
 
 def test_a_token_that_a_change_of_users_makes_old_is_asked_for_anew(tmp_path):
-    """Tokens of the kind jwt say which state of all users they are of; with another they are worth nothing."""
+    """A jwt token names the revision of all users, and is invalid for any other revision."""
     go = tmp_path / "go"
     for args in (["genrsa", "-out", "jwt.pem", "2048"], ["rsa", "-in", "jwt.pem", "-pubout", "-out", "jwt.pub"]):
         subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=tmp_path)
@@ -482,7 +482,7 @@ def test_a_token_that_a_change_of_users_makes_old_is_asked_for_anew(tmp_path):
 
 @pytest.fixture(scope="module")
 def mutual(tmp_path_factory):
-    """With TLS, and who asks needs a certificate, too."""
+    """An etcd with TLS that requires client certificates."""
     cert = make_certificates(tmp_path_factory.mktemp("etcd-mtls"))
     server = Etcd(cert, "--client-cert-auth", "--trusted-ca-file", cert + "/ca.pem")
     yield server
@@ -490,7 +490,7 @@ def mutual(tmp_path_factory):
 
 
 def by_torchrun(etcd, backend, conf, job="mutual"):
-    """As torchrun names it; a file of etcd's certificates is written @FILE."""
+    """Return the options as torchrun names them; @FILE in conf is a file of etcd's certificates."""
     conf = conf.replace("@", etcd.cert + "/")
     return [f"--rdzv-backend={backend}", f"--rdzv-endpoint={etcd.host}", f"--rdzv-conf={conf}", f"--rdzv-id={job}", "--nnodes=3",
             "--rdzv-timeout=60s", "--nproc-per-node=1", "--no-python", "python3", "-c", SAY]
@@ -532,7 +532,7 @@ def test_an_etcd_without_tls_is_not_asked_where_https_is_wanted(mutual):
     assert job.p.returncode == 2 and "etcds://" in job.err
 
 
-# ---- what cannot be ---------------------------------------------------------------------------------
+# ---- refusals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args, code, says", [
@@ -568,7 +568,7 @@ def test_who_asks_etcd_is_told_what_his_name_and_password_must_be(tmp_path, user
 
 
 def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
-    """In a script of two nodes, where without an etcd ddrun would start itself on both."""
+    """A script of two nodes, on both of which ddrun would start itself without an etcd."""
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=f"{socket.gethostname()},other", SLURM_NNODES="2", SLURM_NTASKS="2")
     args = ["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=100ms", "true"]
     told = ["2 nodes" in run(*args, env=e).err
@@ -577,7 +577,7 @@ def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
 
 
 class Odd(WebServer):
-    """No etcd: answer(path) gives the status and the object, or text, and may take its time."""
+    """A server that is not etcd: answer(path) returns the status and an object or text, and may block."""
 
     def __init__(self, answer, port=0):
         self.asked, self.answer = [], answer
@@ -678,7 +678,7 @@ def test_a_host_that_gave_way_to_nobody_is_the_host_again_with_one_daemon(etcd):
 def test_a_host_whose_daemon_ends_does_not_look_for_itself(etcd, tmp_path):
     for name in ("ddrun", "ddrun-web"):
         shutil.copy(os.path.join(BUILD, name), tmp_path)
-    (tmp_path / "ddrund").write_text("#!/bin/sh\nsleep 1 &\nexit 1\n", encoding="ascii")  # its end is seen before that of its connection
+    (tmp_path / "ddrund").write_text("#!/bin/sh\nsleep 1 &\nexit 1\n", encoding="ascii")  # the process ends before its connection does
     (tmp_path / "ddrund").chmod(0o755)
     done = subprocess.run([tmp_path / "ddrun", *options(etcd, "own", 2, "--rdzv-timeout=20s", "true")], env=clean_env(),
                           capture_output=True, text=True, timeout=60)
@@ -704,7 +704,7 @@ def test_a_strange_word_in_the_key_of_a_running_job_is_told_once(etcd, tmp_path)
 
 
 def test_an_etcd_that_is_full_is_told_of_once(tmp_path):
-    """It answers who reads, and takes no more writes until somebody has made room."""
+    """etcd serves reads and refuses writes until space is freed."""
     etcd, go = Etcd(), tmp_path / "go"
     try:
         with Waiting(etcd, "full", go, "--simulate-nodes=2") as a:
@@ -776,7 +776,7 @@ def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
 
 def test_the_password_in_a_url_is_in_no_log(etcd):
     args = [f"--rdzv-endpoint=etcd://u:geheim@{etcd.host}/jobs", "--rdzv-id=url", "--nnodes=2", "--log-level=debug", "--nproc-per-node=1", "true"]
-    with Job(*args) as a, Job(*args) as b:  # no user is asked for here: it does no harm
+    with Job(*args) as a, Job(*args) as b:  # this etcd has no users: it ignores the password
         assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
         assert "geheim" not in a.err + b.err
 

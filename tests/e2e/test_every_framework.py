@@ -1,5 +1,5 @@
-"""One ddrun line, and what every framework would find in the environment: each reader below looks where that framework looks,
-in its order, and must find the worker's own rank, size and place."""
+"""One ddrun command line serves every framework. Each reader below reads the variables that its framework reads, in the same
+order, and must find the worker's own rank, size, local rank and local size."""
 
 import glob
 import json
@@ -25,7 +25,7 @@ TELL = """
 
 
 def told(folder):
-    """What TELL has written, by rank."""
+    """Return the environments that TELL has written, by rank."""
     found = []
     for path in glob.glob(os.path.join(folder, "told.*")):
         with open(path, encoding="utf-8") as f:
@@ -34,7 +34,7 @@ def told(folder):
 
 
 def numbers(env, *names):
-    """Their values, where all are there; a part of them is worse than none."""
+    """Return the values if all names are set, None if none is. Fail if only some are."""
     found = [n for n in names if n in env]
     assert found in ([], list(names)), f"only {found} of {names}"
     return tuple(int(env[n]) for n in names) if found else None
@@ -46,7 +46,7 @@ def torch(env):
 
 
 def lightning(env):
-    """Asks whether torchrun is there, then Slurm, then MPI; checks that devices times nodes is the size."""
+    """Detects torchrun, then Slurm, then MPI; requires devices times nodes to be the size."""
     assert env.get("TORCHELASTIC_RUN_ID")
     rank, size, local, devices = torch(env)
     if env["UNEVEN"] == "no":
@@ -60,7 +60,7 @@ def first_of(env, *names):
 
 
 def accelerate(env):
-    """On CPUs: the first name of each row that is there."""
+    """On CPUs: reads the first name of each row that is set."""
     return (first_of(env, "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"),
             first_of(env, "WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
             first_of(env, "LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
@@ -68,14 +68,14 @@ def accelerate(env):
 
 
 def deepspeed(env):
-    """With LOCAL_SIZE its CPU backend would leave files in /dev/shm."""
+    """LOCAL_SIZE would make its CPU backend leave files in /dev/shm."""
     assert "LOCAL_SIZE" not in env
     assert (env["CROSS_RANK"], env["CROSS_SIZE"]) == (env["GROUP_RANK"], env["GROUP_WORLD_SIZE"])
     return torch(env)
 
 
 def horovod(env):
-    """Gloo, whatever it was built with; and the names that its Python part looks at before init()."""
+    """Uses Gloo in every build; its Python part reads the ranks and sizes before init()."""
     assert env["HOROVOD_CONTROLLER"] == env["HOROVOD_CPU_OPERATIONS"] == "gloo"
     assert env["HOROVOD_GLOO_RENDEZVOUS_ADDR"] and int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]) > 0 and env["HOROVOD_HOSTNAME"]
     cross, crosses = numbers(env, "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")
@@ -84,7 +84,7 @@ def horovod(env):
 
 
 def slurm_readers(env):
-    """idr_torch and submitit believe Slurm before anybody else."""
+    """idr_torch and submitit prefer Slurm's variables to all others."""
     if "SLURM_STEP_ID" not in env:
         return None
     per_node = [int(n) for n, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env["SLURM_STEP_TASKS_PER_NODE"])
@@ -97,7 +97,7 @@ def slurm_readers(env):
 
 
 def jax(env):
-    """Open MPI's mpirun, then Slurm if all five are there."""
+    """Detects Open MPI's mpirun, then Slurm if all five variables are set."""
     assert "OMPI_MCA_orte_hnp_uri" not in env
     assert re.fullmatch(r".+:\d+", env["JAX_COORDINATOR_ADDRESS"])
     five = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
@@ -143,7 +143,7 @@ def mindspore(env):
 
 
 def mpi(env):
-    """Three families of names; none of them, or all and true."""
+    """Each of the three families of names is unset, or complete and correct."""
     families = [numbers(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")] + [
         numbers(env, *(f"{p}_COMM_WORLD_{n}" for n in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))) for p in ("OMPI", "MV2")]
     assert len(set(families)) == 1
@@ -152,13 +152,13 @@ def mpi(env):
 
 READERS = [torch, lightning, accelerate, deepspeed, horovod, slurm_readers, jax, tensorflow, oneccl, paddle, mindspore, mpi]
 ALWAYS = {torch, lightning, accelerate, deepspeed, horovod, oneccl}
-# what is left of launchers around this one, whose ranks are not the workers'
+# left by outer launchers, whose ranks are not the workers'
 OUTER = {"PMI_RANK": "7", "PMI_SIZE": "9", "PMIX_RANK": "7", "OMPI_MCA_orte_hnp_uri": "0.0;tcp://127.0.0.1:1", "MASTER_ADDR": "stale",
          "MASTER_PORT": "1", "RANK": "8", "TORCHELASTIC_RUN_ID": "stale", "HOROVOD_RANK": "3", "JAX_LOCAL_DEVICE_IDS": ""}
 
 
 def check(envs, sizes, answering):
-    """Every reader finds this worker, or nothing; these and no others find something."""
+    """Assert that every reader finds this worker or nothing, and that exactly those in `answering` find it."""
     truth = [(sum(sizes[:node]) + local, sum(sizes), local, n) for node, n in enumerate(sizes) for local in range(n)]
     assert len(envs) == len(truth)
     for env, wanted in zip(envs, truth):
@@ -189,7 +189,7 @@ def test_mpis_names_are_all_there_or_none(tmp_path):
 
 @pytest.mark.parametrize("options, more", [((), set()), (("--framework=paddle,mindspore", "--tf"), {tensorflow, paddle, mindspore})])
 def test_nobody_is_misled_under_slurm(slurm, options, more):  # noqa: F811
-    """Three nodes of different sizes, from a script that asked for something else."""
+    """Three nodes with different numbers of workers, in a step of one task per node."""
     worker = slurm.file("tell.py", textwrap.dedent(TELL))
     command = f'exec {DDRUN} --nproc-per-node=$((SLURM_NODEID + 1)) {" ".join(options)} {worker}'
     with slurm.popen(["srun", "-N3", "-n3", "--ntasks-per-node=1", "--mpi=pmi2", "bash", "-c", command],

@@ -1,4 +1,4 @@
-"""What all nodes tell each other passes through the daemon once, however many of them are slow to read it."""
+"""The daemon holds the data of an exchange between all nodes once, however many nodes read it slowly."""
 
 import contextlib
 import struct
@@ -22,7 +22,8 @@ def peak(pid):
 
 
 def memory_of_an_exchange(links, part):
-    """By how much the daemon's memory grows when so many nodes, each with that part, read nothing before all is there."""
+    """Return the growth of the daemon's memory when so many nodes contribute `part` each, and read nothing before all have
+    contributed."""
     port = free_port()
     args = [f"--nnodes={links + 1}", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=0"]
     with contextlib.ExitStack() as stack:
@@ -31,7 +32,7 @@ def memory_of_an_exchange(links, part):
         plans = [other.hear("plan") for other in others]
         daemon = job.processes("ddrund")[0]
         before = peak(daemon)
-        for other, plan in zip(others, plans):  # the first node's agent gives its part, of nothing, when it is asked
+        for other, plan in zip(others, plans):  # the first node's agent contributes an empty part when the exchange reaches it
             give(other, plan["round"], plan["node_rank"], b"?hvd/0", part)
         got = 0
         while got < links * len(part):

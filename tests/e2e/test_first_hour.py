@@ -1,4 +1,4 @@
-"""What a user meets in the first hour: logs, Ctrl-C, help, and errors with the tip that fits."""
+"""The first hour of a user: logs, Ctrl-C, help, and errors with the tip that fits."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Strangers who open many connections to ddrund and say little."""
+"""Callers without the key that open many connections to ddrund and send little."""
 
 import contextlib
 import resource
@@ -8,11 +8,11 @@ import threading
 
 from support import KEY, Job, free_port, until
 
-CONNECTIONS = 5000  # more than ddrund takes of those that have proved nothing
+CONNECTIONS = 5000  # more than ddrund accepts of unauthenticated ones
 
 
 class Flood:
-    """Half a hello on each of many connections, from an address of its own; those that are closed are opened again."""
+    """Half a hello on each of many connections, from an address of its own; connections that ddrund closes are reopened."""
 
     def __init__(self, port, source):
         self.port, self.source = port, source
@@ -33,7 +33,7 @@ class Flood:
         while not self.over.is_set():
             for _ in range(min(50, CONNECTIONS - len(self.selector.get_map()))):
                 self._open()
-            for key, _ in self.selector.select(0.01):  # ddrund never answers half a hello: it is closed
+            for key, _ in self.selector.select(0.01):  # ddrund never answers half a hello: it has closed the connection
                 self.selector.unregister(key.fileobj)
                 key.fileobj.close()
                 self.again += 1
@@ -47,7 +47,7 @@ class Flood:
 
 
 def test_a_flood_of_half_hellos_keeps_no_node_out(tmp_path):
-    """They come before the nodes, and come again for as long as the job runs."""
+    """The connections precede the nodes, and are reopened for as long as the job runs."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     key, port = tmp_path / "key", free_port()
@@ -61,7 +61,7 @@ def test_a_flood_of_half_hellos_keeps_no_node_out(tmp_path):
         flood = Flood(port, "127.0.0.9")
         stack.callback(flood.end)
         until(lambda: flood.again > CONNECTIONS, say="ddrund has as many as it takes")
-        # less than ddrund waits for the other half: none of these places becomes free by itself
+        # less than ddrund's timeout for the other half: no slot becomes free by itself
         guests = [stack.enter_context(Job(*args, f"--node-rank={i}", "--rdzv-timeout=8s", "true")) for i in (1, 2, 3)]
         assert [job.wait() for job in (host, *guests)] == [0] * 4, host.err + guests[0].err
         host.assert_nothing_left()

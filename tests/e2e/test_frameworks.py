@@ -1,4 +1,4 @@
-"""Frameworks other than PyTorch: what their workers are told, and the real ones where they are installed.
+"""Frameworks other than PyTorch: the variables of their workers, and the real frameworks where they are installed.
 
 JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
 TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
@@ -42,7 +42,7 @@ PRINT_ENV = """
 
 
 def environments(job):
-    """What PRINT_ENV has written, by rank; of several rounds, in turn."""
+    """Return the environments that PRINT_ENV has printed, by round and rank."""
     found = [json.loads(line) for line in job.out.splitlines() if line.startswith("{")]
     return sorted(found, key=lambda e: (int(e["DDRUN_ROUND"]), int(e["RANK"])))
 
@@ -285,7 +285,7 @@ def test_variables_and_commands_for_some_ranks(tmp_path):
 
 
 def test_libraries_are_preloaded_for_some_ranks(tmp_path):
-    """A library that is not there says so in the worker; the worker runs all the same."""
+    """The dynamic linker reports a library that does not exist in the worker, which runs all the same."""
     for name in ("a.so", "b.so", "c.so"):
         (tmp_path / name).write_bytes(b"")
     mine = [str(tmp_path / n) for n in ("a.so", "b.so", "c.so")]
@@ -377,7 +377,7 @@ def test_rules_that_are_none_are_refused(option):
 
 
 def shown(text):
-    """Of --dry-run: {rank: (arguments, {name: value, or None where it is unset})}"""
+    """Parse the output of --dry-run: {rank: (arguments, {name: value, or None if it is unset})}"""
     found = {}
     for line in text.splitlines():
         if line == "  for libraries and frameworks:":

@@ -1,4 +1,4 @@
-"""JAX and TensorFlow's cluster under a real Slurm: nodes with networks of their own."""
+"""JAX and TensorFlow's cluster under a real Slurm: each node has a network of its own."""
 
 import os
 import textwrap
@@ -44,7 +44,7 @@ def test_ddp_is_started_by_srun_and_ddctl_env_alone(slurm, options, ranks):  # n
 
 
 def test_a_batch_script_says_where_its_steps_meet(slurm):  # noqa: F811
-    """Once for the whole job; a step that asks for itself finds the same."""
+    """The variables hold for the whole job: a step that runs ddctl env itself gets the same."""
     script = slurm.file("job.sh", textwrap.dedent(f"""\
         #!/bin/bash
         eval "$({DDCTL} env --whole-job)"

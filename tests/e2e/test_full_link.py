@@ -1,4 +1,4 @@
-"""A node to which nothing can be told any more is lost, and not waited for."""
+"""A node whose link is full is lost, and the job does not wait for it."""
 
 import contextlib
 import threading
@@ -8,7 +8,7 @@ from support import Job, free_port
 
 
 def test_a_node_that_does_not_read_is_lost_with_the_reason():
-    """It lives and speaks, but what it is sent fills its link: STOP would have no room there, and nobody would answer it."""
+    """The node is alive and sends, but does not read: its link has no room for STOP, and would bring no answer."""
     port = free_port()
     args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=0"]
     with Job(*args, "sleep", "1000") as job, Stranger(port, 1, 2) as stranger:
@@ -16,7 +16,7 @@ def test_a_node_that_does_not_read_is_lost_with_the_reason():
         stranger.say("started", round=plan["round"])
         over = threading.Event()
 
-        # the answer is longer than the question: there is no such node, and its name takes six times its length
+        # The answer is longer than the request: it quotes the unknown node's name, escaped to six times its length.
         questions = [message("ask", id=1, what="drain", text="\x01" * 200)] * 100
 
         def ask():
