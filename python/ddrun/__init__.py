@@ -1,11 +1,11 @@
-"""ddrun for Python: run a function on all workers of a job, and talk to the other workers from inside it.
+"""ddrun for Python: run a function on all workers of a job, and communicate with the other workers from it.
 
 - launch() runs a function or a script under ddrun and returns the results.
 - init() returns this worker's handle: ranks, barriers, exchanges, keys and values, events.
 - ddrun.torchx, a module of its own, is a component for TorchX.
 - hosts() returns the nodes of the job; find_program() the paths of the programs.
 
-Only the standard library is needed. The programs are those that were installed with this package, else those in PATH.
+Requires only the standard library. Uses the programs installed with this package, otherwise those in PATH.
 """
 
 from ._errors import Error, LaunchError, LibraryError, RoundOver, Timeout, WorkerError

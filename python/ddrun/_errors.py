@@ -9,9 +9,9 @@ class Error(Exception):
 
 
 class LaunchError(Error):
-    """A job failed without a failure of a worker: a wrong option, missing nodes, a time limit.
+    """A job failed but no worker did: a wrong option, missing nodes, a time limit.
 
-    exit_code: exit code of the program, 0 if a worker has ended without a result
+    exit_code: exit code of ddrun; 0 if a worker exited without a result
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -20,7 +20,7 @@ class LaunchError(Error):
 
 
 class WorkerError(LaunchError):
-    """A worker failed; of several, the first one. `__cause__` is the exception of a function, if it could be transferred.
+    """A worker failed; if several did, this is the first failure. `__cause__` is the exception of a function, if it could be transferred.
 
     rank, local_rank: ranks of the worker
     node: name of its node

@@ -25,7 +25,7 @@ def result(rank: int) -> str:
 
 
 def write(directory: str, name: str, record: Dict[str, Any]) -> None:
-    """Write a record of plain values, atomically. Objects of the user in it are pickled already."""
+    """Write a record of plain values, atomically. Objects of the user in it must already be pickled."""
     path = os.path.join(directory, name)
     with open(f"{path}.{os.getpid()}", "wb") as f:
         pickle.dump(record, f, protocol=4)
@@ -53,7 +53,7 @@ def read_report(directory: str) -> Dict[str, Any]:
 
 
 def load(exception: Optional[bytes]) -> Optional[BaseException]:
-    """Return the pickled exception, or None if this process cannot make it."""
+    """Return the pickled exception, or None if this process cannot unpickle it."""
     try:
         loaded = pickle.loads(exception or b"")
     except Exception:

@@ -1,9 +1,9 @@
 """launch(): run a function or a script on all workers of a job.
 
-A call uses a private directory: the function and its arguments go to the workers as one file, each worker leaves its result
-or exception as another, and ddrun its report. The directory is in TMPDIR if all workers are on this machine, otherwise in
-the working directory, which the nodes of a cluster share as they share the program. Unlike the store of the job, it has no
-limit of size, survives restarts and the end of the job, and is readable where no agent of the job runs (an salloc shell).
+A call uses a private directory: launch() writes the function and its arguments to one file, each worker its result or
+exception to another, and ddrun its report. The directory is in TMPDIR if all workers run on this machine, otherwise in the
+working directory, which the nodes of a cluster usually share. Unlike the store of the job, it has no size limit, survives
+restarts and the end of the job, and can be read on a node without an agent of the job (an salloc shell).
 """
 
 import codecs
@@ -43,7 +43,7 @@ rm -rf -- "$1"
 
 
 class _Directory:
-    """The private directory of one call, which also disappears if this process is killed; then the job is stopped first."""
+    """The private directory of one call. If this process is killed, a watcher stops the job and removes the directory."""
 
     def __init__(self, parent: Optional[str]) -> None:
         self.path = os.path.abspath(tempfile.mkdtemp(prefix=".ddrun-", dir=parent))  # mode 0700
@@ -55,35 +55,35 @@ class _Directory:
         return self
 
     def run(self, command: List[str], env: Dict[str, str]) -> Tuple[int, str]:
-        """Run ddrun and show its output; return its exit status and the end of its stderr."""
+        """Run ddrun and copy its output; return its exit status and the end of its stderr."""
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)
-        self._tell(str(self.process.pid))
+        self._notify(str(self.process.pid))
         output = _Output(self.process)
         try:
             return output.show(), output.errors.seen
         finally:
             if self.process.returncode is not None:
-                self._tell("")  # the pid may now be that of another process
+                self._notify("")  # the pid may now be that of another process
 
     def __exit__(self, *exception: object) -> None:
         if self.process is None or self.process.returncode is not None:
             shutil.rmtree(self.path, ignore_errors=True)
-            self._tell("done")
+            self._notify("done")
         if self.watch.stdin is not None:
             self.watch.stdin.close()
         self.watch.wait()
 
-    def _tell(self, word: str) -> None:
+    def _notify(self, word: str) -> None:
         try:
             if self.watch.stdin is not None:
                 self.watch.stdin.write(word.encode() + b"\n")
         except BrokenPipeError:
-            pass  # killed: this process cleans up itself
+            pass  # the watcher was killed: this process cleans up itself
 
 
 class _Relay:
-    """One output stream of ddrun, shown by whole lines; also the end of what it has shown."""
+    """Copies one output stream of ddrun in whole lines, and keeps its last characters."""
 
     KEPT = 16384
 
@@ -93,7 +93,7 @@ class _Relay:
         self.pending = self.seen = ""
 
     def read(self) -> bool:
-        """Show what there is to read; return False at the end."""
+        """Copy the output that is available; return False at the end of the stream."""
         data = os.read(self.source.fileno(), 65536)
         text = self.pending + self.decoder.decode(data, final=not data)
         end = max(text.rfind("\n"), text.rfind("\r")) + 1 if data else len(text)
@@ -106,7 +106,7 @@ class _Relay:
 
 
 class _Output:
-    """stdout and stderr of a job, shown as they come until the job has ended."""
+    """Copies stdout and stderr of a job until the job has ended."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout is not None and process.stderr is not None
@@ -115,7 +115,7 @@ class _Output:
         self.relays = [_Relay(process.stdout, sys.stdout), self.errors]
 
     def show(self) -> int:
-        """Show the output to its end and return the exit status. After an exception, such as Ctrl-C, the job is stopped."""
+        """Copy the output to its end and return the exit status. Stop the job after an exception, such as KeyboardInterrupt."""
         try:
             return self._show()
         except BaseException:
@@ -137,16 +137,16 @@ class _Output:
 
     def _stop(self) -> None:
         """Stop the job and wait for its end; another Ctrl-C kills its workers without a grace period."""
-        told = False
+        terminated = False
         while self.process.poll() is None:
             try:
-                if not told:
+                if not terminated:
                     self.process.terminate()
-                told = True
+                terminated = True
                 self._show()
             except KeyboardInterrupt:
-                told = False
-            except Exception:  # the output cannot be shown: read it nevertheless, or ddrun would wait
+                terminated = False
+            except Exception:  # the output cannot be written: discard it, since ddrun would block on a full pipe
                 for relay in self.relays:
                     relay.target = None
 
@@ -170,12 +170,12 @@ def _write_call(directory: str, function: Callable[..., Any], args: Sequence[Any
         tip = "" if by_value else "\n  tip: pip install cloudpickle, or use a function at the top level of a module"
         raise TypeError(f"cannot send {function!r} and its arguments to the workers: {error}{tip}") from error
     if main is not None:
-        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # where the workers' __main__ comes from
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # module name of the script's classes in the workers' results
     _files.write(directory, _files.CALL, {"path": sys.path, "argv": sys.argv, "main": main, "call": call})
 
 
 def _is_on_this_machine(command: List[str], env: Dict[str, str]) -> bool:
-    """Whether ddrun would run all workers here; False if it does not tell."""
+    """Return True if ddrun would run all workers on this machine; False also if its dry run fails."""
     done = subprocess.run([command[0], "--dry-run", *command[1:]], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False)
     found = re.search(rb"^node \d+ of (\d+) \(.*\), source: (\w+)", done.stdout, re.MULTILINE)
@@ -198,7 +198,7 @@ def _failure(directory: str, code: int, errors: str) -> LaunchError:
         return LaunchError(f"ddrun failed with exit code {code}: {_ddrun_message(errors)}".rstrip(": "), code)
     first = failures[0]
     record = _files.read(directory, _files.result(int(first["rank"]))) or {}
-    if record.get("pid") != first["pid"] or "traceback" not in record:  # of an earlier round, or none
+    if record.get("pid") != first["pid"] or "traceback" not in record:  # missing, or of an earlier round
         record = {}
     traceback = record.get("traceback") or "\n".join(first.get("traceback") or [])
     message = str(report.get("cause") or f"rank {first['rank']} on {first['node']} failed")
@@ -214,8 +214,8 @@ def _results(directory: str) -> List[Any]:
         rank = len(results)
         record = _files.read(directory, _files.result(rank))
         if record is None or "value" not in record:
-            raise LaunchError(f"rank {rank} has left no result: it exited early, or launch() was called on each node of a job"
-                              " instead of once", 0)
+            raise LaunchError(f"rank {rank} has left no result: it exited before the function returned, or launch() was called"
+                              " on each node of a job instead of once", 0)
         size = int(record["size"])
         results.append(pickle.loads(record["value"]))
     return results
@@ -270,14 +270,14 @@ def launch(fn_or_script: Any, args: Sequence[Any] = (), *, nproc_per_node: Count
            directory: Optional[str] = None) -> Any:
     """Run a function or a script on all workers of a job and wait for its end.
 
-    In an allocation of a scheduler, ddrun starts the workers on all of its nodes, otherwise on this machine. Output of the
-    workers appears in sys.stdout and sys.stderr as it comes, by whole lines; the workers have no input. Ctrl-C
-    (KeyboardInterrupt) stops the job, again without a grace period. No process and no file is left after any end.
+    In an allocation of a scheduler, ddrun starts the workers on all of its nodes, otherwise on this machine. The workers'
+    output is copied line by line to sys.stdout and sys.stderr; the workers have no input. Ctrl-C (KeyboardInterrupt) stops
+    the job; a second one skips the grace period. No process or file remains, unless all processes are killed at once.
 
     fn_or_script: a function, called as fn(*args) by each worker, or the path of a script or program, as on the command line
-    args: positional arguments of the function, or words for the script
-    nproc_per_node: workers per node: a number, "auto", "gpu" or "cpu"; None: as many as GPUs, or 1
-    nnodes: nodes: a number or "MIN:MAX"; None: those of the allocation
+    args: positional arguments of the function, or command-line arguments for the script
+    nproc_per_node: workers per node: a number, "auto", "gpu" or "cpu"; None: one per GPU (one without GPUs)
+    nnodes: number of nodes, or "MIN:MAX"; None: all nodes of the allocation
     max_restarts: number of restarts of all workers after a failure
     env: variables for ddrun and the workers besides os.environ; None as a value removes one. The workers run this Python
         unless PYTHON_EXEC is among them.
@@ -285,14 +285,14 @@ def launch(fn_or_script: Any, args: Sequence[Any] = (), *, nproc_per_node: Count
     directory: existing directory that all nodes share, for the files of this call; None: TMPDIR if all workers are on this
         machine, else the working directory
 
-    Returns the list of the results by rank (of the last round); for a script 0.
+    Returns, for a function, the results of the last round as a list indexed by rank; for a script 0.
 
-    Functions and results are pickled: with cloudpickle if it is installed, which also pickles functions of notebooks, else
-    with pickle: then functions must be at the top level of a module or script, and a script must call launch() below
+    Functions and results are pickled, with cloudpickle if it is installed, which also pickles functions of notebooks.
+    Otherwise pickle is used: functions must then be at the top level of a module or script, and a script must call launch() below
     `if __name__ == "__main__":`.
 
-    Raises WorkerError if a worker failed, LaunchError if the job failed otherwise, TypeError if the function or its
-    arguments cannot be pickled, FileNotFoundError if there is no ddrun.
+    Raises WorkerError if a worker failed, LaunchError if the job failed but no worker did, TypeError if the function or its
+    arguments cannot be pickled, FileNotFoundError if ddrun is not found.
     """
     counts = {"nproc-per-node": nproc_per_node, "nnodes": nnodes, "max-restarts": max_restarts or None}
     changed = {"PYTHON_EXEC": sys.executable, **(env or {})}

@@ -1,6 +1,6 @@
 """libddrun for Python: <ddrun/ddrun.h> by ctypes. `man ddrun_init`, ddrun_put and ddrun_barrier describe each call.
 
-Timeouts are in seconds; None waits as long as the round lasts. While a call waits, other threads run, but Python handles
+Timeouts are in seconds; None waits until the round ends. While a call waits, other threads run, but Python handles
 a signal only after the call has returned.
 """
 
@@ -96,8 +96,8 @@ def _key(key: str) -> bytes:
 
 
 class Group:
-    """Some workers of the round in the order of their places, or all of them. All members must call the same collectives in
-    the same order, each a single one at a time. A collective that has timed out counts as done.
+    """A list of workers of the round, or all of them. All members must call the same collectives in the same order, one at a
+    time. A collective that has timed out counts as done.
     """
 
     def __init__(self, worker: "Worker", group: Optional[int]) -> None:
@@ -105,7 +105,7 @@ class Group:
 
     @property
     def rank(self) -> int:
-        """Place of this worker in the group, from 0."""
+        """Rank of this worker in the group, from 0."""
         return self._worker._call("group_rank", self._group)
 
     @property
@@ -143,7 +143,7 @@ class Group:
 class Worker(Group):
     """This process as a worker of the job, made by init(), and the group of all workers. Usable by several threads at once.
 
-    All stored data belongs to the round, one life of the workers: after a restart nothing of it is left.
+    All stored data belongs to the round: a restart discards it.
     """
 
     def __init__(self, timeout: Optional[float]) -> None:
@@ -247,7 +247,7 @@ class Worker(Group):
         return result.value
 
     def group(self, name: str, ranks: Sequence[int]) -> Group:
-        """Return the group of these ranks, this worker's among them, in the order of their places.
+        """Return the group of these ranks, which must include this worker's; their order gives the ranks in the group.
 
         Calls with the same name (at most 128 bytes) and ranks create the same group, without communication.
         """
@@ -276,7 +276,7 @@ _worker: Optional[Worker] = None
 def init(timeout: Optional[float] = 60.0) -> Worker:
     """Connect to the store of the round and return this process's Worker: always the same one until it is closed.
 
-    A process that os.fork() has made cannot use its parent's Worker (EINVAL); one that it executes may call init().
+    A child of os.fork() cannot use its parent's Worker (EINVAL); a program that it executes may call init().
 
     Without ddrun the process is rank 0 of 1. timeout: seconds. Raises LibraryError: a variable of the environment is invalid
     (EINVAL), the store cannot be reached (Timeout, ECONNREFUSED) or does not accept this process (EACCES). Raises OSError if

@@ -1,4 +1,4 @@
-"""Where the programs and the library of ddrun are, and what ddctl reports."""
+"""Finds the programs and the library of ddrun, and the nodes of the job."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The program of each worker of launch(): call the function, leave its result.
+"""The program of each worker of launch(): call the function and write its result.
 
 _run.py DIRECTORY
 """
@@ -13,7 +13,7 @@ from typing import Any, Dict
 
 
 def prepare(call: Dict[str, Any]) -> None:
-    """Make modules importable, and names of the __main__ of the caller known, as multiprocessing's "spawn" does."""
+    """Set sys.path and sys.argv, and import the caller's __main__, as multiprocessing's "spawn" does."""
     sys.path[:] = call["path"]
     sys.argv[:] = call["argv"]
     if call["main"] is not None:
@@ -23,7 +23,7 @@ def prepare(call: Dict[str, Any]) -> None:
 
 
 def outcome(call: Dict[str, Any]) -> Dict[str, Any]:
-    """Call the function; return its result, or its exception and the traceback below this file."""
+    """Call the function; return its result, or its exception and the traceback without the frame of this file."""
     from ddrun import _files
 
     dumps = _files.pickler().dumps
@@ -37,7 +37,7 @@ def outcome(call: Dict[str, Any]) -> Dict[str, Any]:
         try:
             record["exception"] = dumps(error)
         except Exception:
-            pass  # it cannot be pickled: the traceback must do
+            pass  # it cannot be pickled: return only the traceback
         return record
 
 
@@ -48,7 +48,7 @@ def main(directory: str) -> int:
     call = _files.read(directory, _files.CALL)
     if call is None:
         sys.exit(f"error: {directory} is not visible on this node\n"
-                 "  tip: ddrun.launch(..., directory=...) names a directory that all nodes share")
+                 "  tip: pass a directory that all nodes share: ddrun.launch(..., directory=...)")
     record = outcome(call)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     sys.stdout.flush()

@@ -196,16 +196,16 @@ struct doctor {
 static int ddctl_doctor_find_job(struct doctor *d, struct dd_err *err)
 {
     const struct doctor_options *o = d->o;
-    struct alloc_input said = {.node_rank = o->node_rank,
-                               .hosts = o->hosts,
-                               .hostfile = o->hostfile,
-                               .master_port = o->master_port};
-    if (o->local) { /* only a node that runs on its own needs them: they name no other nodes */
-        said.master_addr = o->master_addr;
-        said.rdzv_endpoint = o->rdzv_endpoint;
+    struct alloc_input given = {.node_rank = o->node_rank,
+                                .hosts = o->hosts,
+                                .hostfile = o->hostfile,
+                                .master_port = o->master_port};
+    if (o->local) { /* both name only the first node, so only --local can use them */
+        given.master_addr = o->master_addr;
+        given.rdzv_endpoint = o->rdzv_endpoint;
     }
     int rc = local_machine_discover(&d->machine, err);
-    return rc < 0 ? rc : cmd_find_alloc(&d->alloc, &d->machine, &said, &d->log, err);
+    return rc < 0 ? rc : cmd_find_alloc(&d->alloc, &d->machine, &given, &d->log, err);
 }
 
 static struct net_key_input ddctl_doctor_key_input(const struct doctor *d)

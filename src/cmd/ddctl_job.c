@@ -153,19 +153,19 @@ static void ddctl_job_wait_for(struct asking *k, int seconds)
 
 /* ---- which job ---- */
 
-/* True if `said` is the job id, or a part of it between dots. */
-static bool ddctl_job_is_part(const char *job, const char *said)
+/* True if `wanted` is the job id, or a part of it between dots. */
+static bool ddctl_job_is_part(const char *job, const char *wanted)
 {
-    const size_t n = strlen(said);
-    for (const char *at = strstr(job, said); at != NULL && n > 0; at = strstr(at + 1, said))
+    const size_t n = strlen(wanted);
+    for (const char *at = strstr(job, wanted); at != NULL && n > 0; at = strstr(at + 1, wanted))
         if ((at == job || at[-1] == '.') && (at[n] == '\0' || at[n] == '.'))
             return true;
     return false;
 }
 
-static bool ddctl_job_fits(const struct agent_here *a, const char *said)
+static bool ddctl_job_fits(const struct agent_here *a, const char *wanted)
 {
-    return a->job != NULL && (said == NULL || ddctl_job_is_part(a->job, said));
+    return a->job != NULL && (wanted == NULL || ddctl_job_is_part(a->job, wanted));
 }
 
 static void ddctl_job_put_jobs(const struct asking *k, struct dd_buf *out)
@@ -179,7 +179,7 @@ static void ddctl_job_put_jobs(const struct asking *k, struct dd_buf *out)
     }
 }
 
-static int ddctl_job_no_job(const struct asking *k, const char *said, struct dd_err *err)
+static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct dd_err *err)
 {
     char host[256] = "this machine";
     DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
@@ -204,28 +204,28 @@ static int ddctl_job_no_job(const struct asking *k, const char *said, struct dd_
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
             "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
     return dd_err_set(err, -EINVAL, "no job '%.200s' is running on %.100s; running jobs: %.600s",
-                      said, host, names);
+                      wanted, host, names);
 }
 
 /* Return an agent of the job with exactly this id, or NULL. */
-static const struct agent_here *ddctl_job_exact(const struct asking *k, const char *said)
+static const struct agent_here *ddctl_job_exact(const struct asking *k, const char *wanted)
 {
-    for (size_t i = 0; said != NULL && i < k->n; i++)
-        if (k->v[i].link != NULL && k->v[i].job != NULL && strcmp(k->v[i].job, said) == 0)
+    for (size_t i = 0; wanted != NULL && i < k->n; i++)
+        if (k->v[i].link != NULL && k->v[i].job != NULL && strcmp(k->v[i].job, wanted) == 0)
             return &k->v[i];
     return NULL;
 }
 
 /* Return NULL with an error if no job, or more than one job, matches. */
-static const struct agent_here *ddctl_job_choose(const struct asking *k, const char *said,
+static const struct agent_here *ddctl_job_choose(const struct asking *k, const char *wanted,
                                                  struct dd_err *err)
 {
-    const struct agent_here *found = ddctl_job_exact(k, said);
+    const struct agent_here *found = ddctl_job_exact(k, wanted);
     if (found != NULL)
         return found;
     for (size_t i = 0; i < k->n; i++) {
         const struct agent_here *a = &k->v[i];
-        if (!ddctl_job_fits(a, said) || a->link == NULL)
+        if (!ddctl_job_fits(a, wanted) || a->link == NULL)
             continue;
         if (found != NULL && strcmp(found->job, a->job) != 0) {
             DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
@@ -239,7 +239,7 @@ static const struct agent_here *ddctl_job_choose(const struct asking *k, const c
         found = found != NULL ? found : a;
     }
     if (found == NULL)
-        (void)ddctl_job_no_job(k, said != NULL ? said : "", err);
+        (void)ddctl_job_no_job(k, wanted != NULL ? wanted : "", err);
     return found;
 }
 

@@ -68,13 +68,13 @@ static void ddctl_meet_own_addr(struct best *b)
             (void)net_iface_addr(ifs, n, ifs[i].name, &b->addr);
 }
 
-int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *a, const char *said,
-                   struct dd_err *err)
+int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *a,
+                   const char *given, struct dd_err *err)
 {
     struct best b = {0};
     char text[NET_ADDR_TEXT];
     const char *name = hostlist_nth(p->nodes, 0);
-    const char *addr = said != NULL ? said : p->plan.nnodes == 1 ? "127.0.0.1" : NULL;
+    const char *addr = given != NULL ? given : p->plan.nnodes == 1 ? "127.0.0.1" : NULL;
     if (addr == NULL) {
         ddctl_meet_look_up(&b, name, a->on_slurm);
         if (b.addr.len == 0 && a->index == 0)

@@ -30,7 +30,7 @@ static int ddctl_metrics_on_piece(void *arg, const char *piece)
     return dd_buf_puts(out, piece);
 }
 
-/* The last line of a complete text is "# EOF"; the job may end before all of it has arrived. */
+/* A complete text ends with the line "# EOF"; the job may end before all of it has arrived. */
 static bool ddctl_metrics_is_complete(struct dd_buf *out)
 {
     static const char eof[] = "# EOF\n";

@@ -1,5 +1,5 @@
-/* ddctl submit: make the script of a job from a ddrun command, check what can be checked before it
- * waits in a queue, and hand it to the scheduler. */
+/* ddctl submit: generate a job script from a ddrun command, check command, files and limits, and
+ * submit the script to the scheduler. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -212,7 +212,7 @@ static int find_scheduler(struct submit *s, struct dd_err *err)
     const struct submit_scheduler *found = submit_scheduler_find(s->o.scheduler);
     if (found == NULL)
         return dd_err_tip(err,
-                          dd_err_set(err, -ENOENT, "no scheduler: neither sbatch nor qsub is here"),
+                          dd_err_set(err, -ENOENT, "no scheduler: found neither sbatch nor qsub"),
                           "run this on a login node, or use --scheduler=NAME --dry-run");
     if (!submit_scheduler_program(s->program, found, found->program)) {
         s->program[0] = '\0';
@@ -268,7 +268,7 @@ static int take_command(struct submit *s, const struct opt_result *res, int argc
     return 0;
 }
 
-/* The job has the name of the script, and its log the name of the job. */
+/* Set the defaults: the job is named after the script, and its log after the job. */
 static void name_job(struct submit *s, const char *script)
 {
     struct submit_request *r = &s->o.request;
@@ -363,7 +363,7 @@ static int follow(struct submit *s, struct submit_process *p, const char *id, co
     const int code = submit_follow(p, log);
     if (code == SUBMIT_LEFT) {
         dd_log(&s->log, DD_LOG_NOTICE,
-               "job %s continues\n  tip: '%s %s' ends it, 'tail -F %s' prints its log", id,
+               "job %s continues\n  tip: '%s %s' cancels it, 'tail -F %s' prints its log", id,
                s->scheduler->cancel, id, log);
         return EXIT_LEFT;
     }

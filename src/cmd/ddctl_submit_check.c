@@ -36,7 +36,7 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
         rc = dd_strv_copy(&argv, r->command + 1);
     if (rc == 0)
         rc = submit_capture((const char *const *)argv.v, -1, &out);
-    if (rc == EXIT_USAGE) { /* ddrun has printed why */
+    if (rc == EXIT_USAGE) { /* ddrun has printed the error */
         c->failed += !c->force;
         return;
     }
@@ -62,8 +62,9 @@ static bool is_below(const char *path, const char *directory)
     return strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* A file system in memory belongs to one machine. A path below /tmp usually does. Nothing is known
- * about any other disk: each node may have a copy, or the login node may be the file server. */
+/* Refuse a path on a file system in memory, which belongs to one machine; warn about one below
+ * /tmp, which usually does. Other file systems cannot be judged: each node may have a copy, or the
+ * login node may be the file server. */
 static void check_shared(struct submit_checks *c, const char *path)
 {
     struct dd_err err = {0};
@@ -111,7 +112,8 @@ void submit_check_log(struct submit_checks *c, const struct submit_request *r)
 
 /* ---- the queue ---- */
 
-/* Append what the scheduler's queries print. 0, or the exit status or -errno of a failed one. */
+/* Run the scheduler's queries and append their output. Return 0, or the exit status or -errno of
+ * the query that failed; *program is its name. */
 static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char **program)
 {
     int rc = 0;

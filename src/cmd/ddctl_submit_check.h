@@ -1,4 +1,4 @@
-/* What ddctl submit checks before the job waits in a queue. */
+/* The checks that ddctl submit makes before it submits a job. */
 #ifndef DD_CMD_DDCTL_SUBMIT_CHECK_H
 #define DD_CMD_DDCTL_SUBMIT_CHECK_H
 
@@ -12,7 +12,7 @@ struct submit_checks {
     const struct dd_log *log;
     bool force;      /* a failed check is a warning */
     unsigned failed; /* number of errors */
-    bool warned;     /* of a temporary directory */
+    bool warned;     /* of a path below /tmp */
 };
 
 /* Report a failed check. */

@@ -11,7 +11,7 @@
 
 /* ---- what schedulers print ---- */
 
-/* "UNLIMITED", "INFINITE" and anything else that is no number mean that there is no limit. */
+/* "UNLIMITED", "INFINITE" and anything else that is not a number mean: no limit. */
 static int limit_of(const char *value)
 {
     int n;
@@ -43,7 +43,7 @@ static void set_slurm(struct submit_queue *q, const char *key, const char *value
         (void)snprintf(q->closed, sizeof(q->closed), "state %s", value);
 }
 
-/* Split "KEY=VALUE" or "KEY = VALUE" of n bytes, and set what it describes. */
+/* Split "KEY=VALUE" or "KEY = VALUE" of n bytes, and call `set` with both parts. */
 static void set_pair(struct submit_queue *q, const char *text, size_t n, const char *between,
                      void (*set)(struct submit_queue *, const char *, const char *))
 {
@@ -109,7 +109,7 @@ bool submit_next_pbs_queue(const char **at, struct submit_queue *ret)
     return ret->name[0] != '\0';
 }
 
-/* The server of PBS names its default queue. */
+/* Return the default queue that the PBS server names. */
 static bool is_pbs_default(const char *printed, const char *name)
 {
     static const char key[] = " default_queue = ";

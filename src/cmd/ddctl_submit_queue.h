@@ -7,14 +7,15 @@
 struct submit_queue {
     char name[128];
     bool is_default;
-    char closed[32];                    /* why it accepts no jobs; "": it does */
-    int least_nodes, most_nodes, nodes; /* of a job; of the queue; 0: no limit, unknown */
-    uint64_t most_seconds;              /* 0: no limit */
+    char closed[32];             /* reason why it accepts no jobs; "": it accepts jobs */
+    int least_nodes, most_nodes; /* limits per job; 0: none */
+    int nodes;                   /* number of nodes of the queue; 0: unknown */
+    uint64_t most_seconds;       /* 0: no limit */
 };
 
 /* How a scheduler names and prints its queues. */
 struct submit_queue_kind {
-    const char *word; /* what its users call a queue */
+    const char *word; /* its term for a queue: "partition", "queue" */
     /* Read the next queue; false at the end. */
     bool (*next)(const char **at, struct submit_queue *ret);
 };

@@ -89,8 +89,8 @@ int submit_capture(const char *const *argv, int in, struct dd_buf *out)
     return rc < 0 ? rc : status;
 }
 
-/* Copy what the file has beyond *at. It is opened anew each time: network file systems check then
- * whether another node has written. False: stdout cannot be written. */
+/* Copy the file from offset *at to stdout. Open it anew each time: only then do network file
+ * systems check whether another node has written. False: stdout cannot be written. */
 static bool copy_log(const char *log, off_t *at)
 {
     char data[65536];
@@ -106,7 +106,7 @@ static bool copy_log(const char *log, off_t *at)
 
 static void leave(struct submit_process *p)
 {
-    (void)kill(p->pid, SIGKILL); /* it only waits: the job is the scheduler's */
+    (void)kill(p->pid, SIGKILL); /* it only waits for the job, which continues */
     (void)submit_wait(p);
 }
 

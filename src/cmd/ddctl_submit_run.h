@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-/* Run a command with this stdin (-1: /dev/null) and append its stdout to out; its stderr is ours.
+/* Run a command with this stdin (-1: /dev/null) and append its stdout to out; it inherits stderr.
  * Return its exit status, 128 + signal, or -errno. */
 int submit_capture(const char *const *argv, int in, struct dd_buf *out);
 
@@ -27,8 +27,8 @@ int submit_wait(struct submit_process *p);
 enum { SUBMIT_LEFT = -1 };
 
 /* Copy the file `log` to stdout while it grows, until the process has ended. Return its exit
- * status, or SUBMIT_LEFT after SIGINT, SIGTERM, SIGHUP, or when nobody reads stdout any more: the
- * process has been killed then. */
+ * status, or SUBMIT_LEFT after SIGINT, SIGTERM, SIGHUP, or when the reader of stdout has closed it:
+ * the process has then been killed. */
 int submit_follow(struct submit_process *p, const char *log);
 
 #endif

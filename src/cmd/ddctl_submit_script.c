@@ -76,8 +76,8 @@ static int put_directory(struct dd_buf *out, const struct values *v)
     return put_word(out, v->r->directory);
 }
 
-/* What determines which programs and modules run. Further variables stay in the shell: PBS shows
- * those of `qsub -V` to all users, and they may be secrets. */
+/* Export only the variables that determine which programs and modules run: PBS shows the variables
+ * of `qsub -V` to all users, and some may be secrets. */
 static int put_environment(struct dd_buf *out, const struct values *v)
 {
     static const char *const names[] = {"PATH",         "LD_LIBRARY_PATH", "VIRTUAL_ENV",
@@ -106,7 +106,7 @@ static int put_time(struct dd_buf *out, const struct values *v)
     return rc < 0 ? rc : 1;
 }
 
-/* One chunk per node, and one process of MPI in each: ddrun's agent. */
+/* One chunk per node, with one MPI process, ddrun's agent, in each. */
 static int put_select(struct dd_buf *out, const struct values *v)
 {
     const struct submit_request *r = v->r;

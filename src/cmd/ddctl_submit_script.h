@@ -1,4 +1,4 @@
-/* The script of a job that ddctl submit hands to a scheduler: templates and their placeholders.
+/* The job script that ddctl submit passes to a scheduler: templates and their placeholders.
  * Pure. */
 #ifndef DD_CMD_DDCTL_SUBMIT_SCRIPT_H
 #define DD_CMD_DDCTL_SUBMIT_SCRIPT_H

@@ -125,7 +125,7 @@ static const int allowed[] = {
 #ifdef __NR_statx
     __NR_statx,
 #endif
-#ifdef __NR_access /* an older C library's; its if_nametoindex() looks for /proc/net */
+#ifdef __NR_access /* used by older C libraries, whose if_nametoindex() checks for /proc/net */
     __NR_access,
     __NR_stat,
     __NR_lstat,

@@ -1,5 +1,6 @@
-/* The port. Accept connections, look up the owner of each, and determine its kind from its first
- * byte: 0xdd is an agent's link, 0x00-0x1f a worker that speaks c10d; everything else is refused.
+/* The listening socket: accept connections, look up the owner of each, and determine its kind from
+ * its first byte: 0xdd is an agent's link, 0x00-0x1f a worker that speaks c10d; everything else is
+ * refused.
  *
  * A connection that is known to be owned by this user may stay silent forever. All others are
  * unproven (net/unproven.h): their number and duration are bounded, and some descriptors are

@@ -29,8 +29,8 @@ static void dispatch_probe_result(struct dispatch *d, struct session *s, const s
         job_step(d->job, &(struct rdzv_event){.kind = RDZV_PROBE_RESULT, .id = s->id});
     else if (!rdzv_has_begun(job_machine(d->job)))
         job_redirect(d->job, m->probe_result.addr);
-    /* else plans were sent meanwhile, and a node that runs workers must not lose this daemon to a
-     * redirect */
+    /* otherwise a round has begun since the probe: ignore the result, because a redirect would
+     * separate nodes that run workers from their daemon */
 }
 
 static void dispatch_phases(struct dispatch *d, struct session *s, const struct msg *m)

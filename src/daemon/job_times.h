@@ -1,5 +1,5 @@
-/* What the events of a job amount to: its counters, and how long it took to start, to run and to
- * recover. Pure: events carry their time. */
+/* Counters and durations of a job (start, running, recovery), computed from its events. Pure:
+ * events carry their time. */
 #ifndef DD_DAEMON_JOB_TIMES_H
 #define DD_DAEMON_JOB_TIMES_H
 

@@ -171,7 +171,8 @@ int session_answer(struct session *s, int64_t id, const char *text, size_t n, bo
 
 /* ---- in ---- */
 
-/* A JOIN names its node, but it is not checked yet: no line of a log may be forged with it. */
+/* Return the peer's name for a trace line. The name in a JOIN is not checked yet: use it only if it
+ * is valid, so that it cannot forge a line. */
 static const char *session_peer_of(const struct session *s, const struct msg *m)
 {
     return m->type == MSG_JOIN && hostlist_name_ok(m->join.name) ? m->join.name : s->name;

@@ -21,7 +21,7 @@ struct session {
     struct session_set *set;
     struct link *link;
     int id;          /* in the round machine; -1 before JOIN */
-    bool shows_wait; /* it shows by itself what the job waits for */
+    bool shows_wait; /* the agent's status line shows what the job waits for */
     bool is_leader;  /* the agent on the daemon's own node */
     int64_t pid;     /* process id of the agent, as it reports */
     char name[256];

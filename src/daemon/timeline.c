@@ -40,7 +40,7 @@ struct timeline {
     int round;           /* -1: none yet */
     int workers;
     uint64_t round_ns; /* when the round began */
-    bool first_store;  /* of this round, by a node that is not known */
+    bool first_store;  /* a worker of an unknown node has used the store in this round */
     bool warned;
 };
 
@@ -135,7 +135,8 @@ static void timeline_on_event(void *arg, const struct journal_event *e)
 
 /* ---- nodes ---- */
 
-/* A node that rejoins keeps its number. 0: there are too many. */
+/* Return the node's pid in the file; a node that rejoins keeps it. 0: too many nodes, or out of
+ * memory. */
 static int timeline_pid(struct timeline *t, const char *name)
 {
     struct timeline_node *n;
@@ -195,7 +196,7 @@ static void timeline_set_clock(struct timeline *t, struct timeline_peer *p, int6
                         .args = json_pack("{s:I}", "error_us", (json_int_t)(error / 1000))});
 }
 
-/* The time on the daemon's clock; what a peer sends lies never in the future. */
+/* Convert a peer's time to wall-clock time; the result is at most `now`. */
 static int64_t timeline_here(const struct timeline *t, const struct timeline_peer *p,
                              int64_t there_ns, uint64_t now)
 {

@@ -26,7 +26,7 @@ struct timeline_file {
 
 /* ---- child ---- */
 
-/* Copy until the daemon's end is closed; an input without a byte makes no file. */
+/* Copy until the daemon's end is closed; without any input, create no file. */
 static int child_copy(const char *path)
 {
     static char chunk[CHUNK];

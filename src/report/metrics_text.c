@@ -5,8 +5,8 @@
 enum { NS_PER_S = 1000000000 };
 
 /* A family of samples. Its name ends with its unit; the sample of a counter also ends with
- * "_total". OpenMetrics has types that Prometheus' text format refuses (info, stateset), so a gauge
- * stands for them. */
+ * "_total". Gauges replace the types of OpenMetrics that Prometheus' text format refuses (info,
+ * stateset). */
 enum family_type { GAUGE, COUNTER };
 struct family {
     enum family_type type;

@@ -21,7 +21,7 @@ struct span {
 
 struct summary {
     const json_t *events;
-    struct span *spans; /* what is shown of the events: phases, with their durations */
+    struct span *spans; /* the phases among the events */
     size_t n;
     int64_t exec; /* when ddrun started */
     int first_round, last_round;
@@ -112,7 +112,7 @@ static int64_t begin_of(const struct summary *s, enum phase_kind kind, const str
     return -1;
 }
 
-/* Give an instant the time since the worker was started as its duration. */
+/* Set the duration of first-output and first-store: the time since the fork of the workers. */
 static void summary_measure(struct summary *s)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -194,7 +194,7 @@ static void put_place(const struct summary *s, struct dd_buf *out, const struct 
     (void)dd_buf_puts(out, name_of(s, p->pid));
 }
 
-/* Put a phase into the table, or into `brief` if it took no node long. */
+/* Append a phase to the table, or its name to `brief` if it was short on all nodes. */
 static void put_phase(const struct summary *s, struct dd_buf *out, struct dd_buf *brief,
                       const char *name)
 {
@@ -212,7 +212,7 @@ static void put_phase(const struct summary *s, struct dd_buf *out, struct dd_buf
     (void)dd_buf_puts(out, "\n");
 }
 
-/* Phases of the start; those of an end have a place in the lines of the rounds. */
+/* True for phases of a start; the lines of the rounds show those of an end. */
 static bool is_of_start(int kind)
 {
     return kind != PHASE_STOP && kind != PHASE_RESTART && kind != PHASE_SPAWNED &&

@@ -1,4 +1,5 @@
-/* What 'ddctl timeline' prints: where the time of a job went, from the file of --timeline. Pure. */
+/* The output of 'ddctl timeline': the durations of a job's phases, from the file of --timeline.
+ * Pure. */
 #ifndef DD_REPORT_TIMELINE_SUMMARY_H
 #define DD_REPORT_TIMELINE_SUMMARY_H
 
