@@ -19,7 +19,7 @@ NODES = ["node1", "node2", "node3"]
 
 
 class Job:
-    """A job of qsub -sync y, which prints nothing before its end: what the job prints is in files that all machines see."""
+    """A job of qsub -sync y, which prints nothing before its end: the job's output goes to files in a shared directory."""
 
     def __init__(self, sge, argv):
         self.name = "j" + secrets.token_hex(3)
@@ -49,14 +49,14 @@ class GridEngine(Slurm):
 
 @pytest.fixture
 def sge(sge_cluster):  # noqa: F811
-    """Nothing may be left of what the test has started."""
+    """Yield the cluster's Grid Engine; assert that the test leaves nothing."""
     before = sge_cluster.snapshot()
     yield GridEngine(sge_cluster)
     sge_cluster.assert_nothing_left(before)
 
 
 def trained(sge, job):
-    """In the order of the job's hosts."""
+    """Assert that the job has trained on all nodes, in the order of its hosts."""
     names = [line.split()[0] for line in job.text("hosts").splitlines()]
     assert sorted(names) == NODES
     assert_trained(job.wait(), names, sge.cluster.address(names[0]))
@@ -79,11 +79,11 @@ def test_two_jobs_at_once_on_the_same_nodes_do_not_meet(sge_cluster):  # noqa: F
 
 
 def test_output_and_exit_code_are_the_jobs(sge):
-    """Whole lines, stdout and stderr apart, from a ddrun whose path has a blank: qrsh hands its words to a shell."""
+    """Lines are whole and stdout and stderr separate, although the path of ddrun has a blank: qrsh passes its words to a shell."""
     place = sge.file("a place")
     shutil.copytree(os.path.dirname(DDRUN), place, ignore=lambda folder, names: [n for n in names if not n.startswith("ddrun") or
                                                                                  os.path.isdir(os.path.join(folder, n))])
-    written = sge.file("written")  # by the others: the end of rank 2 ends them
+    written = sge.file("written")  # by the other ranks, which end with rank 2
     worker = ("i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; "
               f"touch {written}.$RANK; [ $RANK = 2 ] || exec sleep 600; "
               f"until [ -e {written}.0 ] && [ -e {written}.1 ]; do sleep 0.05; done; exit 7")
@@ -105,7 +105,7 @@ def test_qdel_leaves_nothing_on_any_node(sge):
 
 
 def test_qdel_with_notify_gives_the_workers_of_all_nodes_their_time(sge):
-    """USR2 before KILL; it goes to the script and to ddrun in it."""
+    """SIGUSR2 precedes SIGKILL, and goes to the script and to ddrun in it."""
     worker = f"trap 'touch {sge.file('saved')}.$RANK; exit 0' USR2; touch {sge.file('here')}.$RANK; while :; do sleep 0.05; done"
     job = sge.submit(DDRUN, "--nproc-per-node=1", "sh", "-c", worker, options=["-notify"])
     until(lambda: sge.exists("here.*", 3), LIMIT, job.said)

@@ -1,4 +1,4 @@
-"""--hang-timeout: workers that run but do nothing are found, and nobody else."""
+"""--hang-timeout: ddrun finds the workers that hang, and no others."""
 
 import os
 import re
@@ -63,11 +63,11 @@ def test_a_command_that_fails_is_told():
     assert job.p.returncode == 137 and some_line(job.err, "--on-hang", "code 5")
 
 
-TICK = 0.9  # seconds: an agent that looks more than 1 s late takes it that the job stood still
+TICK = 0.9  # seconds; an agent that looks more than 1 s late assumes that the job was suspended
 
 
 def keep_pace(clock, place, ranks, steps=8):
-    """A TICK passes after each sign of all ranks: longer than SOON in all."""
+    """Advance the clock by TICK after each sign of all ranks: by more than SOON in total."""
     for n in range(steps):
         until(lambda n=n: len(list(place.glob(f"{n}.*"))) == ranks, say=f"sign {n} of all ranks")
         clock.advance(TICK)
@@ -107,7 +107,7 @@ def rank_of(pid):
 
 
 def hung(clock, job):
-    """What is said of the ranks that seem hung, once time has passed for that."""
+    """Advance the clock until ddrun reports the ranks that seem hung; return its stderr."""
     said = ""
     while " seems hung: " not in said:
         clock.advance(TICK)
@@ -117,7 +117,7 @@ def hung(clock, job):
 
 
 def test_time_in_which_the_whole_job_stood_still_does_not_count(clock):
-    """As after SIGSTOP: all that the agent sees is that it is late."""
+    """As after SIGSTOP: all that the agent observes is that it is late."""
     with Job(SOON, "sh", "-c", "echo here; sleep 600", env=clean_env(**clock.env)) as job:
         job.line("here")
         for _ in range(10):  # in the first one the agent only sees the sign
@@ -127,7 +127,7 @@ def test_time_in_which_the_whole_job_stood_still_does_not_count(clock):
 
 
 def test_a_worker_that_somebody_holds_does_not_hang(clock, tmp_path):
-    """Another one, which gave its last sign later, does."""
+    """The other worker, whose last sign came later, does."""
     script = f"touch {tmp_path}/here.$RANK; until [ -e {tmp_path}/go.$RANK ]; do sleep 0.01; done; echo again; sleep 600"
     with Job(SOON, "--nproc-per-node=2", "--shutdown-timeout=1s", "sh", "-c", script, env=clean_env(**clock.env)) as job:
         until(lambda: len(list(tmp_path.glob("here.*"))) == 2, say="both workers")

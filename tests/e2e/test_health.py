@@ -1,4 +1,4 @@
-"""Checks before each round: a node that is not fit is named and left out."""
+"""Checks before each round: ddrun names an unfit node and excludes it."""
 
 import json
 
@@ -14,7 +14,7 @@ def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
 
 
 def test_a_node_that_is_not_fit_is_left_out_where_others_suffice(tmp_path):
-    """One of three simulated nodes gets to make the folder; that one fails."""
+    """Only one of the three simulated nodes can create the directory, and its check fails."""
     job = run("--simulate-nodes=3", "--nnodes=2:3", f"--last-call={LIMIT}s", "--nproc-per-node=1",
               f"--health-check=if mkdir {tmp_path}/first 2>/dev/null; then echo no GPU; exit 1; fi", program("show_env.py"))
     assert job.p.returncode == 0, job.err
@@ -37,7 +37,7 @@ def test_a_node_is_checked_before_it_goes_on_with_a_spare_one(tmp_path):
 
 
 def test_a_node_that_becomes_unfit_is_left_out_of_the_next_round(tmp_path):
-    """The check succeeds three times, then once not: in one of the nodes, between the rounds."""
+    """The check succeeds three times in the first round, and then fails once, on one of the nodes, before the second."""
     check = f"""
 if ! [ -e {tmp_path}/restarting ]; then exit 0; fi
 if mkdir {tmp_path}/lost 2>/dev/null; then echo GPU is lost; exit 1; fi"""

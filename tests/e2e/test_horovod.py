@@ -1,6 +1,6 @@
-"""Horovod: what its workers are told, the rendezvous server of each node, and the real Horovod where it has been built.
+"""Horovod: the variables of its workers, the rendezvous server of each node, and the real Horovod where it is built.
 
-The real one is built by contrib/horovod (3 to 5 minutes, once), which contrib/check --all does.
+contrib/horovod builds it (once, 3 to 5 minutes), which contrib/check --all does, too.
 """
 
 import json
@@ -160,7 +160,7 @@ BUILDER = os.path.join(HERE, "..", "..", "contrib", "horovod")
 
 
 def site():
-    """The folder with Horovod for the tests' Python; None: it has not been built."""
+    """Return the directory with Horovod for the tests' Python, or None if it is not built."""
     found = subprocess.run([BUILDER, "--have", PYTHON], capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else None
 

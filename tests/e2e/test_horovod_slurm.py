@@ -1,4 +1,4 @@
-"""Horovod under a real Slurm: nodes with networks of their own."""
+"""Horovod under a real Slurm: each node has a network of its own."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def test_workers_of_four_nodes_find_each_other(slurm):  # noqa: F811
 @pytest.mark.parametrize("nodes, each", [(4, 1), (2, 2)])
 @real
 def test_real_horovod_on_the_nodes_of_a_step(slurm, nodes, each):  # noqa: F811
-    site = shutil.copytree(SITE, slurm.file("site"))  # the user of the job cannot read our cache
+    site = shutil.copytree(SITE, slurm.file("site"))  # the user of the job cannot read root's cache
     worker = slurm.file("train.py", textwrap.dedent(TRAIN))
     job = slurm.run(f"--nproc-per-node={each}", worker, "nobody", srun=(f"-N{nodes}",), env={"PYTHONPATH": site})
     assert job.rc == 0, job.err

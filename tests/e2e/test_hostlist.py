@@ -1,4 +1,4 @@
-"""Host lists mean here what they mean to Slurm: expressions at random, asked of both."""
+"""Random host list expressions, which ddrun and Slurm's scontrol must expand alike."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """A function that expands an expression with scontrol; None where it is refused."""
+    """Return a function that expands an expression with scontrol, to None if scontrol refuses it."""
     conf = tmp_path_factory.mktemp("slurm") / "slurm.conf"
     conf.write_text("ClusterName=x\nSlurmctldHost=localhost\nNodeName=localhost\nPartitionName=a Nodes=localhost\n")
     env = dict(os.environ, SLURM_CONF=str(conf))
@@ -36,7 +36,7 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ours():
-    """A function that expands with our own reader and also returns the folded form; None where it is refused."""
+    """Yield a function that expands an expression with ddrun's own parser and also folds it, to None if the parser refuses it."""
     with subprocess.Popen([OURS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
 
         def expand(expression):
@@ -77,7 +77,7 @@ def test_expression_expands_as_in_slurm(slurm, ours, text):
 @settings(max_examples=ROUNDS, deadline=None)
 @given(text=st.text(alphabet="n1230-,[]", max_size=12))
 def test_what_both_take_means_the_same(slurm, ours, text):
-    """Slurm guesses where brackets are not closed or a number is missing; we refuse. But never two meanings."""
+    """Where a bracket is not closed or a number is missing, Slurm guesses and ddrun refuses. No expression has two meanings."""
     mine, _ = ours(text)
     theirs = slurm(text)
     if mine is not None and theirs is not None:

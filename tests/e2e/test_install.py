@@ -1,4 +1,4 @@
-"""What make install has put somewhere works from there and from elsewhere, and make uninstall takes all of it away."""
+"""make install: the programs work where they are installed and elsewhere; make uninstall removes all files."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def files(place):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """DESTDIR with all files in it."""
+    """Return a DESTDIR with all files in it."""
     place = str(tmp_path_factory.mktemp("install"))
     made = sh("make", "-C", BUILD, "-s", "install", f"DESTDIR={place}")
     assert made.returncode == 0, made.stderr
@@ -36,7 +36,7 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def moved(installed, tmp_path_factory):
-    """The prefix somewhere else."""
+    """Return a copy of the installed prefix in another place."""
     ddrun = [f for f in files(installed) if f.endswith("/bin/ddrun")][0]
     place = str(tmp_path_factory.mktemp("moved") / "of a site")
     shutil.copytree(os.path.dirname(os.path.dirname(ddrun)), place, symlinks=True)
@@ -68,7 +68,7 @@ def test_completions_lie_where_the_shell_looks(moved, tmp_path, shell, file):
              "zsh": f"fpath=('{os.path.dirname(path)}' $fpath); autoload -Uz compinit; compinit -u -D; echo ${{_comps[ddrun]}}; "
                     "autoload +X _ddrun && which _ddrun",
              "fish": f"source '{path}'; complete -C 'ddrun --nproc-per-n'"}[shell]
-    said = sh(shell, "-c", asked, XDG_CONFIG_HOME=str(tmp_path))  # fish makes it
+    said = sh(shell, "-c", asked, XDG_CONFIG_HOME=str(tmp_path))  # fish creates it
     assert "nproc-per-node" in said.stdout, (said.stdout, said.stderr)
 
 

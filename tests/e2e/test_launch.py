@@ -1,5 +1,5 @@
-"""ddrun that starts itself on the other nodes: by srun in a batch script, by ssh with real sshd, by a stand-in for PBS'
-pbs_tmrsh. Four nodes in namespaces, each with a host name, network and /tmp of its own."""
+"""ddrun starts itself on other nodes: by srun in a batch script, by ssh with real sshd, by a stand-in for PBS's pbs_tmrsh. Four
+nodes in namespaces, each with a host name, network and /tmp of its own."""
 
 import json
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 def batch(slurm, text, *options, nodes=4):  # noqa: F811
-    """What the script says, and its exit code."""
+    """Run text as a batch script; return its exit code, stdout and stderr."""
     slurm.file("batch", "#!/bin/sh\n" + text)
     with slurm.popen(["sbatch", "--wait", f"-N{nodes}", *options, "--output=out", "--error=err", "batch"]) as job:
         done = job.wait(LIMIT)
@@ -39,7 +39,7 @@ def test_a_batch_script_needs_no_srun(slurm):  # noqa: F811
     ("--ntasks-per-node=2",), ("--ntasks=8", "--cpus-per-task=2"), ("--ntasks-per-node=4", "--gpus-per-task=1"),
     ("--exclusive", "--gres=gpu:4"), ("--export=NONE",)])
 def test_one_agent_a_node_has_all_that_the_job_has_there(slurm, options):  # noqa: F811
-    """Whatever numbers of tasks and their shares the script was given."""
+    """The agent has the whole allocation of the node, however many tasks and shares the script requested."""
     seen = "$(env -u OMP_NUM_THREADS nproc) $CUDA_VISIBLE_DEVICES $FROM_SCRIPT"
     script = (f"FROM_SCRIPT='a b' && export FROM_SCRIPT\necho {seen} > {slurm.file('seen')}\n"
               f"{DDRUN} --nproc-per-node=2 --bind=none sh -c 'echo $RANK/$WORLD_SIZE {seen}'\n")
@@ -85,7 +85,7 @@ def test_a_dry_run_where_ddrun_would_start_all_nodes_describes_that(slurm, where
 
 
 def test_the_first_ctrl_c_under_salloc_stops_the_workers(slurm):  # noqa: F811
-    """srun itself wants a second one within a second, unless it is told otherwise."""
+    """By default srun requires a second Ctrl-C within a second."""
     script = "trap 'echo caught; exit 0' INT TERM; echo ready; while :; do sleep 0.1; done"
     with slurm.popen(["salloc", "-Q", "-N2", DDRUN, "--nproc-per-node=1", "sh", "-c", script], tty=True) as job:
         until(lambda: job.out.count("ready") == 2, LIMIT, "both workers are ready")
@@ -114,7 +114,7 @@ def test_the_scripts_to_copy_work_as_they_are(slurm, name):  # noqa: F811
     with open(slurm.file("out"), encoding="utf-8") as out:
         text = out.read()
     assert done.rc == 0, text
-    lines = [line for line in text.splitlines() if "lacks support for cpu binding" not in line]  # this cluster does
+    lines = [line for line in text.splitlines() if "lacks support for cpu binding" not in line]  # true of this cluster
     assert sorted(lines) == sorted(f"{r}/16" for r in range(16))
 
 
@@ -122,13 +122,13 @@ def test_the_scripts_to_copy_work_as_they_are(slurm, name):  # noqa: F811
 
 
 class Ssh:
-    """An sshd on each node; the user's configuration knows port, key and hosts."""
+    """An sshd on each node; the user's ssh configuration sets port, key and known hosts."""
 
     def __init__(self, slurm):  # noqa: F811
         self.slurm, self.cluster, self.user = slurm, slurm.cluster, slurm.user
         self.names = self.cluster.names
         self.home = self.cluster.users[self.user][1]
-        self.place = self.cluster.directory("ssh")  # root's, as sshd wants its keys
+        self.place = self.cluster.directory("ssh")  # owned by root, which sshd requires of its keys
         os.chmod(self.place, 0o755)
         for key in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.place}/{key}"], check=True)
@@ -220,7 +220,7 @@ def test_the_starting_host_may_be_any_of_them_or_none(ssh):
 
 
 def test_workers_find_the_shells_environment_folder_and_limits(ssh):
-    """And nothing of it in an argument list, where other users could read it."""
+    """No variable appears in an argument list, which other users could read."""
     odd = "two words, 'quotes' \"double\" \\ $HOME\nand a line"
     show = ("import os, resource, json; print(json.dumps([int(os.environ['RANK']), os.environ['ODD'], os.environ.get('EMPTY'),"
             " os.getcwd(), os.umask(0), resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.environ['PWD'],"
@@ -274,7 +274,7 @@ def test_ctrl_c_ends_all(ssh):
 
 @pytest.mark.parametrize("node", ["node1", "node4"])
 def test_killing_the_starting_process_leaves_nothing(ssh, node):
-    """The fixture looks on all nodes. On node4 no agent runs."""
+    """The fixture checks all nodes; node4 runs no agent."""
     begun = ssh.slurm.file("begun")
     with ssh.start_job("--nproc-per-node=1", "sh", "-c", f"touch {begun}.$RANK; sleep 600", node=node,
                        hosts="node[1-3]") as job:
@@ -319,13 +319,13 @@ def test_a_worker_that_fails_is_started_again_under_ssh(ssh):
 
 
 def starters(ssh, node, host):
-    """The ssh of that node that have started that host."""
+    """Return the pids of the ssh processes on `node` that have started `host`."""
     return [p.pid for p in ssh.cluster.processes(node) if re.match(rf"\S*ssh .* {host} exec ", p.cmdline)]
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "kill", "kill-starter"])
 def test_nodes_that_start_nodes_end_with_the_rest(ssh, how):
-    """node1 starts node2 and node3, and node3 starts node4. The fixture looks at what is left on all nodes."""
+    """node1 starts node2 and node3, and node3 starts node4. The fixture checks that nothing is left on any node."""
     begun = ssh.slurm.file("begun")
     with ssh.start_job("--nproc-per-node=1", "--launch-fanout=2", "--shutdown-timeout=3s", "sh", "-c",
                        f"touch {begun}.$RANK; sleep 600", tty=how == "ctrl-c") as job:
@@ -357,7 +357,7 @@ def test_what_a_host_without_sshd_was_to_start_is_started_all_the_same(ssh):
 
 @pytest.fixture
 def pbs(ssh):
-    """What a job script on node1 has, of a job on node1 to node3."""
+    """Return start(*args), which runs ddrun with the variables of a job script on node1, of a job on node1 to node3."""
     names = ssh.names[:3]
     folder = os.path.join(HERE, "programs")
     nodefile = ssh.slurm.file("nodefile", "".join(f"{name}\n" for name in names for _ in range(2)))
@@ -381,7 +381,7 @@ def test_a_pbs_script_starts_its_job_on_all_hosts(pbs, ssh):
     with pbs("--nproc-per-node=2", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD $PBS_NODENUM") as job:
         done = job.wait(LIMIT)
     assert done.rc == 0, done.err + pbs.output()
-    assert pbs.output() == ""  # all of it comes to ddrun's own stdout
+    assert pbs.output() == ""  # ddrun's own stdout has all of it
     lines = sorted(done.out.splitlines())
     assert lines == [f"{r}/6 node{r // 2 + 1} a module's path {ssh.slurm.place} {r // 2}" for r in range(6)]
 
@@ -394,7 +394,7 @@ def test_a_worker_that_fails_on_another_host_of_a_pbs_job(pbs):
 
 
 def test_qdel_reaches_the_other_hosts_of_a_pbs_job(pbs, ssh):
-    """PBS signals only what runs on the first host."""
+    """PBS signals only the processes on the first host."""
     begun = ssh.slurm.file("begun")
     with pbs("--nproc-per-node=1", "--shutdown-timeout=3s", "sh", "-c",
              f"trap 'echo told $RANK; exit 0' TERM; touch {begun}.$RANK; while :; do sleep 0.1; done") as job:
@@ -405,7 +405,7 @@ def test_qdel_reaches_the_other_hosts_of_a_pbs_job(pbs, ssh):
     assert sorted(done.out.splitlines()) == ["told 0", "told 1", "told 2"]
 
 
-# --- LSF, Grid Engine, OAR: stand-ins that lose what the manuals say ---
+# --- LSF, Grid Engine, OAR: stand-ins with the losses that the manuals state ---
 
 KEEPS = "environment=$(export -p); exec ssh \"$host\" \"$environment; cd; $* </dev/null\"\n"  # as blaunch and qrsh -V
 SYSTEMS = {

@@ -1,4 +1,4 @@
-"""libddrun as a user meets it: installed, found by pkg-config, used by C and C++ programs under ddrun."""
+"""libddrun for its users: installed, found by pkg-config, used by C and C++ programs under ddrun."""
 
 import collections
 import errno
@@ -25,11 +25,11 @@ def sh(*argv, **how):
 
 
 class Installed:
-    """What make install has put somewhere, and programs that are built with it."""
+    """An installation by make install, and programs built with it."""
 
     def __init__(self, place):
         self.place = place
-        # a root of its own, as a packager does it
+        # DESTDIR, as a packager sets it
         sh("make", "-C", BUILD, "-s", "install", f"DESTDIR={place}/root")
         [found] = [os.path.join(d, "ddrun.pc") for d, _, files in os.walk(f"{place}/root") if "ddrun.pc" in files]
         self.env = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(found), PKG_CONFIG_SYSROOT_DIR=f"{place}/root")
@@ -113,7 +113,7 @@ def test_a_killed_rank_ends_the_waits_of_all_others_and_the_next_round_works(wor
 
 
 def test_events_reach_the_workers_and_a_stop_leaves_them_time_to_agree(worker):
-    # in the second round: each has events of its own
+    # the second round, because each round has events of its own
     second = f"[ $DDRUN_ROUND = 1 ] || exit 3; exec {worker} events"
     with Job(*SMALL, "--max-restarts=1", "--shutdown-timeout=60s", "sh", "-c", second) as job:
         seen = job.line("ready")
@@ -150,7 +150,7 @@ def test_pytorch_in_the_same_worker_is_not_disturbed(installed):
 
 @pytest.fixture(scope="module")
 def standin(installed):
-    """One NCCL that takes several ids, one that does not."""
+    """Return two stand-ins for NCCL: "new" takes several ids, "old" does not."""
     paths = {}
     for name, options in (("new", []), ("old", ["-DOLD"])):
         os.makedirs(f"{installed.place}/{name}", exist_ok=True)
@@ -204,7 +204,7 @@ def test_without_nccl_a_sentence_says_so(worker):
 
 @pytest.fixture(scope="module")
 def headers(tmp_path_factory):
-    """Of CUDA and NCCL, neither of which is here: written down as far as the examples need them."""
+    """Return a directory with headers of CUDA and NCCL, which may be missing here, as far as the examples need them."""
     place = tmp_path_factory.mktemp("headers")
     (place / "cuda_runtime.h").write_text(
         "#include <stddef.h>\n"
@@ -243,7 +243,7 @@ def test_the_programs_of_the_document_compile(installed, headers, tmp_path):
 
 @pytest.mark.large
 def test_the_real_nccl_makes_ids_that_all_ranks_get(worker):
-    """No GPU is needed for an id."""
+    """Making an id needs no GPU."""
     found = sh(PYTHON, "-c", "import importlib.util as u; s = u.find_spec('nvidia'); "
                "print(list(s.submodule_search_locations)[0] if s else '')").strip()
     lib = os.path.join(found, "nccl", "lib", "libnccl.so.2")

@@ -1,4 +1,4 @@
-"""libmunge, libpmix and libcurl are loaded where they are; without them, only what needs them is refused."""
+"""libmunge, libpmix and libcurl are loaded at run time; if one is missing, ddrun refuses only what needs it."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from support import Job, built_with, clean_env, free_port, run, some_line
 
 @pytest.fixture
 def without(tmp_path):
-    """without(NAME): an environment in which the library of this name cannot be loaded."""
+    """Return without(NAME), which returns an environment where the library of this name cannot be loaded."""
     def environment(name):
         (tmp_path / name).write_bytes(b"")
         return {"LD_LIBRARY_PATH": str(tmp_path)}

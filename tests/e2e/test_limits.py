@@ -1,4 +1,4 @@
-"""Too few file descriptors: ddrun ends with a sentence, or waits without taking the processor."""
+"""Too few file descriptors: ddrun ends with a message, or waits without using the CPU."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 
 @pytest.mark.parametrize("files", range(6, 21))
 def test_too_few_files_end_the_job_with_a_sentence(files):
-    """With 14 the daemon was there, but could not be watched, and its end was waited for in vain."""
+    """With 14, ddrun once started a daemon that it could not watch, and waited for the daemon's end in vain."""
     with Job("--nproc-per-node=2", "true", before=("prlimit", f"--nofile={files}:{files}")) as job:
         code = job.wait()
         assert code in (0, 2, 126), job.err
@@ -30,12 +30,12 @@ def cpu_seconds(pid):
 
 
 def test_a_caller_for_whom_there_is_no_file_waits_and_costs_nothing():
-    """The loop told of him without end."""
+    """The event loop once reported the waiting connection without end."""
     with Job("--nproc-per-node=1", f"--rdzv-id=limits{os.getpid()}", "sh", "-c", "echo ready; exec sleep 1000") as job:
         job.line("ready")
         (agent,) = job.agents()
         soft, hard = resource.prlimit(agent, resource.RLIMIT_NOFILE)
-        resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, hard))  # what is open stays
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, hard))  # open descriptors stay open
         before = cpu_seconds(agent)
         ask = [DDCTL, "status", f"--job=limits{os.getpid()}"]
         refused = subprocess.run(ask, env=clean_env(), capture_output=True, text=True, timeout=60, check=False)

@@ -1,5 +1,5 @@
-"""Memory is refused at one place after the other of a whole small job: it may fail, but it never crashes, hangs or
-leaves anything."""
+"""Allocations fail at one place after the other of a whole small job: the job may fail, but it never crashes, hangs or leaves
+anything."""
 
 import shutil
 import subprocess
@@ -18,8 +18,8 @@ def refuser(tmp_path_factory):
     return path
 
 
-# ddrun: options, allocation, guardian and agent take some 500; ddrund some 600. The first nine of each are all here, of the
-# others a sample: all of them, one after the other, take 6 minutes of two cores.
+# ddrun (options, allocation, guardian and agent) makes some 500 allocations, ddrund some 600. These tests fail the first nine
+# of each and a sample of the others: all of them, one after the other, take 6 minutes of two cores.
 @pytest.mark.parametrize("how_long", [1, 50], ids=["once", "for-a-while"])
 @pytest.mark.parametrize("name, all_, step", [("ddrun", 520, 61), ("ddrund", 640, 107)])
 def test_a_job_without_memory_ends_and_leaves_nothing(refuser, name, all_, step, how_long):

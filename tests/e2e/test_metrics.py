@@ -1,5 +1,5 @@
-"""--metrics and ddctl metrics: what they state, that real parsers read it, and that no draft of the file is left. The profile of
-the store: --profile and ddctl profile."""
+"""--metrics and ddctl metrics: the samples, how real parsers read them, and that no temporary file is left. The profile of the
+store: --profile and ddctl profile."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def info(samples):
 
 
 def whole_text(path):
-    """The file once it is there: each text ends with this line, and none is seen in part."""
+    """Return the file's text once it exists. The last line shows that no text is read in part."""
     until(path.exists, say=str(path))
     text = path.read_text()
     assert text.endswith("# EOF\n")
@@ -189,7 +189,7 @@ def test_prometheus_reads_the_file(tmp_path):
     assert run(f"--metrics={path}", "true").p.returncode == 0
     with open(path, encoding="ascii") as f:
         p = subprocess.run(["promtool", "check", "metrics"], stdin=f, capture_output=True, text=True, timeout=LIMIT, check=False)
-    # 3: remarks. Prometheus' text format knows counters as NAME_total only, and finds the help of NAME.
+    # 3: remarks. promtool knows counters as NAME_total only, and finds the help of NAME.
     assert p.returncode in (0, 3), p.stderr
     assert all(line.endswith("_total no help text") for line in p.stderr.splitlines()), p.stderr
 

@@ -16,7 +16,7 @@ KINDS = {"mpich": "pmi1", "openmpi": "pmix"}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """built(kind): the test program, compiled with that MPI."""
+    """Return built(kind), which compiles the test program with that MPI."""
     made = {}
 
     def build(kind):
@@ -35,7 +35,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(params=sorted(KINDS))
 def mpi(request, built):
-    """(--mpi=HOW, program) for each MPI that is here."""
+    """Return (--mpi=HOW, program) for each MPI that is installed."""
     return f"--mpi={KINDS[request.param]}", built(request.param)
 
 
@@ -171,7 +171,7 @@ def test_without_a_writable_tmp_pmix_is_refused_and_auto_serves_pmi1():
 
 @pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
 def test_a_helper_that_starts_slowly_makes_no_node_a_lost_one(tmp_path):
-    """The agent waits for it, longer than --heartbeat: its libpmix may come from a slow file system."""
+    """The agent waits for the helper longer than --heartbeat: libpmix may come from a slow file system."""
     here = os.path.dirname(DDRUN)
     for name in ("ddrun", "ddrund"):
         shutil.copy(os.path.join(here, name), tmp_path)
@@ -234,7 +234,7 @@ def test_mpi4py_over_two_nodes(tmp_path):
 
 
 def outer_run(launcher, *args):
-    """One ddrun for each process of an outer launcher."""
+    """Run one ddrun for each process of an outer launcher."""
     path = shutil.which(launcher)
     if path is None:
         pytest.skip(f"no {launcher} on this machine (Debian: mpich)")

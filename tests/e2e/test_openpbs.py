@@ -1,4 +1,5 @@
-"""ddrun in jobs of a real OpenPBS: three nodes in namespaces, with its server, scheduler, moms and starters (tests/cluster)."""
+"""ddrun in jobs of a real OpenPBS: three nodes in namespaces, with the server, scheduler, moms and starters of PBS
+(tests/cluster)."""
 
 import json
 import os
@@ -21,7 +22,7 @@ UNTIRED = "--heartbeat=10m"
 
 
 class Job:
-    """What qsub has made; its script's output is in files that all machines see."""
+    """A job of qsub; the output of its script is in files in a shared directory."""
 
     def __init__(self, pbs, argv):
         self.pbs = pbs
@@ -53,26 +54,26 @@ class Job:
         until(there, LIMIT, self.said)
 
     def wait(self):
-        """Its exit code, and what it has printed."""
+        """Wait for the end; return the exit code and the output."""
         done = self.run.wait(LIMIT)
         return type(done)(done.rc, self.out, self.err)
 
     def wait_for_files(self):
-        """Until those of qsub -o and -e have been brought, and the job is over: qsub -W block returns earlier, and a file is there
-        before all of its text is."""
+        """Wait until the job is over and PBS has copied the files of qsub -o and -e: qsub -W block returns earlier, and a file
+        exists before it is complete."""
         until(lambda: self.attribute("job_state") == "F", LIMIT, self.said)
 
     def attribute(self, name):
-        """Of qstat -f, also when it is over."""
+        """Return an attribute of qstat -f, also after the job's end."""
         done = self.pbs.popen(["qstat", "-x", "-f", "-F", "json", self.id]).wait(LIMIT)
         return json.loads(done.out)["Jobs"][self.id].get(name)
 
 
 class Pbs(Slurm):
-    """Jobs of one cluster."""
+    """Submits jobs to one cluster."""
 
     def submit(self, *argv, select=SELECT, options=(), env=(), script=None):
-        """A script with this command, or `script`; its stdout and stderr go to files that can be read meanwhile."""
+        """Submit a script with this command, or `script`; its stdout and stderr go to files that the test can read meanwhile."""
         lines = [f"export {name}='{value}'" for name, value in {**self.env, **dict(env)}.items()]
         command = script or "exec " + shlex.join(argv)
         self.file("script", "\n".join(["#!/bin/bash", *lines, 'cd "$PBS_O_WORKDIR"', "exec >out 2>err", command, ""]))
@@ -81,7 +82,7 @@ class Pbs(Slurm):
 
 @pytest.fixture
 def pbs(pbs_cluster):  # noqa: F811
-    """Nothing may be left of what the test has started."""
+    """Yield the cluster's PBS; assert that the test leaves nothing."""
     before = pbs_cluster.snapshot()
     yield Pbs(pbs_cluster)
     pbs_cluster.assert_nothing_left(before)
@@ -94,7 +95,7 @@ def test_a_script_starts_itself_on_all_nodes(pbs, launcher):
 
 
 def test_three_jobs_at_once_on_the_same_nodes_do_not_meet(pbs_cluster):  # noqa: F811
-    """Each with a starter of its own."""
+    """Each job uses another starter."""
     jobs = [Pbs(pbs_cluster) for _ in range(3)]
     started = [pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", LIGHT, "--until", pbs.file("go"), "--begun", pbs.file("begun"))
                for pbs, launcher in zip(jobs, ("pbs_tmrsh", "pbsdsh", "tm"))]
@@ -107,7 +108,7 @@ def test_three_jobs_at_once_on_the_same_nodes_do_not_meet(pbs_cluster):  # noqa:
 
 
 def test_each_host_has_one_agent_whatever_the_chunks_are(pbs):
-    """Its name stands in the node file as often as it has MPI processes there."""
+    """The node file has the name of a host once per MPI process."""
     show = "echo $(hostname) $RANK/$WORLD_SIZE $LOCAL_RANK $PBS_NODENUM $OMP_NUM_THREADS $(wc -l < $PBS_NODEFILE)"
     select = "1:ncpus=4:mpiprocs=4:host=node2+1:ncpus=2:mpiprocs=1:host=node1+1:ncpus=2:mpiprocs=2:host=node3"
     job = pbs.submit(DDRUN, "--nproc-per-node=2", "sh", "-c", show, select=select)
@@ -118,8 +119,8 @@ def test_each_host_has_one_agent_whatever_the_chunks_are(pbs):
 
 
 def test_output_and_exit_code_go_the_way_of_the_job(pbs):
-    """To the files of qsub -o and -e, in whole lines, and into Exit_status."""
-    written = pbs.file("written")  # by the others: the end of rank 2 ends them
+    """Output goes to the files of qsub -o and -e, in whole lines; the exit code is Exit_status."""
+    written = pbs.file("written")  # by the other ranks, which end with rank 2
     worker = ("i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; "
               f"touch {written}.$RANK; [ $RANK = 2 ] || exec sleep 600; "
               f"until [ -e {written}.0 ] && [ -e {written}.1 ]; do sleep 0.05; done; exit 7")
@@ -136,7 +137,8 @@ def test_output_and_exit_code_go_the_way_of_the_job(pbs):
 
 @pytest.mark.parametrize("launcher", ["pbs_tmrsh", "tm"])
 def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs, launcher):
-    """PBS sends TERM to the first node only, and kills everything when the script's session is gone. Workers hear of it once."""
+    """PBS sends SIGTERM to the first node only, and kills everything when the script's session has ended. A worker gets one
+    SIGTERM."""
     saved = pbs.file("saved")
     worker = f"trap 'sleep $((RANK + 1)); echo told >>{saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     job = pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", "sh", "-c", worker)
@@ -148,7 +150,7 @@ def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs, launcher):
 
 
 def test_the_time_limit_is_told_to_the_workers_of_all_nodes_before_it_comes(pbs):
-    """The end is asked of qstat. A job that does not heed it ends with its limit."""
+    """ddrun reads the time limit from qstat. A job that ignores the signal ends at its limit."""
     job = pbs.submit(DDRUN, "--nproc-per-node=1", "--signal-before-end=USR1@50s", program("hear.py"), "USR1", "TERM",
                      options=["-l", "walltime=00:00:58"], env={"GO": pbs.file("go")})
     job.wait_for("USR1", 3)
@@ -164,7 +166,7 @@ def test_a_job_over_its_limit_has_its_workers_ended_on_all_nodes(pbs):
 
 
 def test_qsig_reaches_the_workers_of_all_nodes_once(pbs):
-    """Where ddrun is the job itself: the shell of a script dies of it."""
+    """ddrun is the job itself: the shell of a script would die of the signal."""
     go, ready = pbs.file("go"), pbs.file("ready")
     options = ["-l", f"select={SELECT}", "-l", "place=scatter", "-o", pbs.file("out"), "-e", pbs.file("err"), "-v",
                f"GO={go},READY={ready},HEARD={pbs.file('heard')},PYTHON_EXEC={pbs.env['PYTHON_EXEC']}"]
@@ -191,7 +193,7 @@ def test_each_job_of_an_array_is_one_of_its_own(pbs):
 
 
 def test_a_job_goes_on_without_a_crashed_node(pbs):
-    """Where PBS lets it: tolerate_node_failures."""
+    """PBS permits it with tolerate_node_failures."""
     worker = f"echo $RANK/$WORLD_SIZE; until [ -e {pbs.file('go')} ]; do sleep 0.05; done; echo done $RANK"
     job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=5s", "--nproc-per-node=1", "sh", "-c", worker,
                      options=["-W", "tolerate_node_failures=all"])
@@ -205,7 +207,7 @@ def test_a_job_goes_on_without_a_crashed_node(pbs):
 
 
 def test_the_doctor_finds_nothing_wrong_in_a_healthy_job(pbs):
-    """Each node's part comes over the network, and none of them fails to bring it."""
+    """Each node's part arrives over the network, and none is missing."""
     job = pbs.submit(script=f"for i in 1 2 3 4 5; do {DDCTL} doctor --format=json; done; {DDRUN} --doctor train.py")
     done = job.wait()
     looks = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""What the options of ddrun and ddrund do, as somebody at a terminal sees it."""
+"""The options of ddrun and ddrund, as a user observes them."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def ask(*args, env=None, tool=DDRUN):
 
 
 def config(*args, **env):
-    """{option: (value, source)} of --show-config."""
+    """Return {option: (value, source)} of --show-config."""
     shown = ask("--show-config", *args, env=clean_env(**env))
     assert shown.returncode == 0, shown.stderr
     rows = [line.split("\t") for line in shown.stdout.splitlines()]
@@ -44,7 +44,7 @@ def test_help_names_every_option_in_80_columns(tool):
 
 
 def named(text):
-    """The options that begin a line."""
+    """Return the options that begin a line."""
     return set(re.findall(r"^  (?:-\w,|   ) --([a-z-]+)", text, re.M))
 
 
@@ -124,7 +124,7 @@ ARGUMENTS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x2ff
 @settings(max_examples=15, deadline=None)
 @given(ARGUMENTS)
 def test_the_arguments_of_the_script_are_its_own(words):
-    """Whatever follows SCRIPT arrives as it was written, except one "--" right after it."""
+    """The words after SCRIPT arrive unchanged, except one "--" right after it."""
     job = run(SCRIPT, *words, env=clean_env(PYTHONIOENCODING="utf-8"))
     assert job.p.returncode == 0, job.err
     expected = words[1:] if words[:1] == ["--"] else words
@@ -180,7 +180,7 @@ def text(data):
 
 
 def set_and_get(s, key, value):
-    """What GET answers, or None when the connection was closed."""
+    """Return the reply to GET, or None if the server closed the connection."""
     try:
         s.sendall(b"\x01" + text(key) + text(value) + b"\x03" + text(key))
         with s.makefile("rb") as f:
@@ -202,7 +202,7 @@ def test_max_memory_refuses_what_does_not_fit_and_serves_on(new_server):
     big = b"x" * 300_000
     answers = [set_and_get(connect(store), b"/%d" % i, big) for i in range(6)]
     assert answers[0] == big
-    # Which ones are refused depends on how the bytes come in: a value in the making takes room too.
+    # The order in which the bytes arrive decides which ones the server refuses: incomplete values take memory, too.
     assert answers.count(big) <= 3 and answers.count(None) >= 3
     assert set_and_get(connect(store), b"/0", b"small") == b"small"
 
@@ -242,7 +242,7 @@ tee virtual-local-rank""".split()
 
 
 def test_torchruns_abbreviations_mean_what_they_mean_there():
-    """Whatever of ours begins with the same letters: --tf, --roles, --health."""
+    """Options of ddrun alone that begin with the same letters (--tf, --roles, --health) make no difference."""
     shown = config("--t=1", "--ro=trainer", "--max=0", "--log-d=/dev/null", "true")
     assert [shown[name][0] for name in ("tee", "role", "max-restarts", "log-dir")] == ["1", "trainer", "0", "/dev/null"]
     assert ask("--h").stdout == ask("--help").stdout

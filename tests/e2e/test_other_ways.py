@@ -1,6 +1,6 @@
-"""Agents that something other than srun has started, one on each node of the cluster: as PBS does, by a host list, as torchrun.
+"""Agents started without srun, one per node: by PBS, with --hosts, or with torchrun's options.
 
-Each node has its own network, name and /tmp; only a directory is shared. What PBS gives a process comes from the recorded
+Each node has a network, name and /tmp of its own; the nodes share only a directory. PBS's variables come from the recorded
 environments (tests/data/env), with the nodes' names put in.
 """
 
@@ -31,7 +31,7 @@ def nodes(cluster):  # noqa: F811
 
 
 def start_each(cluster, names, args, env):  # noqa: F811
-    """ddrun on each of the nodes, the last one first; their ends in the order of the names."""
+    """Run ddrun on each of the nodes, the last one first; return the results in the order of the names."""
     runs = {}
     try:
         for i, name in reversed(list(enumerate(names))):
@@ -53,8 +53,8 @@ def assert_ran(done, names, per_node=2):
 def pbs_env(cluster, order, i, taskno):  # noqa: F811
     nodefile = os.path.join(cluster.work, "nodefile")
     with open(nodefile + ".new", "w", encoding="ascii") as f:
-        f.writelines(f"{name}.cluster.test\n" for name in order for _ in range(2))  # mpiprocs=2; full names, which nobody can resolve here
-    os.replace(nodefile + ".new", nodefile)  # an agent that is already there may be reading it
+        f.writelines(f"{name}.cluster.test\n" for name in order for _ in range(2))  # mpiprocs=2; full names, which do not resolve here
+    os.replace(nodefile + ".new", nodefile)  # an agent that runs already may be reading it
     return {"PBS_JOBID": "12.pbshead", "PBS_NODEFILE": nodefile, "PBS_NODENUM": str(i), "PBS_TASKNUM": taskno,
             "PBS_JOBCOOKIE": COOKIE, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "4", "ENVIRONMENT": "BATCH"}
 

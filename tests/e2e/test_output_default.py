@@ -1,4 +1,4 @@
-"""Output without any option: whole lines from all ranks, a terminal for rank 0, the exception in every report."""
+"""Output without any option: whole lines from all ranks, a terminal for rank 0, and the exception in every report."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ WHOLE = re.compile(r"rank (\d+) line (\d+) of ([12])")
 
 
 def seen(text):
-    """Lines of each (rank, stream) in order; any torn line fails."""
+    """Return the line numbers of each (rank, stream) in order; fail on a torn line."""
     found = {}
     for line in text.splitlines():
         whole = WHOLE.fullmatch(line)
@@ -179,7 +179,7 @@ def test_pdb_and_single_keys_reach_rank_0():
 
 
 def test_a_program_that_reads_keys_from_its_stdout_is_refused_at_once():
-    """As a pager does that finds no /dev/tty: nothing is typed into the terminal that only takes output."""
+    """A pager that finds no /dev/tty does so. The worker's terminal takes output only, and has no keys to read."""
     code = "import os\ntry:\n    os.read(1, 1)\nexcept OSError as e:\n    print('refused', e.errno)\ntry:\n    open('/dev/tty')\nexcept OSError as e:\n    print('none', e.errno)\n"
     with Terminal(*python(code)) as t:
         assert t.wait() == 0, t.seen
@@ -187,7 +187,7 @@ def test_a_program_that_reads_keys_from_its_stdout_is_refused_at_once():
 
 
 def test_lines_of_others_begin_on_a_line_of_their_own_beside_a_progress_bar(tmp_path):
-    """Each rank writes after the terminal has shown what stands before: the agent reads two ranks in any order."""
+    """Each rank writes after the terminal has shown the text before: the agent reads two ranks in any order."""
     code = ("import os, sys\n"
             "def wait(for_):\n    open(os.environ['DIR'] + '/' + for_).close()\n"
             "if os.environ['RANK'] == '0':\n    sys.stderr.write('\\r 50%|#####')\n    wait('line')\n    sys.stderr.write('\\r 60%|######\\n')\n"

@@ -1,5 +1,5 @@
-"""What PBS does to a job, on three nodes in namespaces with stand-ins for its mom and pbs_tmrsh that do what OpenPBS 23.06 was
-measured to do: signals reach the first node only, and when the script's session is gone everything is killed everywhere."""
+"""PBS's effects on a job, on three nodes in namespaces. The stand-ins for mom and pbs_tmrsh behave as measured with OpenPBS
+23.06: signals reach the first node only, and the end of the script's session kills everything on all nodes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 class Mom:
-    """The job's processes, from outside: `script` is the script's session."""
+    """The mom of a job, which sees the job's processes from outside their namespaces."""
 
     def __init__(self, ssh, job):  # noqa: F811
         self.cluster, self.job, self.names = ssh.cluster, job, ssh.names[:3]
@@ -25,7 +25,7 @@ class Mom:
         self.session = None
 
     def session_of_script(self):
-        """Their numbers outside: of ddrun, its agent, the daemon and the starters, and not of the workers."""
+        """Return the processes of the script's session: ddrun, its agent, the daemon and the starters, but no workers."""
         if self.session is None:
             found = [p for p in self.cluster.processes(self.names[0]) if p.cmdline.startswith(DDRUN + " ")]
             outer = {p.outer for p in found}
@@ -33,7 +33,7 @@ class Mom:
         return [p for p in self.cluster.processes(self.names[0]) if sid(p.outer) == self.session]
 
     def signal(self, sig):
-        """As qdel and qsig do."""
+        """Signal the script's session, as qdel and qsig do."""
         sent = 0
         for p in self.session_of_script():
             try:
@@ -60,7 +60,7 @@ def ready(job, pbs, n=3):  # noqa: F811
 
 @pytest.fixture
 def mom(pbs, ssh):  # noqa: F811
-    """mom(*args, **env): ddrun as the script of a job, and its mom."""
+    """Return mom(*args, **env), which runs ddrun as the script of a job and returns the job's Mom."""
     jobs = []
 
     def start(*args, **env):
@@ -94,8 +94,8 @@ def test_starters_are_deaf_to_what_pbs_sends_and_workers_hear_hangups(mom, pbs, 
 
 
 def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs, ssh):  # noqa: F811
-    """8 s after qdel, unless it is said otherwise, so that the report comes out: PBS waits 10 s at least. Where PBS is not, it is
-    30 s, in which these workers end by themselves."""
+    """ddrun kills them 8 s after qdel by default, so that its report still appears: PBS waits at least 10 s. Without PBS the
+    default is 30 s, in which these workers end by themselves."""
     late = ssh.slurm.file("late")
     worker = f"trap 'sleep 25; touch {late}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     m = mom("--nproc-per-node=1", "sh", "-c", worker)
@@ -107,7 +107,7 @@ def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs, ssh):  
 
 
 def test_the_end_is_asked_of_pbs_and_told_on_all_nodes(mom, pbs, ssh):  # noqa: F811
-    """On the first node alone, once. The answer, a minute and a second before the end, comes when all workers listen."""
+    """The first node alone asks, once. The answer, a minute and a second before the end, comes when all workers listen."""
     folder = ssh.slurm.file("bin")
     begun = ssh.slurm.file("begun")
     os.makedirs(folder)
@@ -131,7 +131,7 @@ LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"
 
 @pytest.mark.parametrize("gone", ["script", "first node"])
 def test_agents_end_by_themselves_when_nobody_is_left_to_tell_them(mom, pbs, ssh, gone):  # noqa: F811
-    """PBS may need minutes to see that a node is gone; the fixture looks for what is left on the others."""
+    """PBS may need minutes to notice a lost node; the fixture checks that nothing is left on the others."""
     m = mom("--nproc-per-node=1", "--shutdown-timeout=1s", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
     ready(m.job, pbs)
     session = m.session_of_script()
@@ -148,7 +148,7 @@ def test_agents_end_by_themselves_when_nobody_is_left_to_tell_them(mom, pbs, ssh
 
 
 def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
-    """A lost node: pbs_tmrsh says nothing for ever, and it was started deaf to SIGTERM."""
+    """The node is lost: pbs_tmrsh hangs, and ignores SIGTERM as ddrun started it."""
     m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", PBS_DEAD="node3")
     done = m.job.wait(LIMIT)
     assert done.rc == 1, done.err
@@ -156,7 +156,7 @@ def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
 
 
 def test_each_node_of_a_torque_job_has_as_many_workers_as_it_has_gpus_of_the_job(pbs, ssh):  # noqa: F811
-    """The file is the first node's, and so is what Torque's mom may have set there."""
+    """Only the first node has the file, and the variables that Torque's mom may set."""
     gpus = ssh.slurm.file("gpus", "node1-gpu2\nnode1-gpu0\nnode3-gpu1\nnode2-gpu0\nnode2-gpu1\nnode2-gpu3\n")
     show = "echo $(hostname) $LOCAL_RANK $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"
     expected = [f"node{n} {r} {gpus} PCI_BUS_ID" for n, gpus in ((1, "0,2"), (2, "0,1,3"), (3, "1")) for r in range(gpus.count(",") + 1)]
@@ -164,17 +164,17 @@ def test_each_node_of_a_torque_job_has_as_many_workers_as_it_has_gpus_of_the_job
         with pbs("--nproc-per-node=gpu", "sh", "-c", show, PBS_GPUFILE=gpus, PBS_VERSION="TORQUE-6.1.3", **set_there) as job:
             done = job.wait(LIMIT)
         assert (done.rc, sorted(done.out.splitlines())) == (0, expected), done.err
-    with pbs("--nproc-per-node=gpu", "sh", "-c", show, PBS_GPUFILE=gpus, CUDA_VISIBLE_DEVICES="1") as job:  # the user's word
+    with pbs("--nproc-per-node=gpu", "sh", "-c", show, PBS_GPUFILE=gpus, CUDA_VISIBLE_DEVICES="1") as job:  # set by the user
         done = job.wait(LIMIT)
     assert (done.rc, sorted(done.out.splitlines())) == (0, [f"node{n} 0 1" for n in (1, 2, 3)]), done.err
 
 
-# --- PBS' library, where pbs_tmrsh is not: a stand-in, which starts by that of pbs_tmrsh ---
+# --- PBS's library without pbs_tmrsh: a stand-in, which starts tasks by the stand-in for pbs_tmrsh ---
 
 
 @pytest.fixture
 def library(ssh):  # noqa: F811
-    """The environment of a script on nodes without pbs_tmrsh."""
+    """Return the environment of a script on nodes without pbs_tmrsh."""
     folder = ssh.slurm.file("lib")
     os.makedirs(folder)
     os.chmod(folder, 0o755)
@@ -184,7 +184,8 @@ def library(ssh):  # noqa: F811
 
 
 def test_pbs_library_starts_a_script_on_all_hosts_where_pbs_tmrsh_is_missing(pbs, ssh, library):  # noqa: F811
-    """Chosen by itself; each host once, though it stands in the node file twice; all output comes here."""
+    """ddrun chooses the library by itself and starts each host once, though the node file names it twice. All output arrives at
+    ddrun."""
     with pbs("--nproc-per-node=2", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD $PBS_NODENUM", **library) as job:
         done = job.wait(LIMIT)
     assert done.rc == 0, done.err + pbs.output()
@@ -221,7 +222,7 @@ def test_what_waits_for_nodes_ends_when_ddrun_is_killed(mom, pbs, library, ssh):
     until(lambda: not left(), LIMIT, left)
 
 
-# --- the doctor: what PBS' starter prints goes elsewhere ---
+# --- the doctor: the output of PBS's starter does not return to ddrun ---
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 
@@ -242,7 +243,7 @@ def test_the_doctor_finds_what_is_wrong_on_a_node_of_a_pbs_job(pbs, ssh):  # noq
     node = ssh.cluster.machines["node3"]
     node.run(["mount", "-o", "remount,size=1M", "/dev/shm"])
     try:
-        with pbs("--doctor", "--nproc-per-node=4", "train.py") as job:  # as the command line that does not start
+        with pbs("--doctor", "--nproc-per-node=4", "train.py") as job:  # in front of the command line of a job that does not start
             done = job.wait(LIMIT)
     finally:
         node.run(["mount", "-o", "remount,size=50%", "/dev/shm"])

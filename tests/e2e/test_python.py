@@ -27,18 +27,18 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 def package_env(**extra):
-    """The package of the source tree, with the programs of the build."""
+    """Return an environment with the package of the source tree and the programs of the build."""
     return clean_env(PYTHONPATH=PACKAGE, PATH=BUILD + os.pathsep + os.environ["PATH"], PYTHONDONTWRITEBYTECODE="1", **extra)
 
 
 def launching(name, *options, code=None, env=None):
-    """A running launching.py; code: Python's own words in its place."""
+    """Start launching.py, or `code` in its place."""
     words = ["-c", code] if code is not None else [program("launching.py"), name, *options]
     return Job(*words, program=LAUNCH_PYTHON, env=env or package_env())
 
 
 def outcome(name, *options, env=None):
-    """The JSON line of a launching.py that has left nothing, and its Job."""
+    """Run launching.py and assert that it leaves nothing; return its JSON line and its Job."""
     with launching(name, *options, env=env) as job:
         code = job.wait()
         job.assert_nothing_left()
@@ -48,7 +48,7 @@ def outcome(name, *options, env=None):
 
 @pytest.fixture(params=["pickle", "cloudpickle"])
 def pickler_env(request, tmp_path):
-    """The environment of a caller that has cloudpickle, or not."""
+    """Return the environment of a caller with or without cloudpickle."""
     if request.param == "cloudpickle" and not has_module(LAUNCH_PYTHON, "cloudpickle"):
         pytest.skip(f"no cloudpickle for {LAUNCH_PYTHON} (LAUNCH_PYTHON)")
     env = package_env(PICKLER=request.param)
@@ -130,12 +130,12 @@ def test_workers_get_the_environment_and_python_of_the_caller_and_no_input():
     [worker] = seen["returned"]
     assert (worker["ADDED"], worker["REMOVED"], worker["input"]) == ("a b", None, "")
     assert os.path.samefile(worker["python"], LAUNCH_PYTHON)
-    # on one machine, files of a call are not in the working directory
+    # on one machine, the files of a call are not in the working directory
     assert worker["here"] == [] and len(worker["tmp"]) == 1
 
 
 def both_stay(job):
-    """pids of the two workers."""
+    """Return the pids of the two workers."""
     seen = ""
     while seen.count("\n") < 2:
         seen += job.line("\n")

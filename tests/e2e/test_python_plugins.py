@@ -27,7 +27,7 @@ def needs(name):
 
 
 def python(tmp_path, *words, text=None):
-    """Run PLUGIN_PYTHON with these words, or this text as a script, in an empty directory; nothing may be left of it."""
+    """Run PLUGIN_PYTHON with these words, or this text as a script, in an empty directory; assert that nothing is left."""
     if text is not None:
         (tmp_path / "main.py").write_text(textwrap.dedent(text))
         words = ("main.py", *words)
@@ -57,7 +57,7 @@ def test_torchx_runs_its_component_with_one_ddrun_per_node(tmp_path, nodes):
 
 
 def slurm_env():
-    """What a job needs of the environment to find the package and its programs."""
+    """Return the variables with which a job finds the package and its programs."""
     env = package_env(PYTHON_EXEC=PLUGIN_PYTHON)
     return {name: env[name] for name in ("PYTHONPATH", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHON_EXEC")}
 

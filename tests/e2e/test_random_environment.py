@@ -1,8 +1,8 @@
-"""Whole programs under random environments: variables of every scheduler, recorded ones and made-up ones, cut, mixed and broken,
-with random options. A start ends by itself, with an exit code that it chooses, with one error where that is 2, and leaves nothing.
+"""Whole programs under random environments: recorded and invented variables of every scheduler, cut, mixed and broken, with
+random options. A start ends by itself, with one of ddrun's exit codes, with one error if that is 2, and leaves nothing.
 
-DDRUN_FUZZ_STARTS  how many (default: 300, shared by the four tests)
-DDRUN_FUZZ_SEED    another sequence of them
+DDRUN_FUZZ_STARTS  number of starts (default: 300, shared by the four tests)
+DDRUN_FUZZ_SEED    seed of the random starts
 """
 
 import ctypes
@@ -26,7 +26,7 @@ PARTS = 4
 ME = os.uname().nodename
 CLONE_NEWNET = 0x40000000
 
-# What is not recorded, as the sources of src/alloc read it.
+# Schedulers without recorded environments: the variables that src/alloc reads.
 MADE_UP = {
     "lsf": {"LSB_JOBID": "7", "LSB_JOBINDEX": "0", "LSB_BATCH_JID": "7", "LSB_MCPU_HOSTS": "node1 4 node2 4", "LSB_HOSTS": "node1 node2",
             "LSB_DJOB_HOSTFILE": "NODEFILE", "LS_JOBPID": "1"},
@@ -64,7 +64,7 @@ QUESTIONS = [["hosts"], ["env"], ["status"], ["job"], ["kv", "list"], ["hosts", 
 
 @pytest.fixture(scope="module")
 def no_network():
-    """This thread, and what it starts, in a network of its own with nothing but loopback: names lead nowhere."""
+    """Move this thread and its children into a network with nothing but loopback: names do not resolve."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as old:
         if libc.unshare(CLONE_NEWNET) != 0:
@@ -84,7 +84,7 @@ def recorded():
 
 
 ENVIRONMENTS = {**recorded(), **MADE_UP}
-# By how they were made, so that each way of a start is as frequent as the others, however many processes were recorded of it.
+# Grouped by the kind of start, so that all kinds are equally frequent, however many processes were recorded of each.
 WAYS = {}
 for _name in ENVIRONMENTS:
     _way = _name.split(".")[2] if _name.startswith("openpbs") else ".".join(_name.split(".")[:2]).rstrip("0123456789")
@@ -92,7 +92,7 @@ for _name in ENVIRONMENTS:
 
 
 def one_environment(rng, nodefile):
-    """One or two of them, with a few variables changed. Names of nodes are sometimes this one's."""
+    """Return one or two environments with a few variables changed. Names of nodes are sometimes this machine's."""
     env = {}
     for way in rng.sample(sorted(WAYS), rng.choice((1, 1, 1, 2))):
         env.update(ENVIRONMENTS[rng.choice(WAYS[way])])
@@ -123,7 +123,7 @@ def one_environment(rng, nodefile):
 
 
 def one_start(rng, nodefile):
-    """Program and arguments."""
+    """Return program and arguments."""
     if rng.random() < 0.15:
         return [os.path.join(BUILD, "ddctl"), *rng.choice(QUESTIONS)]
     args = [DDRUN, "--rdzv-timeout=300ms", "--last-call=100ms", "--shutdown-timeout=1s"]
@@ -137,14 +137,14 @@ def one_start(rng, nodefile):
 
 
 def is_first(env):
-    """Of all processes of a launcher the first reports what is wrong for each of them."""
+    """True for the first process of a launcher, which reports errors on behalf of all."""
     ranks = ("SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PBS_NODENUM", "PALS_RANKID", "JSM_NAMESPACE_RANK",
              "ALPS_APP_PE", "FLUX_TASK_RANK")
     return all(env.get(name, "0") == "0" for name in ranks)
 
 
 def judge(argv, env, code, err):
-    """What is wrong with this end; '' where nothing is."""
+    """Return what is wrong with this exit, or ''."""
     if code not in (0, 1, 2) and not (code == 124 and "--timeout=1s" in argv):
         return f"exit code {code}"
     errors = [line for line in err.splitlines() if ": error: " in line]
@@ -158,7 +158,7 @@ def test_a_start_under_any_environment_ends_by_itself_and_gives_its_reason(no_ne
     rng = random.Random(f"{SEED}.{part}")
     places = {"PATH": str(tmp_path / "bin"), "PYTHON_EXEC": "/bin/false"}
     (tmp_path / "bin").mkdir()
-    for name in ("true", "sh"):  # and no scheduler's commands
+    for name in ("true", "sh"):  # no scheduler's commands
         os.symlink(shutil.which(name), tmp_path / "bin" / name)
     for i in range(STARTS // PARTS):
         env = {**one_environment(rng, str(tmp_path / "nodes")), **places}
@@ -168,7 +168,7 @@ def test_a_start_under_any_environment_ends_by_itself_and_gives_its_reason(no_ne
             wrong = judge(argv, env, code, job.err)
             again = " ".join(f"{k}={shlex.quote(v)}" for k, v in sorted(env.items()))
             assert not wrong, f"seed {SEED}.{part}, start {i}: {wrong}\nenv -i {again} {shlex.join(argv)}\n{job.out[-2000:]}{job.err[-2000:]}"
-            keys = os.path.join(job.places["HOME"].name, ".ddrun")  # stays, and has no key in it any more
+            keys = os.path.join(job.places["HOME"].name, ".ddrun")  # the directory stays, without a key
             if os.path.isdir(keys):
                 os.rmdir(keys)
             job.assert_nothing_left()

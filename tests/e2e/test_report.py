@@ -1,4 +1,4 @@
-"""The report of a failed job: what failed first, what it said, what became of the others; as text and as JSON."""
+"""The report of a failed job: the first failure, its output, and the fate of the other ranks; as text and as JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ RECORDED = program("recorded.py")
 
 
 def block(job):
-    """The lines of the report: the first without its label."""
+    """Return the lines of the report, the first without its label."""
     lines = job.err.splitlines()
     start = next(i for i, line in enumerate(lines) if re.match(r"ddrun(\[sim\d+\])?: error: rank ", line))
     rest = [line for line in lines[start + 1:] if line.startswith("  ")]
@@ -71,7 +71,7 @@ def test_report_ends_with_a_tip_where_the_cause_is_known(tmp_path, code, says, a
 
 
 def test_who_fails_because_of_another_is_told_below_it(tmp_path):
-    """Rank 1 fails because rank 2 has failed; both are told, and the code is the first one's."""
+    """Rank 1 fails because rank 2 has failed: the report has both, and the exit code is that of rank 2."""
     script = f"""
 case $RANK in
 2) sleep 0.3; date > {tmp_path}/failed; exit 7;;
@@ -136,7 +136,7 @@ V1 = "/sys/fs/cgroup/memory"
 
 @pytest.fixture
 def small_cgroup():
-    """join(script): the shell words that run a program in a cgroup of 48 MiB."""
+    """Yield a cgroup of 48 MiB."""
     v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
     folder = ("/sys/fs/cgroup" if v2 else V1) + f"/ddrun-test-{os.getpid()}"
     try:

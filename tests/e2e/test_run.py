@@ -1,4 +1,5 @@
-"""ddrun on one machine: what workers get, how jobs end, and that nothing is left. Simulated nodes run the code of real ones."""
+"""ddrun on one machine: the environment of workers, the ends of jobs, and that nothing is left. Simulated nodes run the code of
+real ones."""
 
 import os
 import pty
@@ -101,7 +102,7 @@ def test_kill_9_of_any_process_leaves_nothing(nodes, victim):
 
 
 def test_who_becomes_an_orphan_only_after_the_agent_was_killed_is_not_waited_for():
-    """One that ends at SIGTERM a little later, and only then leaves its own child behind."""
+    """The process ends a little after SIGTERM, and only then orphans its own child."""
     late = "import signal, subprocess, time; subprocess.Popen(['sleep', '600']); " \
            "signal.signal(15, lambda *_: (time.sleep(0.3), exit(0))); print('ready', flush=True); time.sleep(600)"
     with Job("--shutdown-timeout=10m", "sh", "-c", f'{sys.executable} -c "$1" & wait', "sh", late) as job:
@@ -222,7 +223,7 @@ def test_torch_restarts_in_a_fresh_store():
 def test_another_user_of_this_machine_is_turned_away_from_the_store():
     with tempfile.TemporaryDirectory() as place, Job("--simulate-nodes=2", "--nproc-per-node=1", program("tell_store.py")) as job:
         os.chmod(place, 0o755)
-        knock = shutil.copy(program("knock.py"), place)  # where the other user may read it; pytest's own folders are closed time and again
+        knock = shutil.copy(program("knock.py"), place)  # readable by the other user, unlike pytest's directories
         os.chmod(knock, 0o644)
         _, host, port = job.line("store").split()
         told = {}

@@ -1,4 +1,4 @@
-"""The status line: what a terminal shows while ddrun waits, and that nothing else ever meets it there."""
+"""The status line: what a terminal shows while ddrun waits, and that no other output collides with it."""
 
 import fcntl
 import os
@@ -17,7 +17,8 @@ HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
 
 
 def shown(text, columns):
-    """The lines of a terminal after this output: carriage return, newline, erase to the end of the line, wrap."""
+    """Return the lines of a terminal after this output, which may have carriage returns, newlines, erasures to the end of the
+    line, and wraps."""
     lines, x = [[]], 0
     for control, char in re.findall(r"(\x1b\[[0-9;]*[A-Za-z])|([\s\S])", text):
         if control:
@@ -59,7 +60,7 @@ class Screen(Terminal):
         return self.lines()[-1]
 
     def shows(self, *parts):
-        """The last line, once it has all these parts."""
+        """Wait until the last line has all these parts; return it."""
         return until(lambda: all(p in self.last() for p in parts) and self.lines()[-1], 100, lambda: f"{parts} in {self.lines()}")
 
 
@@ -68,7 +69,7 @@ def script(text):
 
 
 def nodes(tmp_path, worker):
-    """The command line of each of three nodes with one worker, with one secret."""
+    """Return the command lines of three nodes with one worker each and a common key."""
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
@@ -114,7 +115,7 @@ def test_a_dumb_terminal_and_quiet_messages_get_no_line(tmp_path):
 
 
 def test_at_a_restart_the_line_meets_no_output_of_workers(tmp_path):
-    """sim1 has stopped its worker; that of sim2 writes meanwhile, and goes when it may."""
+    """sim1 has stopped its worker; that of sim2 still writes, and ends when the test permits it."""
     worker = f"""cd {tmp_path}
     if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then echo again $RANK; exit 0; fi
     if [ $RANK = 0 ]; then until [ -e ready ]; do sleep 0.05; done; exit 3; fi

@@ -1,4 +1,4 @@
-"""Signals to ddrun on simulated nodes: who hears them, how often, and what they end."""
+"""Signals to ddrun on simulated nodes: which workers receive them, how often, and what they end."""
 
 import os
 import select
@@ -15,7 +15,7 @@ NAMES = ["USR1", "USR2"]
 
 
 class Hearing(Job):
-    """A job whose workers tell what they hear; entered when all are ready."""
+    """A job whose workers print the signals that they receive; entered when all are ready."""
 
     def __init__(self, *args, nodes=3, per_node=2, names=("USR1", "USR2", "TERM"), **env):
         super().__init__(f"--simulate-nodes={nodes}", f"--nproc-per-node={per_node}", "--shutdown-timeout=1m", *args,
@@ -30,7 +30,7 @@ class Hearing(Job):
         return self
 
     def said(self, text):
-        """How many lines of ddrun hold it so far."""
+        """Return the number of ddrun's lines so far that contain `text`."""
         while select.select([self.p.stderr], [], [], 0)[0]:
             self.log += os.read(self.p.stderr.fileno(), 65536).decode()
         return sum(text in line for line in self.log.splitlines())
@@ -49,7 +49,7 @@ class Hearing(Job):
         self.read_until(lambda: len(self.heard(name)) >= len(ranks))
 
     def end(self):
-        """Ends the job; all that was said to the end."""
+        """End the job and read the rest of its output; return the exit code."""
         self.p.send_signal(signal.SIGTERM)
         code = self.wait()
         self.seen += self.out
@@ -73,7 +73,7 @@ def test_an_announcement_reaches_each_worker_once_and_ends_nothing(name, to):
 
 
 def test_a_second_sigint_ends_the_wait_for_nodes_that_come_late(clock):
-    """The wait lasts some seconds of ddrund's clock, which stands."""
+    """ddrund waits some seconds of its clock, which the test has stopped."""
     args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "true"]
     with Job(*args, env=clean_env(**clock.env)) as job:
         until(lambda: job.processes("ddrund"), say="its ddrund")
@@ -117,7 +117,7 @@ def test_an_announcement_before_the_start_ends_nothing():
 
 
 def as_slurmstepd(sig, pids):
-    """slurmstepd is known by its name."""
+    """Send a signal from a process with the name of slurmstepd, by which ddrun recognizes it."""
     code = f"import os; open('/proc/self/comm', 'w').write('slurmstepd'); [os.kill(p, {int(sig)}) for p in {pids}]; import sys; sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as p:
         yield p
@@ -125,14 +125,14 @@ def as_slurmstepd(sig, pids):
 
 
 def guardian_and_agent(job, node):
-    """Guardians start in the order of the nodes."""
+    """Return the pids of a node's guardian and agent; guardians start in the order of the nodes."""
     agent = sorted(job.agents(), key=parent)[node]
     return parent(agent), agent
 
 
 @pytest.mark.parametrize("name", ["USR1", "TERM"])
 def test_what_slurm_sent_to_its_own_children_is_handed_to_the_workers_of_that_node(name):
-    """So it is with cgroups: each node's guardian is signalled, and nobody else."""
+    """With cgroups, Slurm signals the guardian of each node alone."""
     with Hearing("--log-level=debug", nodes=2) as job:
         guardians = [guardian_and_agent(job, node)[0] for node in (0, 1)]
         for _ in as_slurmstepd(signal.Signals["SIG" + name], guardians if name == "TERM" else guardians[1:]):
@@ -147,7 +147,7 @@ def test_what_slurm_sent_to_every_process_is_not_sent_again(name):
         pids = [pid for node in (0, 1) for pid in guardian_and_agent(job, node)] + job.workers()
         for _ in as_slurmstepd(signal.Signals["SIG" + name], pids):
             job.hear(name, range(4))
-            if name == "USR1":  # the agents are through with it
+            if name == "USR1":  # both agents have handled it
                 until(lambda: job.said("event=scheduler-signal") == 2)
         assert job.end() == 143, job.err
         assert job.heard(name) == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""docs/sites.md: each script of the page runs as it stands there; only the requests for resources are smaller."""
+"""docs/sites.md: each script of the page runs as written, with smaller requests for resources."""
 
 import os
 import re
@@ -65,7 +65,7 @@ APRUN = OPTIONS.format(count=6, options="-n 2 -N 1 -cc none") + START.format(hos
 
 
 def recipes():
-    """The script of each section, by its title."""
+    """Return the script of each section, by its title."""
     with open(PAGE, encoding="utf-8") as f:
         sections = re.split(r"^## (.*)\n", f.read(), flags=re.M)
     found = {title: re.findall(r"(?:^    .*\n)+", text, re.M) for title, text in zip(sections[1::2], sections[2::2])}
@@ -90,7 +90,7 @@ def lines_of_work(script):
 
 
 def put_program(jobs, title):
-    """train.py of that recipe."""
+    """Write the train.py of that recipe."""
     if "TF_CONFIG" in title:
         jobs.file("train.py", textwrap.dedent(TF))
     elif "Horovod" in title:
@@ -144,7 +144,7 @@ def test_recipe_runs_with_the_variables_of_its_scheduler(ssh, title):  # noqa: F
     os.chmod(jobs.file("bin"), 0o755)
     for name, text in programs.items():
         jobs.file(f"bin/{name}", text)
-    if "COBALT_PARTNAME" in variables:  # the names that ddrun makes of it
+    if "COBALT_PARTNAME" in variables:  # the host names that ddrun derives from it
         for name in ssh.names:
             names = "".join(f"{ssh.cluster.address(f'node{i}')} nid{i:05}\n" for i in (1, 2))
             ssh.cluster.set_hosts(name, ssh.cluster.hosts(name) + names)

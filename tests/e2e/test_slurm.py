@@ -1,6 +1,6 @@
-"""ddrun under a real Slurm: four nodes in namespaces (tests/cluster), real PyTorch or its light stand-in.
+"""ddrun under a real Slurm: four nodes in namespaces (tests/cluster), with real PyTorch or a light training in its place.
 
-DDRUN_LONG=1: longer delays, and PyTorch where the light training stands in otherwise.
+DDRUN_LONG=1: longer delays, and PyTorch instead of the light training.
 """
 
 import glob
@@ -29,30 +29,30 @@ LIGHT = os.path.join(HERE, "train_light.py")
 USUAL = DDP if LONG else LIGHT
 LIMIT = 300  # seconds; only to end a hang
 GRACE = 3  # --shutdown-timeout of the tests that end a job
-UNTIRED = "--heartbeat=10m"  # longer than LIMIT: what is lost is to be seen at once, and not by its silence
+UNTIRED = "--heartbeat=10m"  # longer than LIMIT: ddrun must notice a loss at once, and not by missed heartbeats
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
 
 class Slurm:
-    """ddrun jobs on one cluster."""
+    """Submits ddrun jobs to one cluster."""
 
     def __init__(self, made):
         self.cluster = made
         self.user = self._user()
         self.place = made.directory("job", self.user)
         self.env = {"PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
-                    "TORCHINDUCTOR_CACHE_DIR": made.work}  # importing torch makes it, by default in /tmp
+                    "TORCHINDUCTOR_CACHE_DIR": made.work}  # importing torch creates it
 
     def _user(self):
-        """An ordinary user, where such a one may run Python and ddrun here."""
+        """Return an ordinary user who can run Python and ddrun here, else root."""
         for command in ([PYTHON, "-c", "open('trainer.py')"], [DDRUN, "--version"]):
             if self.cluster.run(command, node=self.cluster.names[0], user="alice", cwd=HERE).rc != 0:
                 return "root"
         return "alice"
 
     def file(self, name, text=None):
-        """A path that all nodes see."""
+        """Return a path that all nodes see; write text to it."""
         path = os.path.join(self.place, name)
         if text is not None:
             with open(path, "w", encoding="utf-8") as f:
@@ -76,7 +76,7 @@ class Slurm:
 
     @contextmanager
     def training(self, *args, options=(), program=USUAL, ranks=8, **how):
-        """A job that trains for ever; entered when all ranks have done a step."""
+        """Run a job that trains until it is ended; enter when all ranks have done a step."""
         begun = self.file("begun")
         with self.start("--nproc-per-node=2", f"--shutdown-timeout={GRACE}s", *args, program, "--begun", begun,
                         "--forever", *options, **how) as job:
@@ -88,7 +88,7 @@ class Slurm:
             yield job
 
     def processes(self, node, name):
-        """Those whose program has this name."""
+        """Return the node's processes whose program has this name."""
         return [p for p in self.cluster.processes(node) if os.path.basename(p.cmdline.split(" ")[0]) == name]
 
     def guardian_and_agent(self, node):
@@ -102,7 +102,7 @@ class Slurm:
 
 @pytest.fixture
 def slurm(cluster):
-    """Nothing may be left of what the test has started."""
+    """Yield the cluster's Slurm; assert that the test leaves nothing."""
     before = cluster.snapshot()
     yield Slurm(cluster)
     cluster.assert_nothing_left(before)
@@ -124,13 +124,14 @@ def slurm_with(new_cluster):
 
 
 def ours(text):
-    """What ddrun itself said, without time stamps and the name of the node: Slurm's own lines are left out."""
+    """Return ddrun's own messages without time stamps and the name of the node: lines of Slurm are left out."""
     lines = [line for line in told(text).splitlines() if line.startswith(("ddrun", "ddrund"))]
     return [re.sub(r"^ddrund?(\[[^]]*\])?: ", "", line) for line in lines]
 
 
 def assert_trained(done, names, address, per_node=2, silent=True):
-    """Each rank once, block-wise in the order of the host list, with the right sum; ddrun itself silent."""
+    """Assert that each rank trained once, block-wise in the order of the host list, with the right sum, and that ddrun itself
+    was silent."""
     world = len(names) * per_node
     assert done.rc == 0, done.out + done.err
     assert not silent or ours(done.err) == []
@@ -149,7 +150,7 @@ def trained(slurm, done, **how):
     return assert_trained(done, slurm.cluster.names, slurm.cluster.address(slurm.cluster.names[0]), **how)
 
 
-# --- the normal way ---
+# --- normal jobs ---
 
 
 def test_a_step_trains_on_all_nodes(slurm):
@@ -181,7 +182,7 @@ def test_a_batch_job_with_workers_that_fail_has_their_code(slurm):
 def test_ddctl_names_the_nodes_wherever_it_is_asked(slurm):
     ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
     asked = {"batch": "", "step": "srun -N4 -n8 --overcommit ", "part": "srun -N1 -n1 --relative=2 "}
-    ask = slurm.file("ask", f"#!/bin/sh\nexec {ddctl} hosts --fold 2>>said\n")  # srun has a stderr of its own, for what it waits for
+    ask = slurm.file("ask", f"#!/bin/sh\nexec {ddctl} hosts --fold 2>>said\n")  # srun has a stderr of its own for its messages
     script = "".join(f"{srun}{ask} >{name}\n" for name, srun in asked.items())
     slurm.file("script", f"#!/bin/sh\nset -e\n{script}scontrol show hostnames >wanted\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--error=err", "script"]) as job:
@@ -312,7 +313,7 @@ def test_a_dead_second_interface(slurm_with):
 @pytest.mark.parametrize("resolve", ["good", "second"])
 @pytest.mark.parametrize("interface, net", [("eth0", None), ("eth1", "second")])
 def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
-    """Whichever of the two networks the nodes' names lead to."""
+    """The nodes' names may lead to either of the two networks."""
     slurm = slurm_with(nodes=2, second="live", resolve=resolve)
     done = slurm.run("--nproc-per-node=1", f"--iface={interface}", DDP, srun=["-N2"])
     assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
@@ -405,7 +406,8 @@ def test_a_worker_killed_from_outside_gives_137(slurm):
 
 
 def test_a_job_whose_time_is_over_has_one_code_on_all_nodes(slurm):
-    """srun, which takes the largest of the nodes' codes, says it too; and all workers ran where --chdir says."""
+    """srun, which returns the largest of the nodes' exit codes, returns it too; and all workers ran in the directory of
+    --chdir."""
     os.makedirs(slurm.file("there"), exist_ok=True)
     job = slurm.run("--timeout=3s", "--chdir=there", "sh", "-c", "pwd; exec sleep 1000", srun=("-N3",))
     assert job.rc == 124 and some_line(job.err, "--timeout", "3"), job.err
@@ -461,7 +463,7 @@ def test_ctrl_c_ends_the_job_everywhere(slurm):
 
 
 def test_a_user_signal_comes_once_and_ends_nothing(slurm):
-    """As schedulers send it some time before the limit. Slurm gives it to every process of the step by itself."""
+    """As schedulers send it some time before the limit. Slurm itself signals every process of the step."""
     usr1 = slurm.file("usr1")
     with slurm.training(options=["--until", slurm.file("go"), "--usr1", usr1]) as job:
         number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
@@ -516,7 +518,7 @@ def test_a_thread_of_a_worker_hears_of_a_signal_of_slurm_through_libddrun(slurm)
 
 
 def test_scancel_is_heard_once_by_each_worker(slurm_with):
-    slurm = slurm_with(kill_wait=60)  # nobody is killed who is slow to say what it has heard
+    slurm = slurm_with(kill_wait=60)  # Slurm must not kill a worker that is slow to report the signal
     program = os.path.join(HERE, "programs", "hear.py")
     with slurm.start("--nproc-per-node=2", "--shutdown-timeout=50s", program, "TERM") as job:
         until(lambda: len(json_lines(job.out.rpartition("\n")[0])) == 8, LIMIT, lambda: job.err)
@@ -561,7 +563,7 @@ def test_a_preempted_job_is_started_again_and_a_cancelled_one_is_not(slurm_with,
 
 @pytest.mark.skipif(not LONG, reason="Slurm's time limits are whole minutes")
 def test_a_job_at_its_time_limit_is_warned_and_started_again(slurm):
-    """The limit is a minute; Slurm itself looks every 30 s."""
+    """The limit is a minute; Slurm itself checks it every 30 s."""
     program = os.path.join(HERE, "programs", "hear.py")
     slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --requeue-on=timeout --signal-before-end=USR1@40 "
                         f"--shutdown-timeout=1s {program} USR1 TERM\n")
@@ -617,7 +619,7 @@ def test_a_restart_takes_all_nodes_along(slurm):
     assert not {(line["node"], line["pid"]) for line in first} & {(line["node"], line["pid"]) for line in second}
 
 
-# --- what cannot be ---
+# --- refusals ---
 
 
 @pytest.mark.parametrize("srun, args, words", [

@@ -1,4 +1,4 @@
-"""What a job under a real Slurm survives: PyTorch trains on from its checkpoint, on the nodes that are left."""
+"""Faults that a job under a real Slurm survives: PyTorch resumes from its checkpoint, on the remaining nodes."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ STAY = ("-N4", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 
 
 class Training:
-    """A job that trains until .end(). Every worker imports PyTorch, for seconds of a processor: where one on each node shows
-    the same as two, it is one; where the workers see nothing of the fault, they do without PyTorch."""
+    """A job that trains until .end(). Importing PyTorch takes each worker seconds of CPU: a job has one worker per node where
+    that shows the same as two, and trains without PyTorch where the workers do not observe the fault."""
 
     def __init__(self, slurm, *options, workers=1, trains="resume_ddp.py"):
         self.slurm = slurm
@@ -36,7 +36,7 @@ class Training:
         return [line for line in json_lines(self.job.out.rpartition("\n")[0]) if key in line]
 
     def begun(self, count):
-        """Once so many workers have trained a step, in all rounds together."""
+        """Wait until `count` workers have trained a step, in all rounds together; return their lines."""
         until(lambda: self.job.rc is not None or len(self.lines("first")) >= count, LIMIT,
               lambda: f"{count} workers train: {self.job.out}{self.job.err}")
         assert self.job.rc is None, self.job.out + self.job.err
@@ -49,7 +49,7 @@ class Training:
 
 
 def assert_resumed(training, before, world):
-    """The last round is one of `world` ranks that began where the one before had been, and ended well."""
+    """Assert that the last round has `world` ranks, began where the previous one had been, and ended well."""
     begun = training.begun(before + world)[before:]
     assert sorted(line["rank"] for line in begun) == list(range(world)), begun
     assert {line["world"] for line in begun} == {world}
@@ -111,7 +111,7 @@ def test_a_node_crashes(slurm, victim):
 
 @pytest.fixture
 def patient(slurm_with):
-    """A Slurm that does not give a node up while its network is away."""
+    """Return a cluster whose Slurm does not give up a node while its network is cut."""
     return slurm_with(slurmd_timeout=300)
 
 
@@ -126,7 +126,7 @@ def test_a_node_is_cut_off_and_comes_back(patient, victim):
 
 
 def part(cluster, one, other):
-    """These nodes reach those no more; the login node, and with it Slurm, reaches all."""
+    """Cut the network between the nodes of both groups; the login node, and with it Slurm, reaches all nodes."""
     for here, there in ((one, other), (other, one)):
         for name in here:
             cluster.machines[name].net([f"route add blackhole {cluster.address(far)}/32" for far in there])

@@ -1,4 +1,4 @@
-"""File systems that hang: log files and temporary folders on one that is frozen, as on a dead file server."""
+"""File systems that hang: log files and temporary directories on a frozen one, as on a dead file server."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ SIZE = 24 << 20
 
 
 class Frozen:
-    """A small ext4 of our own, on a loop device, that can be frozen: whoever writes there waits."""
+    """A small ext4 on a loop device, which the test can freeze: processes that write there wait."""
 
     def __init__(self, folder):
         self.image, self.path, self.frozen = folder / "image", folder / "mnt", False
@@ -52,7 +52,7 @@ def disk(tmp_path):
 
 
 def is_frozen_in(pid):
-    """Whether it waits for a frozen file system."""
+    """True if the process waits for a frozen file system."""
     try:
         with open(f"/proc/{pid}/wchan") as f, open(f"/proc/{pid}/stat") as s:
             return s.read().rsplit(")", 1)[1].split()[0] == "D" or "freeze" in f.read()
@@ -73,7 +73,8 @@ print("written", file=sys.stderr, flush=True)
 
 @pytest.mark.parametrize("lines", [10, 30000])
 def test_a_log_file_on_a_file_system_that_hangs_costs_no_node(disk, tmp_path, lines):
-    """Longer than the heartbeat: with little output the workers go on, with much they wait, and nothing is lost."""
+    """The file system hangs longer than the heartbeat: with little output the workers continue, with much they wait, and
+    nothing is lost."""
     go = tmp_path / "go"
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=8s", "--tee=1", f"--log-dir={disk.path}/logs", "--max-restarts=0",
              sys.executable, "-c", WRITES.replace("LINES", str(lines)).replace("GO", str(go))) as job:
@@ -107,7 +108,7 @@ touch {tmp_path}/again.$RANK"""
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=8s", option, f"--log-dir={disk.path}/logs", "--max-restarts=1",
              "sh", "-c", script) as job:
         until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
-        logs = disk.path.glob  # what is on its way into a file would hold the round's end up, until the thaw
+        logs = disk.path.glob  # a write in progress would delay the round's end until the thaw
         until(lambda: [f.read_text() for f in logs("logs/*/attempt_0/0/stdout.log")] == ["round 0\n"] * 2, say="their first lines")
         disk.freeze()
         (tmp_path / "go").touch()
@@ -139,7 +140,7 @@ def test_what_was_printed_is_in_the_file_though_the_agent_was_killed(disk, tmp_p
 
 
 def test_a_disk_that_hangs_while_it_is_checked_costs_no_node(disk, tmp_path):
-    """Longer than the heartbeat, but not than --health-timeout."""
+    """The disk hangs longer than the heartbeat, but not longer than --health-timeout."""
     script = f"""
 [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
 touch {tmp_path}/ready.$RANK
@@ -159,7 +160,8 @@ exit 3"""
 
 
 def test_a_disk_that_hangs_for_good_makes_its_node_unfit(disk):
-    """What waits in the kernel for the disk, and no signal ends, ends with that wait; ddrun does not wait for it."""
+    """A process that waits in the kernel for the disk ignores signals until that wait ends; ddrun does not wait for the
+    process."""
     disk.freeze()
     with Job("--nproc-per-node=1", "--health=disk", "--health-timeout=500ms", "true", tmp=str(disk.path)) as job:
         said = ""

@@ -1,4 +1,4 @@
-"""What starters do when they go wrong, with stand-ins for ssh: no other machine is needed."""
+"""Faults of starters, with stand-ins for ssh: no other machine is needed."""
 
 import os
 import re
@@ -13,12 +13,12 @@ from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, some_line, until,
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
-ELSEWHERE = "198.51.100"  # nobody's (RFC 5737); nothing is sent there
+ELSEWHERE = "198.51.100"  # unassigned addresses (RFC 5737); nothing is sent there
 
 
 @pytest.fixture
 def starter(tmp_path):
-    """A program in ssh's place; its first word is the host."""
+    """Return a function that writes a program in place of ssh, whose first argument is the host."""
     def write(text):
         path = tmp_path / "starter"
         path.write_text("#!/bin/sh\n" + text)
@@ -37,14 +37,14 @@ def here(n):
 
 
 def test_a_starter_that_hangs_holds_nobody_once_the_job_has_ended(starter):
-    """Also where the others may go on without this machine's node."""
+    """Also where the job may continue without this machine's node."""
     with start(starter("exec sleep 600\n"), here(1), "--max-restarts=1", "--rdzv-timeout=1s") as job:
         assert job.wait() == 1
         assert "timed out" in job.err, job.err
 
 
 def test_a_job_that_needs_a_node_that_was_not_started_ends(starter):
-    """Whatever restarts it may have: nobody else starts that node."""
+    """However many restarts the job has: nothing else starts that node."""
     with start(starter("exit 255\n"), here(1), "--max-restarts=3", f"--rdzv-timeout={2 * LIMIT}s") as job:
         assert job.wait() == 1
         assert some_line(job.err, "cannot start ddrun", f"{ELSEWHERE}.1", "code 255")
@@ -58,7 +58,7 @@ def test_a_job_ends_when_too_few_nodes_can_still_come(starter):
 
 @pytest.mark.parametrize("sig, text", [(signal.SIGTERM, "exec sleep 600"), (signal.SIGINT, "sleep 600; :")])
 def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig, text):
-    """From a machine that is no node of the job: nobody else could see to it. Also what a script has started in its turn."""
+    """This machine is no node of the job, so nothing else could end them. Processes that a script has started end, too."""
     with start(starter(f"touch {tmp_path}/$1; {text}\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2", f"--shutdown-timeout={5 * LIMIT}s") as job:
         until(lambda: len(list(tmp_path.glob("198*"))) == 2 and len(job.processes("sleep")) == 2, LIMIT)
         job.p.send_signal(sig)
@@ -70,7 +70,7 @@ def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig, text):
 def test_a_starter_that_leaves_something_behind_leaves_nothing(starter):
     with start(starter("sleep 600 & exit 3\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
         assert job.wait() == 1
-        assert some_line(job.err, "cannot start ddrun", "ssh", "code 3")  # the first ends the start, and with it the other
+        assert some_line(job.err, "cannot start ddrun", "ssh", "code 3")  # the first failure ends the start, and with it the other starter
         until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
 
 
@@ -83,7 +83,7 @@ def test_an_environment_that_is_too_large_is_said_before_anything_starts(starter
 
 
 def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):
-    """The starters have the limit that ddrun was started with."""
+    """The starters have the limit with which ddrun was started."""
     command = starter(f"ulimit -Sn >{tmp_path}/$1.new; mv {tmp_path}/$1.new {tmp_path}/$1; exec sleep 600\n")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     hosts = ",".join(f"{ELSEWHERE}.{i}" for i in range(1, 41))
@@ -101,7 +101,7 @@ def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):
 
 
 def test_who_calls_and_says_nothing_keeps_no_node_out(starter, tmp_path):
-    """Where the nodes fetch what they need, the oldest of those that are silent gives way to the next caller."""
+    """Where the nodes fetch their launch package, the oldest silent connection gives way to the next caller."""
     command = starter(f'echo "$@" >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/words; exec sleep 600\n')
     with start(command, f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
         until((tmp_path / "words").exists, LIMIT)
@@ -121,7 +121,7 @@ def test_who_calls_and_says_nothing_keeps_no_node_out(starter, tmp_path):
 
 
 def test_workers_of_the_starting_machine_have_each_variable_once(starter):
-    """And the key not at all. An environment that is there twice is too long twice as soon."""
+    """The key is not among them. A duplicated environment would reach the size limit at half the size."""
     options = ["--nnodes=1:2", "--last-call=10ms", "--no-python"]
     with start(starter("exit 255\n"), here(1), *options, worker=("cat", "/proc/self/environ"),
                env=clean_env(DDRUN_KEY=KEY)) as job:
@@ -143,7 +143,7 @@ def variables(job):
     (["--launch-env=WANTED_*", "--launch-env-exclude=WANTED_A"], {"WANTED_B"}),
 ])
 def test_of_the_shells_variables_those_go_that_are_wanted(starter, options, left):
-    """The starting machine's own workers are no exception, and who the user is nobody needs to say."""
+    """The starting machine's own workers are no exception. PATH and HOME need no option."""
     env = clean_env(DDRUN_KEY=KEY, WANTED_A="1", WANTED_B="2", OTHER="3")
     with start(starter("exit 255\n"), here(1), "--nnodes=1:2", "--last-call=10ms", "--no-python", *options,
                worker=("cat", "/proc/self/environ"), env=env) as job:
@@ -153,7 +153,7 @@ def test_of_the_shells_variables_those_go_that_are_wanted(starter, options, left
 
 
 def test_a_starter_of_all_nodes_has_the_wanted_variables_only(tmp_path):
-    """What it reads itself stays."""
+    """The starter keeps the variables that it reads itself."""
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=here(1), SLURM_NNODES="2", SLURM_NTASKS="2", WANTED="1", OTHER="3")
     program = tmp_path / "srun"
     program.write_text("#!/bin/sh\nexec cat /proc/self/environ\n")
@@ -164,7 +164,7 @@ def test_a_starter_of_all_nodes_has_the_wanted_variables_only(tmp_path):
 
 
 def test_the_doctor_looks_with_what_the_job_would_have(starter, tmp_path):
-    """All that is said of where nodes meet goes to each of them."""
+    """The options about where nodes meet go to each node."""
     said = ["--key-file=/k", "--munge-socket=/m", "--rdzv-endpoint=node1:1234", "--master-addr=node1", "--master-port=29999", "--iface=lo",
             "--insecure"]
     command = starter(f'echo "$*" >{tmp_path}/$1.new; mv {tmp_path}/$1.new {tmp_path}/$1; exit 255\n')
@@ -180,7 +180,7 @@ def test_the_doctor_looks_with_what_the_job_would_have(starter, tmp_path):
                                            ("qrsh", {"JOB_ID": "9", "SGE_ROOT": "/sge", "PE_HOSTFILE": "FILE"}),
                                            ("oarsh", {"OAR_JOB_ID": "9", "OAR_NODEFILE": "FILE"})])
 def test_another_machines_job_is_not_started(tmp_path, program, jobs):
-    """Its variables have been inherited; nothing is started on its nodes, and ddrun says why."""
+    """ddrun has inherited the job's variables; it starts nothing on the job's nodes, and prints why."""
     (tmp_path / program).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
     (tmp_path / program).chmod(0o755)
     (tmp_path / "nodes").write_text("far1 1 q x\nfar2 1 q x\n" if program == "qrsh" else "far1\nfar2\n")
@@ -192,7 +192,7 @@ def test_another_machines_job_is_not_started(tmp_path, program, jobs):
 
 
 def test_jsrun_is_asked_for_the_nodes_that_take_part(tmp_path):
-    """Under CSM the node that runs the script is listed first, and is none of them."""
+    """Under CSM the node that runs the script is listed first, but is no node of the job."""
     (tmp_path / "jsrun").write_text('#!/bin/sh\nprintf "%s " "$@"\n')
     (tmp_path / "jsrun").chmod(0o755)
     hosts = f"{socket.gethostname()} 1 h1 42 h2 42"

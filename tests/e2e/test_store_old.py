@@ -1,5 +1,5 @@
-"""Clients of PyTorch before 2.2, which number their operations differently and do not say so: a real 1.13, as Debian packages it
-(python3-torch, a large install; its vectors are in tests/unit/test_store_c10d.c)."""
+"""Clients of PyTorch before 2.2, which number their operations differently and do not announce it: a real 1.13, as Debian
+packages it (python3-torch, a large install; its vectors are in tests/unit/test_store_c10d.c)."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 @pytest.fixture(scope="module")
 def torch_113():
-    """The system's Python with PyTorch 1.13."""
+    """Return the system's Python, which has PyTorch 1.13."""
     found = subprocess.run([SYSTEM_PYTHON, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False)
     if not found.stdout.startswith("1.13"):
         pytest.skip("no PyTorch 1.13 here (Debian: python3-torch)")

@@ -1,7 +1,7 @@
-"""Requests at random, the same to torch's server and to ours: every connection must hear the same after every request.
+"""Random requests, the same to torch's server and to ddrund: every connection must receive the same bytes after every request.
 
-Left out is where the two differ on purpose (docs/protocol/store-c10d.md): waits for names of queues and barriers, requests
-behind a wait that is still open, a COMPARE_SET that creates nothing while somebody waits for its key.
+Excluded is where the two differ on purpose (docs/protocol/store-c10d.md): waits for names of queues and barriers, requests
+behind an open wait, and a COMPARE_SET that creates nothing while a client waits for its key.
 """
 
 import random
@@ -28,7 +28,7 @@ BARRIERS = [b"b1", b"b2"]
 
 
 def requests(rnd):
-    """A random request and whether it waits."""
+    """Return a random request and whether it waits."""
     key, value, keys = rnd.choice(KEYS), rnd.choice(VALUES), rnd.choices(KEYS, k=rnd.randrange(5))
     return rnd.choice([
         lambda: (c10d.set_(key, value), False),
@@ -53,7 +53,7 @@ def requests(rnd):
 
 
 def heard(client):
-    """All that came so far; None when the server has closed."""
+    """Return all bytes that have arrived so far, or None if the server has closed the connection."""
     mark = struct.pack("<I", PING)
     got = b""
     try:
@@ -76,7 +76,7 @@ class Side:
         self.clients = [Client(port) for _ in range(CLIENTS)]
 
     def do(self, i, request):
-        """What each client hears after client i sent this; who is closed comes anew."""
+        """Send the request of client i; return what each client receives. Reconnect those that the server closed."""
         self.clients[i].send(request)
         order = [i] + [k for k in range(CLIENTS) if k != i]
         replies = {k: heard(self.clients[k]) for k in order}

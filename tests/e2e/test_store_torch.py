@@ -1,4 +1,4 @@
-"""The store as torch's own client sees it: every operation on our server and on torch's gives the same answers."""
+"""The store as torch's own client sees it: every operation gives the same results on ddrund and on torch's server."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ pytestmark = with_torch
 
 POLL = {"x86_64": "7"}.get(os.uname().machine, "73")  # the system call's number: arm64 has only ppoll
 
-# Client and expression. "b&": the call stays open while others go on; "b": None is where its answer is wanted.
+# Client and expression. "b&": the call stays open while other clients continue; "b": None is where its result is expected.
 STEPS = {
     "values": [
         ("a", "s.set('k', 'v')"), ("b", "s.get('k')"), ("a", "s.set('k', 'other')"), ("b", "s.get('k')"),
@@ -106,7 +106,7 @@ class Actor:
         self.p.stdin.flush()
 
     def send_and_wait(self, expression):
-        """Returns once the client has sent its request and waits for the reply: what others do now comes after it."""
+        """Return once the client has sent its request and waits for the reply: later requests of other clients follow it."""
         self.send(expression)
         until(self.is_polling, say=f"a request of {expression}")
 
@@ -134,7 +134,7 @@ def actors():
 
 
 def play(actors, port, steps):
-    """Each step with its answer."""
+    """Return each step with its result."""
     seen = []
     for a in actors.values():
         assert a.do(f"connect({port})") == "None"
@@ -144,7 +144,7 @@ def play(actors, port, steps):
             continue
         answer = actors[who].answer() if expression is None else actors[who].do(expression.replace("PORT", str(port)))
         seen.append((who, expression, answer))
-        actors[who].do("s.check(['k'])")  # some requests have no reply: nobody else asks before this one is done
+        actors[who].do("s.check(['k'])")  # some requests have no reply: this one is done before another client sends one
     return seen
 
 

@@ -1,4 +1,4 @@
-"""The store as raw sockets see it: handshakes, ends of connections, crowds, floods and slow readers."""
+"""The store as raw sockets see it: handshakes, ends of connections, many clients, floods and slow readers."""
 
 import contextlib
 import resource
@@ -83,10 +83,10 @@ def test_older_clients_are_served_when_asked_for(new_server, version, set_key, d
         old.send(set_key)
         assert old.ask(b"\x02" + c10d.text(b"/old"), 9) == c10d.text(b"x")
         assert new.get(b"/old") == b"x"
-        old.send(b"\x05" + c10d.texts([b"/later"]))  # times out on their side
+        old.send(b"\x05" + c10d.texts([b"/later"]))  # times out in the client
         if cancel:
             assert old.ask(cancel, 1) == b"\x01"
-        else:  # 1.13 says nothing, but goes on; there is a second connection, which stays silent
+        else:  # 1.13 sends nothing and continues; its second connection stays silent
             assert silent.ask(b"\x07" + c10d.text(b"/old"), 1) == b"\x03"
         assert old.ask(bytes([delete]) + c10d.text(b"/old"), 8) == struct.pack("<q", 1)
         new.send(c10d.set_(b"/later", b""))
@@ -109,7 +109,7 @@ def test_what_was_sent_before_the_end_counts(store, end):
             if end.endswith("behind a wait"):
                 c.send(c10d.wait(b"/never"))
             if "much" in end:
-                c.send(c10d.set_(b"/much", b"x" * 1000) * 100)  # more than is kept, less than the kernel keeps
+                c.send(c10d.set_(b"/much", b"x" * 1000) * 100)  # more than ddrund keeps, less than the kernel keeps
             c.send(c10d.set_(key, b"x"))
             if end.startswith("reset"):
                 c.reset()
@@ -175,7 +175,7 @@ def test_wait_is_cancelled_with_one_byte(store):
             assert a.is_silent()
 
 
-# ---- crowds ----
+# ---- many clients ----
 
 def test_thousand_clients_on_one_key_wake_at_once(store):
     clients = [Client(store.port) for _ in range(1000)]
@@ -219,7 +219,7 @@ def test_15000_connections_fit_in_64_mib(new_server, many_files):
             c.s.close()
 
 
-# ---- those who do not behave ----
+# ---- misbehaving clients ----
 
 def test_slow_reader_costs_little_and_holds_up_nobody(new_server):
     server = new_server()

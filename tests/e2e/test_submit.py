@@ -19,7 +19,7 @@ STRANGE = ["a b", "it's", '"q"', "x\ny\n", "", "$HOME", "`id`", "\\", "#", "*", 
 
 
 class Login:
-    """A directory with train.py, and commands of Slurm that record how they were called."""
+    """A directory with train.py, and stand-ins for Slurm's commands that record their arguments."""
 
     def __init__(self, place):
         self.place = str(place)
@@ -48,7 +48,7 @@ class Login:
                               text=True, timeout=LIMIT, check=False)
 
     def refused(self, *args, **how):
-        """The messages; nothing has been submitted."""
+        """Return the error messages; assert that nothing has been submitted."""
         done = self.submit(*args, **how)
         assert (done.returncode, done.stdout) == (2, ""), done
         assert not os.path.exists(os.path.join(self.place, "called"))

@@ -1,4 +1,4 @@
-"""ddrun in surroundings that a caller may leave it: ignored signals, closed files, a terminal's own signals, a home directory."""
+"""ddrun in an environment that a caller may leave: ignored signals, closed files, a terminal's own signals, a home directory."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ from support import DDRUN, Job, clean_env, comm, free_port, marked, program, run
 
 
 class On:
-    """ddrun in front of a terminal of its own, after prepare() in the new process."""
+    """ddrun in the foreground of a terminal of its own, after prepare() in the new process."""
 
     def __init__(self, *args, env=None, prepare=lambda: None):
         self.mark = f"DDRUN_TEST_MARK=pty-{os.getpid()}-{id(self)}"
@@ -50,7 +50,7 @@ class On:
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGQUIT])
 def test_a_key_of_the_terminal_is_the_only_signal_that_workers_get(nodes, sig):
-    """Each worker takes its time to end; any other signal would show."""
+    """Each worker takes its time to end, so that any other signal would show."""
     job = On(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("slow_end.py"))
     job.until("ready", 2 * nodes)
     job.key({signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}[sig])
@@ -79,7 +79,7 @@ def test_signals_that_the_caller_ignores_or_blocks_do_not_matter(nodes):
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
-    """Where they are closed, no socket of ours may take their numbers: workers would talk into it, and so would messages."""
+    """No socket of ddrun may take the number of a closed file: workers, and ddrun's messages, would write into the socket."""
     script = "for fd in 0 1 2; do readlink /proc/$$$$/fd/$fd || echo closed; done > $OUT; exit 3"
     # ($$$$: ddrun makes $$ a $, as torchrun does)
     out = tmp_path / "fds"
@@ -93,7 +93,7 @@ def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
 
 @pytest.fixture(scope="module", params=["de_DE.ISO-8859-1", "tr_TR.ISO-8859-9"])
 def foreign_locale(request, tmp_path_factory):
-    """A decimal comma; and letters whose upper case is not that of ASCII."""
+    """Return the environment of a locale with a decimal comma, or with case rules other than ASCII's."""
     source, charset = request.param.split(".")
     if shutil.which("localedef") is None or not os.path.exists(f"/usr/share/i18n/locales/{source}"):
         pytest.skip("no source of this locale (Debian: locales)")
@@ -164,7 +164,7 @@ def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_c
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process another host name")
 def test_nodes_need_no_valid_host_name():
-    """The kernel's host name is "(none)" until somebody sets it."""
+    """The kernel's host name is "(none)" until a program sets it."""
     where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "--nproc-per-node=1"]
     unnamed = ("unshare", "--uts", "sh", "-c", 'printf "(none)" >/proc/sys/kernel/hostname && exec "$@"', "sh")
     with Job(*where, "--node-rank=0", "true", before=unnamed) as first, Job(*where, "--node-rank=1", "true", before=unnamed) as other:
@@ -202,14 +202,14 @@ def test_a_pipe_that_nobody_reads_is_no_loss_of_a_node():
             assert host.wait() == 0, host.err
             assert guest.wait(timeout=60) == 0
         finally:
-            os.close(reader)  # EPIPE ends whoever still waits
+            os.close(reader)  # EPIPE ends any process that still writes
             os.close(full)
             guest.kill()
             guest.wait()
 
 
 def test_a_process_that_sigkill_does_not_end_does_not_keep_ddrun(clock):
-    """Held by a tracer, which is this test, it cannot be reaped: as one that waits in the kernel."""
+    """This test traces the process, which then cannot be reaped: like one that waits in the kernel."""
     seize = 0x4206
     with Job("--nproc-per-node=1", "--shutdown-timeout=1s", "sleep", "1000", env=clean_env(**clock.env)) as job:
         until(lambda: [p for p in job.workers() if comm(p) == "sleep"], say="the worker")

@@ -1,4 +1,4 @@
-"""The real TensorFlow under ddrun: every strategy that has workers, and how its jobs end.
+"""The real TensorFlow under ddrun: every strategy that has workers, and the ends of its jobs.
 
 TF_PYTHON  a Python with tensorflow-cpu (2.21.0 was tried); contrib/check --all installs one
 """
@@ -72,7 +72,7 @@ def test_mirrored_over_workers(tmp_path, options, gpus, masks):
 
 
 def test_a_lost_worker_of_mirrored_makes_all_begin_again(tmp_path):
-    """Alone it could not: the others take it for another incarnation."""
+    """One restarted task cannot rejoin: TensorFlow's other tasks reject it as a new incarnation."""
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", "--max-restarts=1", "--shutdown-timeout=5s", script(tmp_path, MWMS),
              "forever", env=tf_env(tmp_path)) as job:
         until(lambda: (tmp_path / "begun.0.0").exists() and (tmp_path / "begun.0.1").exists(), 100, "the first round")
@@ -148,7 +148,7 @@ def test_parameter_servers_and_the_evaluator_end_with_the_chief(tmp_path):
 
 
 def test_a_lost_worker_of_a_parameter_server_job_makes_all_begin_again(tmp_path):
-    """The chief finishes its steps and then hangs; nobody waits for it."""
+    """The chief finishes its steps and then hangs; the job does not wait for it."""
     with Job("--nproc-per-node=5", "--tf", ROLES, "--max-restarts=1", script(tmp_path, SERVERS), "lose", env=tf_env(tmp_path)) as job:
         assert job.wait() == 0, job.err
         check_parameter_servers(job)
@@ -168,7 +168,7 @@ LOCAL = BEGIN + """
 
 
 def test_strategies_of_one_process_need_nothing(tmp_path):
-    """Two at a time, as for two trials; they know nothing of each other."""
+    """Two workers run at a time, as for two trials, and do not know each other."""
     with Job("--nproc-per-node=2", script(tmp_path, LOCAL), env=tf_env(tmp_path)) as job:
         assert job.wait() == 0, job.err
         assert sorted((e["kind"][:7], e["rank"], e["replicas"], e["v"]) for e in json_lines(job.out)) == [

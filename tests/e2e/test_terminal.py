@@ -1,4 +1,4 @@
-"""--stdin and --pty: who reads the terminal, what a debugger sees there, and that it is left as it was."""
+"""--stdin and --pty: which rank reads the terminal, what a debugger sees there, and that ddrun restores the terminal."""
 
 import fcntl
 import os
@@ -26,8 +26,8 @@ class Terminal:
         self.code = None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.read(0, 1)  # until the modes have been looked at
-            if background:  # as a shell does it with '&'
+            os.read(0, 1)  # until the test has read the modes
+            if background:  # as a shell does with '&'
                 child = os.fork()
                 if child:
                     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -139,7 +139,7 @@ def test_the_terminal_is_restored_whoever_dies(victim):
         guardian, agent = t.guardian_and_agent()
         worker, = [pid for pid in marked(t.mark) if parent(pid) == agent and comm(pid) not in ("ddrun", "ddrund")]
         os.kill({"guardian": guardian, "agent": agent, "worker": worker}[victim], signal.SIGKILL)
-        if victim == "guardian":  # then nobody waits for the agent any more
+        if victim == "guardian":  # then no process waits for the agent any more
             os.waitpid(t.pid, 0)
             t.code = -9
             until(lambda: not marked(t.mark))

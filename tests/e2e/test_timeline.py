@@ -30,7 +30,7 @@ class Timeline:
         self.ranks = {(e["pid"], e["args"]["name"]): e["tid"] for e in self.events if e["name"] == "thread_name"}
 
     def of(self, pid, tid=0):
-        """Events of a node or a rank: (name, round) and where each begins and ends."""
+        """Return {(name, round): (begin, end)} of the events of a node or a rank."""
         return {(e["name"], e.get("args", {}).get("round")): (e["ts"], e["ts"] + e.get("dur", 0))
                 for e in self.events if (e["pid"], e["tid"]) == (pid, tid) and e["ph"] != "M"}
 

@@ -1,6 +1,6 @@
-"""ddrun-tm, which starts a command on a node of a PBS job through PBS' library, with a stand-in for that library.
+"""ddrun-tm, which starts a command on a node of a PBS job through PBS's library, with a stand-in for that library.
 
-The stand-in does what OpenPBS 23.06 was measured to do; all nodes are this machine here (test_pbs.py has several)."""
+The stand-in behaves as OpenPBS 23.06 was measured to do; all nodes are this machine (test_pbs.py has several)."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def stand_in(folder, name="libpbs.so.0"):
 
 
 def no_pbs():
-    """An installed one would be found where the stand-in is taken away."""
+    """Return a command prefix that hides an installed PBS, which ddrun-tm would find where a test removes the stand-in."""
     return without("/opt/pbs", "/opt/torque")
 
 
@@ -80,7 +80,7 @@ def test_arguments_arrive_as_they_are(job):
 
 
 def test_a_task_has_its_own_environment_and_not_the_callers(job):
-    """What the call would pass on goes before what the mom says: every task would be task 1 of node 0."""
+    """Variables that a caller passes on override those of the mom: every task would be task 1 of node 0."""
     done = job.run("n2", "sh", "-c", "echo $PBS_NODENUM $PBS_TASKNUM $FROM_SCRIPT $PATH; pwd", FROM_SCRIPT="seen")
     assert done.stdout.splitlines() == ["1 20000001 /bin:/usr/bin", str(job.place / "home")]
 
@@ -109,7 +109,7 @@ def test_signals_go_to_the_task(job, sig):
 
 
 def test_signals_that_were_ignored_before_stay_so(job):
-    """As ddrun starts it: the job's signals go over ddrun's own connection, and must not come twice."""
+    """ddrun starts it so: the job's signals arrive over ddrun's own connection, and must not come twice."""
     words = ["n2", "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 4"]
     with subprocess.Popen(["sh", "-c", 'trap "" TERM; exec "$@"', "sh", TM, *words], env=job.environment(), stdout=subprocess.PIPE,
                           text=True) as p:
@@ -121,7 +121,7 @@ def test_signals_that_were_ignored_before_stay_so(job):
 
 
 def test_a_task_ends_with_those_who_have_started_it(job):
-    """Here with kill -9 of the process above ddrun-tm."""
+    """Here the process above ddrun-tm is killed."""
     told = job.place / "told"
     task = f"trap 'touch {told}; exit 0' TERM; echo $$; while :; do sleep 0.05; done"
     with subprocess.Popen(["sh", "-c", '"$@"; :', "sh", TM, "n2", "sh", "-c", task], env=job.environment(), stdout=subprocess.PIPE,
@@ -129,7 +129,7 @@ def test_a_task_ends_with_those_who_have_started_it(job):
         assert p.stdout.readline().strip().isdigit()
         p.kill()
         until(told.exists, LIMIT)
-        assert p.stdout.read() == ""  # ddrun-tm has it too: it has ended
+        assert p.stdout.read() == ""  # EOF: ddrun-tm, which also holds the pipe, has ended
 
 
 @pytest.mark.parametrize("what, words", [
@@ -162,7 +162,7 @@ def test_without_a_command_it_says_how_it_is_used():
     assert done.returncode == 2 and done.stderr.startswith("usage: ddrun-tm HOST COMMAND")
 
 
-# --- ddrun and it ---
+# --- ddrun and ddrun-tm ---
 
 
 def of_job(job, *words, **more):

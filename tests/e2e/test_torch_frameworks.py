@@ -1,4 +1,4 @@
-"""Lightning, Accelerate and DeepSpeed, which read PyTorch's variables: real trainings, and how they end.
+"""Lightning, Accelerate and DeepSpeed, which read PyTorch's variables: real trainings, and the ends of their jobs.
 
 DL_PYTHON  a Python with PyTorch and lightning (2.6.6 was tried), accelerate (1.15.0) and deepspeed (0.19.8); by default the
            tests' own
@@ -135,7 +135,7 @@ TRAININGS = [pytest.param(LIGHTNING, "TorchElasticEnvironment", marks=needs("lig
 
 
 def dl_env(tmp_path, **more):
-    """What they write beside the program goes with the test."""
+    """Return an environment in which the frameworks write their caches to tmp_path."""
     return ours(PYTHON_EXEC=DL_PYTHON, TORCH_EXTENSIONS_DIR=str(tmp_path), HF_HOME=str(tmp_path), TRITON_CACHE_DIR=str(tmp_path),
                 PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", **more)
 
@@ -182,7 +182,7 @@ def worker(job, rank):
 @pytest.mark.large
 @needs("lightning")
 def test_lightning_ends_in_time_when_ddrun_is_told_to(tmp_path):
-    """Its handler makes the ranks talk to each other, and hangs where the signal meets one of them in another collective."""
+    """Its signal handler communicates between the ranks, and hangs if the signal meets a rank in another collective."""
     with Job(*SIMULATED, "--shutdown-timeout=5s", script(tmp_path, LIGHTNING), "forever", env=dl_env(tmp_path), cwd=tmp_path) as job:
         all_have_begun(tmp_path, job)
         os.kill(job.p.pid, signal.SIGTERM)
@@ -193,7 +193,7 @@ def test_lightning_ends_in_time_when_ddrun_is_told_to(tmp_path):
 @pytest.mark.large
 @needs("lightning")
 def test_lightning_that_heard_a_signal_in_one_rank_alone_is_ended(tmp_path):
-    """The others wait for that rank, or fail."""
+    """The other ranks wait for that rank, or fail."""
     with Job(*SIMULATED, "--hang-timeout=40s", "--hang-sign=output", "--on-hang=true", "--shutdown-timeout=3s",
              script(tmp_path, LIGHTNING), "forever", env=dl_env(tmp_path), cwd=tmp_path) as job:
         all_have_begun(tmp_path, job)

@@ -1,7 +1,7 @@
-"""torchrun beside ddrun: the same command line, the same thing seen by the workers, the same exit, the same files.
+"""torchrun beside ddrun: the same command line gives workers the same environment, and has the same exit code and files.
 
-Each case runs under the real torchrun (two at a time, as it takes a second or two to start), under a link to ddrun of that name, and
-under ddrun itself. What is meant to differ stands in DIFFERS, with a sentence in docs/torchrun.md.
+Each case runs under the real torchrun (three at a time, as it takes a second or two to start), under a link to ddrun of that
+name, and under ddrun itself. Intended differences are listed in DIFFERS, with a sentence in docs/torchrun.md.
 """
 
 import concurrent.futures
@@ -28,7 +28,7 @@ NAMES = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
          "ROLE_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
          "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS",
          "CUDA_VISIBLE_DEVICES"]
-# Theirs or ours alone, or different in each run.
+# Set by torchrun or ddrun alone, or different in each run.
 OTHERS = re.compile(r"^(MASTER_(ADDR|PORT)|TORCHELASTIC_ERROR_FILE|TORCHINDUCTOR_CACHE_DIR|KINETO\w*|CROSS_(RANK|SIZE)|DDRUN_\w+|"
                     r"(GLOO|TP|NCCL)_SOCKET_IFNAME|JAX_\w+|HOROVOD_\w+|CCL_\w+|WITNESS_DIR|PYTEST_\w+|PET_\w+|TMPDIR|LC_CTYPE|_)$")
 
@@ -38,7 +38,7 @@ pytestmark = with_torch
 
 @dataclasses.dataclass
 class Case:
-    """A command line, {logs} being a directory of the run; what it is about; and what differs on purpose."""
+    """A command line, in which {logs} is a directory of the run; its subject; and the intended differences."""
     args: list
     about: str = ""
     env: dict = dataclasses.field(default_factory=dict)
@@ -95,7 +95,7 @@ CASES = {
 
 
 class Done:
-    """What one launcher did with one case."""
+    """The outcome of one case under one launcher."""
 
     def __init__(self, argv, case, folder):
         self.folder = str(folder)
@@ -136,7 +136,7 @@ class Done:
         self.p.send_signal(getattr(signal, case.stop))
 
     def workers(self, differs):
-        """What the workers saw, without what has to differ."""
+        """Return what the workers saw, without the intended differences."""
         result = {}
         for name, s in self.seen.items():
             s = dict(s)
@@ -153,7 +153,7 @@ class Done:
         return flat(json.loads(json.dumps(result).replace(self.folder, "FOLDER")))
 
     def files(self):
-        """{path below the run's directory: content}; of error.json what does not change from run to run."""
+        """Return {path below the run's directory: content}; of error.json only what does not change from run to run."""
         found = {}
         for folder, _, names in os.walk(self.logs):
             for name in names:
@@ -166,7 +166,7 @@ class Done:
 
 
 def flat(tree, at=""):
-    """{path: leaf}, so that a difference is short to read."""
+    """Return {path: leaf}, so that a difference is short to read."""
     if not isinstance(tree, dict):
         return {at: tree}
     return {path: leaf for key, value in tree.items() for path, leaf in flat(value, f"{at}/{key}").items()}
@@ -185,7 +185,7 @@ def error_of(text):
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
-    """ddrun under the name torchrun."""
+    """Return a link to ddrun with the name torchrun."""
     path = tmp_path_factory.mktemp("bin") / "torchrun"
     path.symlink_to(DDRUN)
     return str(path)
@@ -193,18 +193,18 @@ def link(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """{case: Done} of the real torchrun, in the background."""
+    """Yield {case: Done} of the real torchrun, which runs in the background."""
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         yield {name: pool.submit(Done, TORCHRUN, case, tmp_path_factory.mktemp("torchrun")) for name, case in CASES.items()}
 
 
 def console(text):
-    """The lines of the workers, sorted: which comes first is chance. Not torchrun's own words."""
+    """Return the lines of the workers, sorted because their order is random, without torchrun's own."""
     return sorted(line for line in text.splitlines() if re.search(r"(out|loss|err) \d", line) and not line.startswith(("ddrun", "  ")))
 
 
 def files_of(done, case):
-    """Under its own name ddrun also logs the output where only --log-dir is given."""
+    """Return the run's files. Under its own name ddrun also logs the output where only --log-dir is given."""
     asked = any(str(word).startswith(("-r", "-t", "--tee", "--redirects")) for word in case.args)
     return {path: text for path, text in done.files().items() if asked or path.endswith(".json")}
 
@@ -231,7 +231,7 @@ def test_an_exception_is_recorded_without_a_log_directory_and_nothing_is_left(tm
     assert error_of(copy.read_text())["message"] == "ValueError: this worker has had enough"
 
 
-# What torchrun says no to in a stack trace, and what it ignores; ddrun says one sentence and starts nothing.
+# torchrun rejects these with a stack trace, or ignores them; ddrun prints one sentence and starts nothing.
 @pytest.mark.parametrize("args, says", [
     (["--rdzv-backend=etcd"], "--rdzv-endpoint"),
     (["--rdzv-backend=zzz"], "'zzz'"),
@@ -283,7 +283,7 @@ def test_timeouts_of_rdzv_conf_are_ours(tmp_path):
     assert "1 of 2 nodes" in job.err or "missing" in job.err, job.err
 
 
-# Defects of torchrun's that were measured: a stale store after a restart is in test_run.py, as are orphans and peers that never notice.
+# Measured defects of torchrun. test_run.py has its stale store after a restart, orphans, and peers that never notice a failure.
 
 UNEVEN = """
 me=$DIR/$TORCHELASTIC_RESTART_COUNT
@@ -295,7 +295,7 @@ while [ ! -e $me ] || kill -0 $(cat $me) 2>/dev/null; do sleep 0.01; done
 
 @pytest.mark.parametrize("restarts, code", [(0, 7), (1, 0)])
 def test_a_node_that_has_finished_does_not_hold_up_one_that_fails(restarts, code, tmp_path):
-    """torchrun: it waits 300 s at the exit barrier, or the other one 600 s for it."""
+    """Under torchrun it waits 300 s at the exit barrier, or the other node waits 600 s for it."""
     script = tmp_path / "uneven.sh"
     script.write_text(UNEVEN)
     began = time.monotonic()
@@ -306,7 +306,7 @@ def test_a_node_that_has_finished_does_not_hold_up_one_that_fails(restarts, code
 
 
 def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
-    """torchrun: per agent, so that the workers of one job disagree."""
+    """torchrun counts them per agent, so that the workers of one job disagree."""
     job = run("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=2", WITNESS, "first", "exit:3@1",
               env=clean_env(WITNESS_DIR=str(tmp_path)))
     assert job.p.returncode == 0, job.err
@@ -315,7 +315,7 @@ def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_restarts_find_a_fresh_store_time_after_time(nodes):
-    """torchrun: 4 of 10 such jobs finish. The script compares them; here it runs ddrun alone."""
+    """Under torchrun 4 of 10 such jobs finish. The script compares both; here it runs ddrun alone."""
     script = os.path.join(os.path.dirname(__file__), "..", "bench", "bench_restart.py")
     done = subprocess.run([PYTHON, script, "--runs=2", "--torchrun-runs=0", f"--nodes={nodes}"], capture_output=True, text=True, check=False,
                           timeout=LIMIT * 2, env=clean_env(DDRUN_BUILD=BUILD, DDRUN_PYTHON=PYTHON))
@@ -323,14 +323,14 @@ def test_restarts_find_a_fresh_store_time_after_time(nodes):
 
 
 def test_a_node_that_is_left_over_ends_well():
-    """torchrun: AttributeError and exit code 1, for the spare of a job that went well."""
+    """torchrun exits with AttributeError and code 1 for the spare node of a job that succeeds."""
     job = run("--simulate-nodes=3", "--nnodes=1:2", "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent")
     assert (job.p.returncode, told(job.err)) == (0, "")
     assert sorted(w["RANK"] for w in json_lines(job.out)) == ["0", "1"]
 
 
 def test_a_node_that_comes_in_a_later_round_meets_the_others(tmp_path):
-    """torchrun: it waits 60 s for an address that nobody says any more, and the job dies; or there are two addresses."""
+    """Under torchrun it waits 60 s for an address that is no longer published, and the job dies; or there are two addresses."""
     go = tmp_path / "go"
     port = free_port()
 
@@ -394,14 +394,14 @@ def test_an_agent_whose_endpoint_a_silent_program_holds_waits_and_ends_at_a_sign
 
 
 def test_agents_take_the_endpoint_when_a_program_that_posed_as_their_daemon_has_left(tmp_path):
-    """As when the agent that had the port is killed while another one joins it."""
+    """As when the agent that has the port is killed while another one joins it."""
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
         args = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent"]
         with Job(*args, home=str(tmp_path)) as a, Job(*args, home=str(tmp_path)) as b:
             callers = []
             s.settimeout(0.5)
-            end = time.monotonic() + 3  # beyond two looks at the port
+            end = time.monotonic() + 3  # longer than two probes of the port
             while time.monotonic() < end:
                 with contextlib.suppress(TimeoutError):
                     c, _ = s.accept()
@@ -426,7 +426,7 @@ NEAR = 'read -r _ policy _ < /proc/self/numa_maps; grep Cpus_allowed_list /proc/
 @pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel knows no NUMA")
 @pytest.mark.parametrize("how", ["node", "socket", "exclusive", "core-complex"])
 def test_numa_binding_binds_processors_and_prefers_near_memory(how):
-    """torchrun needs numactl and CUDA for it, and binds processors alone."""
+    """torchrun needs numactl and CUDA for it, and binds CPUs alone."""
     job = run(f"--numa-binding={how}", "--nproc-per-node=1", "sh", "-c", NEAR)
     assert job.p.returncode == 0, job.err
     allowed, policy = job.out.splitlines()

@@ -1,4 +1,4 @@
-"""A standing ddrund as the store of real torchrun agents: restarts, growing, the same run id again, and peers that stand still."""
+"""A standing ddrund as the store of real torchrun agents: restarts, growth, a run id in use again, and stopped peers."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from support import LIMIT, PYTHON, clean_env, program, until, with_torch
 
 
 class Agents:
-    """torchrun agents of one run, each a node of its own by its loopback address."""
+    """torchrun agents of one run, each of them a node with a loopback address of its own."""
 
     def __init__(self, store, folder, run_id, *args, env=()):
         self.dir = str(folder)
@@ -38,7 +38,7 @@ class Agents:
         self.kill()
 
     def kill(self):
-        """Agents and, as torchrun leaves them behind, their workers."""
+        """Kill the agents and their workers, which torchrun leaves behind."""
         workers = [int(line.split()[2]) for line in self.lines()]
         for p in self.running:
             p.kill()
@@ -68,7 +68,7 @@ class Agents:
             return []
 
     def started(self, *ranks):
-        """Waits until the workers that were started are these, in any order."""
+        """Wait until the workers that were started are these, in any order."""
         wanted = sorted(ranks)
         until(lambda: sorted(line.split()[0] for line in self.lines()) == wanted, limit=LIMIT, say=f"{wanted} of {self.logs()}")
 
@@ -108,7 +108,7 @@ def test_a_run_grows_when_a_node_comes(store, tmp_path):
 
 @with_torch
 def test_after_all_agents_were_killed_the_run_id_begins_anew(store, tmp_path):
-    """Whoever came next would meet nodes that are dead, and wait for their heartbeats to be missed."""
+    """Otherwise new agents would meet nodes that are dead, and wait for their missed heartbeats."""
     for turn in range(2):
         (tmp_path / str(turn)).mkdir()
         with Agents(store, tmp_path / str(turn), "killed", "--nnodes=2") as agents:
@@ -138,7 +138,7 @@ def test_a_second_run_at_the_same_store_is_not_disturbed(store, tmp_path):
         assert other.ends() == [0], other.logs()
 
 
-# Peers that stand still. What they cannot do is make others wait: each of these questions would not be answered.
+# Stopped peers. They must not delay other clients: each of these requests would then have no reply.
 
 def others_are_served(port, rounds=200):
     a, b = c10d.Client(port), c10d.Client(port)
@@ -168,24 +168,24 @@ def test_a_client_that_reads_nothing_holds_up_nobody(store):
         for _ in range(1_000_000):
             greedy.s.sendall(c10d.get(b"/big") * 100)
     others_are_served(store.port)
-    assert store.rss() < 400_000_000  # and what it asked for is not piled up
+    assert store.rss() < 400_000_000  # ddrund does not queue all the replies that the client requested
     greedy.s.close()
 
 
 def test_messages_that_nobody_reads_hold_up_nobody():
-    """A stopped terminal or a pager: the daemon's messages wait, its answers do not."""
+    """As with a stopped terminal or a pager: the daemon's messages wait, its replies do not."""
     p = subprocess.Popen([DDRUND, "--insecure", "--listen=127.0.0.1:0", "--log-level=debug"], stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_env())
     try:
         port = int(p.stdout.readline().rsplit(":", 1)[1])
-        for _ in range(2500):  # each is told in a line; together they are more than a pipe holds
+        for _ in range(2500):  # ddrund logs each in a line; together they are more than a pipe holds
             with c10d.Client(port) as c:
                 c.s.sendall(b"\xff")
                 assert c.rest() == b""
         others_are_served(port)
         p.send_signal(signal.SIGTERM)
         assert p.wait(timeout=LIMIT) == 0
-        assert len(p.stderr.read()) > 60_000  # it was full
+        assert len(p.stderr.read()) > 60_000  # the pipe was full
     finally:
         p.kill()
         p.communicate()
@@ -209,7 +209,7 @@ def test_clients_that_are_stopped_in_the_middle_hold_up_nobody(store):
     try:
         for p in clients:
             assert p.stdout.readline() == "on\n"
-        time.sleep(0.2)  # into the middle, wherever that is
+        time.sleep(0.2)  # into the middle of the requests, wherever that is
         for p in clients:
             p.send_signal(signal.SIGSTOP)
         others_are_served(store.port)

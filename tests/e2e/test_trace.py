@@ -19,7 +19,7 @@ def trace_order(*files, stdin=None):
 
 
 def place(text, pattern, at=0):
-    """Where a line that matches the pattern begins, from `at` on."""
+    """Return where the first line that matches the pattern begins, from `at` on."""
     m = re.compile(pattern, re.MULTILINE).search(text, at)
     assert m is not None, f"{pattern}\n{text}"
     return m.start()
@@ -28,7 +28,7 @@ def place(text, pattern, at=0):
 def assert_tells_of_one_restart(text):
     for r, worker_gone in ((0, "sim2"), (1, "sim1")):
         begins = place(text, rf"sim1 +ddrund .*round {r} begins")
-        for node in ("sim1", "sim2"):  # what is of one node is in the order of its clock
+        for node in ("sim1", "sim2"):  # events of one node are in the order of its clock
             place(text, rf"sim1 +ddrund +-> {node}: plan", begins)
             runs = place(text, rf"{node} +agent +\S+ --plan--> running +\(round {r}\)", begins)
             assert text.count(f"{node}  agent   <- daemon: plan", 0, runs) == r + 1
@@ -40,7 +40,7 @@ def assert_tells_of_one_restart(text):
 
 
 def shifted(line, monotonic, wall):
-    """The same line from a machine whose clocks are ahead."""
+    """Return the line as a machine whose clocks are ahead would write it."""
     line = re.sub(r" t=(\S+)", lambda m: f" t={float(m[1]) + monotonic:.6f}", line)
     return re.sub(r" wall=(\S+)", lambda m: f" wall={float(m[1]) + wall:.6f}", line)
 

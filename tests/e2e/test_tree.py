@@ -1,5 +1,5 @@
-"""Nodes that start other nodes, and output that comes back over the link: eight nodes in one network namespace of this machine,
-each with a name that leads nowhere, and a stand-in for the starter that runs the command here."""
+"""Nodes that start other nodes, and output that returns over the link: eight nodes in one network namespace of this machine,
+whose names do not resolve, and a stand-in for the starter that runs the command here."""
 
 import os
 import re
@@ -16,10 +16,10 @@ NODES = 8
 HERE = "10.99.0.1"
 HOSTS = f"{HERE},198.51.100.[1-7]"
 NETWORK = ["unshare", "-n", "sh", "-c", f'ip link set lo up && ip addr add {HERE}/32 dev lo && exec "$@"', "sh"]
-# each row: what starts nodes, and how many from one
+# each row: the starter, and its fan-out
 WAYS = {"flat": ("ssh", 0), "tree": ("ssh", 2), "chain": ("ssh", 1), "pbs": ("pbs_tmrsh", 0), "pbs-tree": ("pbs_tmrsh", 3),
         "lsf-tree": ("blaunch", 2), "oar-tree": ("oarsh", 2)}
-# what follows the host's name, as each brings it there; mark: what this job's processes are known by here
+# what each starter runs after the host's name. The mark identifies this job's processes
 RUN = {"ssh": 'exec sh -c "$*"',
        "pbs_tmrsh": 'exec "$@" </dev/null >>"$LOST" 2>&1',
        "blaunch": '[ "$LSB_JOBID" = 7 ] || exit 255\ncd /\nexec "$@" </dev/null',
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN}
 
 
 class Nodes:
-    """Starts jobs; remembers which process has started which node."""
+    """Starts jobs; records which process has started which node."""
 
     def __init__(self, place):
         self.place = place
@@ -45,7 +45,7 @@ class Nodes:
         self.before("ssh", "")
 
     def before(self, launcher, text):
-        """text: shell, before the node is started; $host is its name."""
+        """Write the starter. text: shell commands before it starts the node; $host is the node's name."""
         self.starter = self.place / launcher
         self.starter.write_text(f'#!/bin/bash\nhost=$1; shift\necho "$PPID $host $*" >>"$STARTS"\n{text}\n{RUN[launcher]}\n')
         self.starter.chmod(0o755)
@@ -63,7 +63,7 @@ class Nodes:
             return job
 
     def starts(self):
-        """Of each process that has started nodes: their names."""
+        """Return the names of the nodes that each process has started."""
         found = {}
         for line in (self.place / "starts").read_text().splitlines():
             pid, host, *_ = line.split()
@@ -109,7 +109,7 @@ def test_all_nodes_are_started_and_nobody_starts_too_many(nodes, way):
 
 @pytest.mark.parametrize("way", ["lsf-tree", "oar-tree"])
 def test_nodes_far_down_a_tree_have_the_shells_variables_and_folder(nodes, way):
-    """Which neither starter takes along, or not all of it."""
+    """Neither starter forwards all of them."""
     nodes.env["FROM_SHELL"] = "it's here"
     job = nodes.run(way, "sh", "-c", 'echo "$RANK $FROM_SHELL $(pwd)"')
     assert job.p.returncode == 0, job.err
@@ -130,7 +130,7 @@ DEAD_LEAD = '[ "$host" = 198.51.100.1 ] && { echo "no route to $host" >&2; exit 
 
 
 def test_a_node_that_cannot_be_started_is_named_and_the_others_end(nodes):
-    """No agent waits for a daemon, or says that it was told to stop."""
+    """No agent waits for a daemon, or reports that it was stopped."""
     job = nodes.run("tree", "true", text=DEAD_LEAD)
     assert job.p.returncode == 1
     assert some_line(job.err, "cannot start ddrun", "198.51.100.1", "code 255") and "no route to 198.51.100.1\n" in job.err
@@ -153,7 +153,7 @@ def test_what_a_dead_node_was_to_start_is_started_by_others(nodes, way):
 
 
 def test_what_only_the_first_node_can_start_it_starts(nodes):
-    """As with a key that the user has at hand on the first node alone."""
+    """As with a key that only the user's first node has."""
     from_elsewhere = 'grep -q launched= /proc/$PPID/cmdline && [ "$host" != 198.51.100.2 ] && exit 255'
     job = nodes.run("tree", "sh", "-c", "echo $RANK", text=from_elsewhere)
     assert job.p.returncode == 0, job.err
@@ -163,7 +163,7 @@ def test_what_only_the_first_node_can_start_it_starts(nodes):
 
 @pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none", "--rdzv-timeout=1s"), None)])
 def test_horovodrun_takes_ssh_to_its_hosts(nodes, options, reached):
-    """Where there is no scheduler, as Horovod's own does."""
+    """As Horovod's own horovodrun does without a scheduler."""
     skip = 'while [ "${host#-}" != "$host" ]; do [ "$host" = -o ] && shift; host=$1; shift; done'
     nodes.before("ssh", skip)
     (nodes.place / "horovodrun").symlink_to(DDRUN)
@@ -188,7 +188,7 @@ def test_a_signal_ends_all_nodes(nodes, way, sig):
 
 @pytest.mark.parametrize("way", ["tree", "pbs-tree"])
 def test_a_second_signal_ends_workers_of_all_nodes_at_once(nodes, way):
-    """Those that do not care for the first one; the others of their kind have much time to end."""
+    """The workers ignore the first signal, and have a long grace period."""
     nodes.env["PLACE"] = str(nodes.place)
     stubborn = "trap 'touch $PLACE/told.$RANK' INT TERM; touch $PLACE/begun.$RANK; while :; do sleep 0.1; done"
     with nodes.start(way, "sh", "-c", stubborn, options=(f"--shutdown-timeout={5 * LIMIT}s",)) as job:
@@ -202,8 +202,8 @@ def test_a_second_signal_ends_workers_of_all_nodes_at_once(nodes, way):
 
 
 def test_a_signal_to_all_processes_of_the_first_node_is_one(nodes, clock):
-    """As qdel has it. The agent hears it in three ways, some time after each other on a busy machine; the workers have the time
-    that they need."""
+    """As qdel sends it. The agent receives the signal three times, on a busy machine at some distance; the workers have the
+    time that they need."""
     nodes.env |= {"PLACE": str(nodes.place), **clock.env}
     careful = "trap 'touch $PLACE/told.$RANK; until [ -e $PLACE/go ]; do sleep 0.1; done; touch $PLACE/saved.$RANK; exit 0' TERM\n" \
               "touch $PLACE/begun.$RANK; while :; do sleep 0.1; done"
@@ -223,7 +223,7 @@ def test_a_signal_to_all_processes_of_the_first_node_is_one(nodes, clock):
 
 
 def launched(job):
-    """The processes that were started on other nodes and start others there, by node."""
+    """Return, for each node, the process that was started there and starts other nodes."""
     found = {}
     for pid in job.processes("ddrun"):
         words = open(f"/proc/{pid}/cmdline", encoding="utf-8").read().split("\0")
@@ -254,7 +254,7 @@ def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
 
 @pytest.mark.parametrize("way", ["flat", "pbs-tree"])
 def test_lines_longer_than_a_pipe_takes_at_once_come_whole(nodes, way):
-    """Those of the starting machine's own node come beside those of all the others."""
+    """Lines of the starting machine's own node arrive beside those of all other nodes."""
     job = nodes.run(way, "sh", "-c", "line=$(printf %020000d $RANK); for i in 1 2 3 4 5 6 7 8 9 10; do for k in 1 2 3 4 5; do "
                                      "echo $line; echo $line >&2; done; done")
     assert job.p.returncode == 0
@@ -277,15 +277,15 @@ STALL_MOST = 1000  # lines that may lie anywhere between a worker and the reader
 
 
 def counts(nodes):
-    """The lines that each worker has written; None while one of them is at writing its number. On the first node, which
-    writes where we read, the others may have been quicker."""
+    """Return the number of lines that each worker has written, or None while a worker writes its number. The worker of the
+    first node, where the test reads, may not have begun when the others have."""
     texts = [(nodes.place / f"count.{r}") for r in range(NODES)]
     found = [t.read_text().strip() if t.exists() else "" for t in texts]
     return [int(text or 0) for text in found] if all(found[1:]) else None
 
 
 def stand_still(nodes, job):
-    """All workers wait until somebody reads."""
+    """Wait until all workers block because nothing reads their output."""
     seen = [None, 0]
 
     def same():

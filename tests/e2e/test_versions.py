@@ -1,5 +1,5 @@
-"""Nodes whose ddruns are of different versions: what may be skipped is skipped, and what may not ends with a sentence
-that names the node and both versions. Nobody waits for an answer to what was not read."""
+"""Nodes with different versions of ddrun: a node skips what it may skip, and ends with a message that names the node and both
+versions where it may not. No node waits for a reply to a message that was not read."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def later(kind, v=1, **fields):
 
 
 class Daemon(Stranger):
-    """The first node's daemon, of a later version."""
+    """A daemon of a later version, on the first node."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -36,7 +36,7 @@ class Daemon(Stranger):
         self.server.close()
 
     def take(self):
-        """Somebody has said JOIN."""
+        """Accept connections until one sends JOIN; return the JOIN."""
         while True:
             self.sock = self.server.accept()[0]
             self.sock.settimeout(60)
@@ -47,7 +47,7 @@ class Daemon(Stranger):
                 kind, data = self.next()
                 assert (kind, json.loads(data)["type"]) == (CONTROL, "join")
                 return json.loads(data)
-            except EOFError:  # it has found another way, too
+            except EOFError:  # the agent has closed this one: it has another connection
                 continue
 
     def say(self, kind, v=1, **fields):
@@ -86,7 +86,7 @@ def test_what_a_newer_node_adds_is_skipped():
 @pytest.mark.parametrize("what", [later("mood", v=2), later("started", v=2, round=0), later("done"), frame(CONTROL, b"\x82\xa4type")],
                          ids=["needed", "newer", "lacks", "no-json"])
 def test_a_newer_node_that_the_daemon_cannot_read_is_lost_with_the_reason(what):
-    """Its message was dropped, and the round waited for it."""
+    """The daemon once dropped such a message, and the round waited for it."""
     port = free_port()
     with node(0, port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
         newer.hear("plan")
@@ -133,7 +133,7 @@ def test_what_a_newer_daemon_adds_is_skipped():
 
 
 def test_a_plan_that_cannot_be_read_ends_the_node_and_tells_the_daemon_why():
-    """It was dropped, and both sides waited."""
+    """The node once dropped such a plan, and both sides waited."""
     with Daemon() as newer, node(1, newer.port, "true") as job:
         newer.take()
         newer.plan("sizes")

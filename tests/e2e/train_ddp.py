@@ -37,7 +37,7 @@ def main():
             trainer.report(reduced, equal)
     dist.barrier()
     dist.destroy_process_group()
-    # gloo's thread frees the barrier when it likes; when the interpreter is already ending, it aborts.
+    # gloo's thread may free the barrier at any time; it aborts if the interpreter is already ending.
     # Src: core files of torch 2.13.0 under torchrun, 1 of 12 runs on busy CPUs.
     sys.stdout.flush()
     os._exit(0)

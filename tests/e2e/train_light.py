@@ -1,6 +1,6 @@
-"""Like train_ddp.py from outside, but without PyTorch: each rank speaks c10d to the job's store itself.
+"""A training with the output of train_ddp.py, but without PyTorch: each rank speaks c10d to the job's store itself.
 
-Starts in milliseconds, for tests that look at what is around the training. Options: trainer.py."""
+It starts in milliseconds, for tests of everything around the training. Options: trainer.py."""
 
 import os
 import socket

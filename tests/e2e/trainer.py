@@ -1,4 +1,4 @@
-"""What train_ddp.py and train_light.py have in common: options, the ways to die, the line that each rank prints."""
+"""Common parts of train_ddp.py and train_light.py: options, the ends of a rank, the line that each rank prints."""
 
 import argparse
 import itertools
@@ -42,7 +42,7 @@ def mark(path):
 
 
 def report(reduced, equal):
-    """One line of JSON, in one write: ranks share their stdout."""
+    """Print one line of JSON, in one write: ranks share their stdout."""
     line = {"rank": RANK, "world": int(os.environ["WORLD_SIZE"]), "local_rank": int(os.environ["LOCAL_RANK"]),
             "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             "master_addr": os.environ["MASTER_ADDR"], "master_port": int(os.environ["MASTER_PORT"]),
@@ -52,7 +52,7 @@ def report(reduced, equal):
 
 
 def may_die(args):
-    """Not before all have begun, as far as that can be seen, and somebody has said so."""
+    """True once all ranks have begun, as far as their files show, and the file of --die-when exists."""
     if args.begun and not all(os.path.exists(f"{args.begun}.{r}") for r in range(int(os.environ["WORLD_SIZE"]))):
         return False
     return not args.die_when or os.path.exists(args.die_when)
@@ -66,7 +66,7 @@ def die(how):
 
 
 def steps(args, agree):
-    """The numbers of the steps. agree(flag): whether any rank said true; all ranks call it equally often."""
+    """Yield the numbers of the steps. agree(flag) returns whether any rank passed true; all ranks call it equally often."""
     step = 0
     while True:
         yield step

@@ -1,4 +1,4 @@
-"""What asks a web server (ddrun-web) and what stands in for one."""
+"""A stand-in for web servers, which ddrun-web calls."""
 
 import http.server
 import threading
@@ -11,8 +11,8 @@ needs_helper = pytest.mark.skipif(not built_with("CURL"), reason="there is no dd
 
 
 class WebServer:
-    """On loopback; reply(path, headers, body) gives the status and the text, and may take its time. missing: so many bytes
-    of the text never come."""
+    """A web server on loopback; reply(path, headers, body) returns the status and the text, and may block. missing: the number
+    of bytes of the text that never arrive."""
 
     missing = 0
 
@@ -29,7 +29,7 @@ class WebServer:
                     self.end_headers()
                     self.wfile.write(text.encode())
                 except OSError:
-                    pass  # nobody waits for it any more
+                    pass  # the client has closed the connection
 
             def log_message(self, *args):
                 pass
