@@ -1,5 +1,5 @@
-/* The ways of this node to a daemon, wired together: at the first node, on any node, among the
- * members of the last round, by etcd, and on this host. */
+/* The searches of this node for a daemon: at the first node, on any node, among the members of the
+ * last round, through etcd, and on this host. */
 #ifndef DD_AGENT_LOCATORS_H
 #define DD_AGENT_LOCATORS_H
 

@@ -157,9 +157,9 @@ static int read_nodes(struct hostlist **ret, const struct other *o, const struct
                                 err);
 }
 
-/* Tell whether the script's node is an extra one: jsrun's number of tasks shows it. In the script,
- * CSM's own variable does, unless LSF gives that node more than one slot. Src: PRRTE's sources; LSF
- * under CSM was never run. */
+/* True if the list begins with the script's node, which is not part of the job. In a task of jsrun:
+ * if there is one task fewer than there are hosts. In the script: if CSM's variable is set, unless
+ * LSF gives that node more than one slot. Src: PRRTE's sources; LSF under CSM was never run. */
 static bool has_script_node(const struct hostlist *nodes, const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv w = {0};

@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const struct {
-    const char *word, *colour; /* bold red, yellow and green, as cargo has them */
+    const char *word, *colour; /* bold red, yellow and green, as in cargo */
 } colours[] = {{"error:", "\033[1;31m"}, {"warning:", "\033[1;33m"}, {"tip:", "\033[1;32m"}};
 
 static bool is_set(const char *value)

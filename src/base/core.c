@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Async-signal-safe with glibc, whose snprintf of an integer is. Does nothing without /proc. */
+/* Async-signal-safe with glibc, whose snprintf is so for integers. Does nothing without /proc. */
 static void set_filter(const char *text, size_t n)
 {
     DD_AUTO(fd) int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);

@@ -17,7 +17,7 @@ int dd_library_bind(void *functions, void *library, const struct dd_library_row 
     return 0;
 }
 
-/* Global, as if it were linked: plug-ins of libpmix look for its symbols. */
+/* RTLD_GLOBAL, as if the library were linked: libpmix's plug-ins look up its symbols. */
 int dd_library_load(void *functions, const char *soname, const struct dd_library_row *rows,
                     size_t n, struct dd_err *err)
 {

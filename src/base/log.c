@@ -42,7 +42,7 @@ bool dd_log_has_colours(int fd)
     return dd_colour_is_wanted(&e);
 }
 
-/* prefix: length of what stands before the message. */
+/* prefix: length of the text before the message. */
 static void log_write(const struct dd_log *log, const char *text, size_t n, size_t prefix)
 {
     DD_AUTO(buf) struct dd_buf coloured = DD_BUF_INIT(4 * n + 4096);

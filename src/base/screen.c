@@ -24,8 +24,8 @@ enum line_state {
     LINE_BUSY, /* a process draws or erases */
 };
 
-/* A process that is killed leaves this as it is: a line that is shown is erased by the next one,
- * LINE_BUSY lasts for BUSY_MS, and a writer that never ends prevents further lines only. */
+/* A killed process leaves this state unchanged: the next line erases one that is shown, LINE_BUSY
+ * expires after BUSY_MS, and a writer that never ends only prevents further lines. */
 struct shared {
     atomic_int line;    /* enum line_state */
     atomic_int writers; /* between begin and end, in all processes */
@@ -184,8 +184,8 @@ size_t dd_screen_columns(const struct dd_screen *s)
     return !known ? 80 : size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
 }
 
-/* Text without a newline may stand where the line begins: as many blanks as the terminal has
- * columns go to the next line then, and stay within this one otherwise. */
+/* begins: other text without a newline may precede the cursor. A full line of blanks then moves the
+ * cursor to the next line; without such text the cursor stays on this one. */
 static void put_line(const struct dd_screen *s, const char *line, bool begins)
 {
     char text[2 * COLUMNS_MAX + sizeof(ERASE)];

@@ -1,5 +1,5 @@
-/* The launcher: ddrun starts itself on the other nodes. ddrun_launched.c contains what it does
- * there. */
+/* The launcher: ddrun starts itself on the other nodes. ddrun_launched.c contains the
+ * part that runs there. */
 #include "cmd/ddrun_launch.h"
 
 #include "base/io.h"

@@ -306,8 +306,8 @@ void job_step(struct job *j, const struct rdzv_event *e)
         return;
     }
     if (rc < 0)
-        dd_log(j->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
-               e->id, rdzv_state_name(before));
+        dd_log(j->cfg.log, DD_LOG_WARN, "ddrund refused event '%s' of member %d in state '%s'",
+               rdzv_event_name(e->kind), e->id, rdzv_state_name(before));
     const enum rdzv_state after = rdzv_state(j->machine);
     j->started |= after == RDZV_RUNNING;
     if (after != RDZV_GATHERING)

@@ -18,7 +18,7 @@ struct tree_node {
     int parent; /* node that starts this one; its own index: this process does; -1: a node elsewhere
                    in the tree */
     int former_parent; /* previous parent, which has the order to cancel; -1: none */
-    bool has_task;     /* has been given its subtree, perhaps before it connected */
+    bool has_task;     /* its subtree was assigned, perhaps before it connected */
     enum node_state state;
     int *subtree; /* nodes that it is to start */
     int nsubtree;
@@ -255,15 +255,15 @@ void node_tree_cancel_starting(struct node_tree *t)
 
 /* ---- a node connects ---- */
 
-/* True if the node may connect here. It may even after its starter has exited, unless its parent
- * starts it now. */
+/* True if the node may connect here. This includes a node whose starter has exited, unless another
+ * node starts it now. */
 static bool node_tree_expects(const struct node_tree *t, const struct tree_node *c)
 {
     return c->parent == c->index &&
            (c->state == NODE_STARTING || (c->state == NODE_FAILED && !t->cfg.relay));
 }
 
-/* Remove the nodes from a subtree that other nodes start meanwhile. */
+/* Remove from c's subtree the nodes that c need not start any more. */
 static void node_tree_trim_subtree(const struct node_tree *t, struct tree_node *c)
 {
     int n = 0;
@@ -292,7 +292,8 @@ static void node_tree_set_connected(struct node_tree *t, struct tree_node *c)
         t->missing--;
     c->state = NODE_CONNECTED;
     node_tree_report(t, LAUNCH_CONNECTED, c->index, 0);
-    for (int i = 0; i < c->nsubtree; i++) /* for the nodes of its task, which it has now received */
+    /* its task may be out of date: cancel the nodes that it need not start any more */
+    for (int i = 0; i < c->nsubtree; i++)
         if (!node_tree_is_due(t, c, c->subtree[i]))
             node_tree_send(t, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
     if (c->parent == c->index && t->ending)

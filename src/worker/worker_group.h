@@ -95,7 +95,7 @@ void worker_group_has_signal(struct worker_group *g, int sig);
 void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms);
 /* Return the pid of the worker; 0 after its exit. */
 pid_t worker_group_pid(const struct worker_group *g, int local_rank);
-/* Return when the worker was forked, also after its exit. */
+/* Return the time of the worker's fork, also after its exit. */
 uint64_t worker_group_started_ns(const struct worker_group *g, int local_rank);
 /* End one worker: sig to its process alone, SIGKILL to its process group after wait_ms. */
 void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned wait_ms);
