@@ -1,4 +1,4 @@
-/* libddrun against the real store server; a thread stands for each worker. */
+/* libddrun with a real store server; a thread stands for each worker. */
 #include "lib_world.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-/* What ddrun/ucc.h needs of UCC's header. Src: ucc.h */
+/* The parts of UCC's header that ddrun/ucc.h uses. Src: ucc.h */
 typedef enum {
     UCC_OK = 0,
     UCC_INPROGRESS = 1,
@@ -45,7 +45,7 @@ enum { N = 6, SHORT_MS = 200 };
             fail_msg("'%s' says nothing about '%s'", ddrun_error(), text);                         \
     } while (0)
 
-/* What several threads do may not jump out of the test: they note it, and the test looks. */
+/* A result that a thread records: assertions of cmocka may fail on the main thread only. */
 struct seen {
     int rc;
     char said[300];
@@ -66,7 +66,7 @@ static void assert_all_well(const struct seen *s, int n)
             fail_msg("rank %d: %d, %s", i, s[i].rc, s[i].said);
 }
 
-/* ---- alone ---- */
+/* ---- without ddrun ---- */
 
 static void *put_late(void *arg)
 {
@@ -164,7 +164,7 @@ static void lib_shares_values_with_all_workers(void **state)
     assert_int_equal(ddrun_get(d[1], "none", &value, &len, 0), -ETIMEDOUT);
     assert_int_equal(ddrun_get(d[1], "none", &value, &len, SHORT_MS), -ETIMEDOUT);
     assert_error("get of 'none': timed out");
-    assert_int_equal(ddrun_add(d[0], "k", 2, NULL, LIMIT_MS), 0); /* not the value "k" */
+    assert_int_equal(ddrun_add(d[0], "k", 2, NULL, LIMIT_MS), 0); /* a counter, not the value 'k' */
     assert_int_equal(ddrun_add(d[1], "k", -5, &sum, LIMIT_MS), 0);
     assert_int_equal(sum, -3);
     assert_int_equal(ddrun_delete(d[1], "k", LIMIT_MS), 1);
@@ -175,7 +175,7 @@ static void lib_shares_values_with_all_workers(void **state)
     assert_int_equal(ddrun_wait(d[0], both, 0, 0), 0);
     struct store_stats s;
     world_stats(w, &s);
-    assert_int_equal(s.conns, 2); /* waits that were taken back cost no connection */
+    assert_int_equal(s.conns, 2); /* cancelled waits keep their connection */
     world_free(w);
 }
 
@@ -297,10 +297,11 @@ static void lib_keeps_worlds_and_groups_in_step_and_the_store_small(void **state
     world_run(d, N, take_turns, s, sizeof(s[0]));
     assert_all_well(s, N);
     world_stats(w, &stats);
-    /* append, arrive, get, and of the first member two deletes; a greeting */
+    /* one hello per rank; each collective: append, arrive and get per rank, two deletes by the
+     * first */
     assert_in_range(stats.ops, 0, TURNS * 4 * (N * 3 + 3 * 2) + N);
     assert_in_range(stats.keys, 0,
-                    9); /* three groups with what their last two collectives have left */
+                    9); /* three groups, each with the keys of its last two collectives */
     assert_int_equal(stats.conns, N);
     world_free(w);
 }
@@ -311,7 +312,7 @@ static void gather_much(struct ddrun *d, void *arg)
 {
     struct seen *s = arg;
     int rank = ddrun_rank(d);
-    size_t len = (size_t)(rank % 2 == 0 ? LONG + rank : rank); /* some lie apart, some not */
+    size_t len = (size_t)(rank % 2 == 0 ? LONG + rank : rank); /* even ranks: stored apart */
     char *mine = malloc(len + 1);
     memset(mine, 'a' + rank, len);
     for (int turn = 0; turn < 5 && s->rc == 0; turn++) {
@@ -357,7 +358,7 @@ static void lib_names_who_has_not_come_and_goes_on(void **state)
     for (int i = 1; i < N - 1; i++)
         assert_int_equal(ddrun_barrier(d[i], NULL, SHORT_MS), -ETIMEDOUT);
     assert_error("barrier: timed out waiting for rank 5");
-    assert_int_equal(ddrun_barrier(d[5], NULL, LIMIT_MS), 0); /* the others were there */
+    assert_int_equal(ddrun_barrier(d[5], NULL, LIMIT_MS), 0); /* the others have arrived already */
     world_run(d, N, gather_much, s, sizeof(s[0]));
     assert_all_well(s, N);
     world_free(w);
@@ -431,11 +432,11 @@ static void lib_gathers_without_waiting(void **state)
         for (int k = 0; k < 3; k++)
             assert_int_equal(*(const char *)v[k].data, 'a' + k);
         free(v);
-        assert_int_equal(ddrun_test(r[i], NULL), 1); /* again, if anybody likes */
+        assert_int_equal(ddrun_test(r[i], NULL), 1); /* may be repeated */
         ddrun_request_free(r[i]);
     }
     assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "", 0, &r[0]), 0);
-    ddrun_request_free(r[0]); /* given up: not busy any more */
+    ddrun_request_free(r[0]); /* cancelled: the group is no longer busy */
     assert_int_equal(ddrun_barrier(d[0], NULL, SHORT_MS), -ETIMEDOUT);
     ddrun_request_free(NULL);
     world_free(w);
@@ -512,14 +513,14 @@ static void lib_ends_all_waits(void (*how)(struct world *))
     struct end e = {.w = world_new(3, d), .fn = how, .waiters = 2};
     pthread_t t;
     pthread_create(&t, NULL, end_it, &e);
-    world_run(d, 2, wait_in_vain, s, sizeof(s[0])); /* the third does not come */
+    world_run(d, 2, wait_in_vain, s, sizeof(s[0])); /* rank 2 does not take part */
     pthread_join(t, NULL);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(s[i].rc, -ECANCELED);
         assert_non_null(strstr(s[i].said, "this round is over"));
         assert_int_equal(ddrun_put(d[i], "k", "", 0, LIMIT_MS), -ECANCELED);
     }
-    assert_int_equal(ddrun_barrier(d[2], NULL, LIMIT_MS), -ECANCELED); /* it has not waited yet */
+    assert_int_equal(ddrun_barrier(d[2], NULL, LIMIT_MS), -ECANCELED); /* its first wait */
     world_free(e.w);
 }
 
@@ -529,7 +530,7 @@ static void lib_ends_waits_when_the_round_is_over(void **state)
     lib_ends_all_waits(world_reset);
 }
 
-/* However long they would wait: a daemon listens before there are workers. */
+/* Even calls without timeout fail at once: the daemon listens before there are workers. */
 static void lib_says_that_the_daemon_is_gone(void **state)
 {
     (void)state;
@@ -540,7 +541,7 @@ static void lib_says_that_the_daemon_is_gone(void **state)
     size_t len;
     void *value = NULL;
     assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "a", 1, &r),
-                     0); /* has the only connection */
+                     0); /* uses the only connection */
     world_hang_up(w);
     assert_int_equal(ddrun_get(d[0], "k", &value, &len, DDRUN_FOREVER), -ECANCELED);
     assert_int_equal(ddrun_add(d[0], "k", 1, NULL, DDRUN_FOREVER), -ECANCELED);
@@ -565,7 +566,7 @@ static void lib_tells_events_once_and_in_order(void **state)
     struct world *w = world_new(2, d);
     assert_int_equal(ddrun_next_event(d[0], &e, 0), -ETIMEDOUT);
     world_set(w, "ddrun/4/event/0", "signal 10");
-    world_set(w, "ddrun/4/event/1", "eclipse 1"); /* of a later version */
+    world_set(w, "ddrun/4/event/1", "eclipse 1"); /* an event of a later version */
     world_set(w, "ddrun/4/event/2", "stop 15");
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ddrun_next_event(d[i], &e, LIMIT_MS), 0);
@@ -612,7 +613,7 @@ static void lib_touches_what_it_has_inherited_where_the_path_leads_nowhere(void 
     char number[16];
     world_env(0, 0, 0);
     setenv("DDRUN_HEARTBEAT_FILE", "/proc/nobody/fd/9", 1);
-    for (int ours = 0; ours < 2; ours++) { /* a number that another file has is left alone */
+    for (int ours = 0; ours < 2; ours++) { /* a descriptor of another file is not touched */
         int fd = memfd_create(ours ? "ddrun-heartbeat" : "something", 0);
         assert_true(fd >= 3 && futimens(fd, old) == 0);
         (void)snprintf(number, sizeof(number), "%d", fd);
@@ -647,15 +648,15 @@ static void lib_is_not_for_a_child(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_int_equal(ddrun_put(d[0], "k", "", 0, LIMIT_MS),
-                     0); /* the parent's connection is as it was */
+                     0); /* the parent's connection still works */
     world_free(w);
 }
 
-/* ---- others at the store's address ---- */
+/* ---- other servers at the store's address ---- */
 
 struct stranger {
     int listener, port;
-    const char *says; /* NULL: nothing, and stays */
+    const char *says; /* NULL: sends nothing and keeps the connection open */
     size_t len;
 };
 
@@ -668,7 +669,7 @@ static void *be_strange(void *arg)
     if (x->says != NULL)
         (void)send(fd, x->says, x->len, MSG_NOSIGNAL);
     else
-        n = recv(fd, hello, sizeof(hello), 0); /* until it goes */
+        n = recv(fd, hello, sizeof(hello), 0); /* until the worker disconnects */
     close(fd);
     return (void *)n;
 }
@@ -712,7 +713,7 @@ static void lib_gives_up_where_nobody_listens(void **state)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t len = sizeof(a);
     struct ddrun *d;
-    int fd = socket(AF_INET, SOCK_STREAM, 0); /* bound, so that nobody else listens there */
+    int fd = socket(AF_INET, SOCK_STREAM, 0); /* bound: no other process listens there */
     assert_int_equal(bind(fd, (struct sockaddr *)(void *)&a, len), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)(void *)&a, &len), 0);
     world_env(0, 2, ntohs(a.sin_port));

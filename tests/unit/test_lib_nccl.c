@@ -1,6 +1,5 @@
-/* ddrun/nccl.h: who makes which id, what the ranks tell each other, and what is asked of NCCL. A
- * struct of our own functions stands for the library; that it is found is for
- * tests/e2e/test_lib.py. */
+/* ddrun/nccl.h: the ids that each rank creates, their exchange, and the calls of NCCL. Functions of
+ * this test replace the library; tests/e2e/test_lib.py covers the search for it. */
 #include "ddrun/nccl.h"
 #include "lib_world.h"
 
@@ -18,7 +17,7 @@ static struct ddrun *d[MANY];
 
 /* ---- arithmetic ---- */
 
-/* As NCCL splits them: blocks in a row, the first ones one longer. Src: NCCL 2.23 to 2.30 */
+/* NCCL's split: consecutive blocks, the first ones longer by one rank. Src: NCCL 2.23 to 2.30 */
 static void nccl_ids_are_made_by_the_first_rank_of_each_block(void **state)
 {
     (void)state;
@@ -46,13 +45,13 @@ static void nccl_has_an_id_for_every_128_ranks(void **state)
     assert_int_equal(ddrun_nccl_ids_for(300, 1), 300);
 }
 
-/* ---- a library ---- */
+/* ---- a fake library ---- */
 
-/* What was asked of it, by rank; each rank is a thread. */
+/* Calls of the library by rank; each rank is a thread. */
 static struct call {
-    char made[140];    /* the id that it made, "" when none */
+    char made[140];    /* id that the rank created; "": none */
     int ids, blocking; /* -1: no config */
-    char with[200];    /* the first bytes of the ids */
+    char with[200];    /* the beginnings of the ids */
     int inits, aborts, looks;
 } calls[MANY];
 static int fails_on, fails_times, busy_looks;

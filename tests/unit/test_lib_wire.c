@@ -1,5 +1,5 @@
-/* lib/c10d_wire and lib/allgather_records: requests as torch writes them, answers in any pieces,
- * and nonsense. */
+/* lib/c10d_wire and lib/allgather_records: requests as torch sends them, replies in any pieces, and
+ * malformed ones. */
 #include "lib/allgather_records.h"
 #include "lib/c10d_wire.h"
 
@@ -83,7 +83,7 @@ static void wire_takes_an_answer_in_any_pieces(void **state)
         assert_memory_equal(w.in.data, "abcd", 4);
         assert_int_equal(w.strs[1].len, 0);
         assert_int_equal(w.strs[2].off, 3);
-        assert_int_equal(wire_feed(&w, "more", 4), 0); /* not of this answer */
+        assert_int_equal(wire_feed(&w, "more", 4), 0); /* not part of this reply */
         wire_done_with(&w);
     }
 }
@@ -98,8 +98,8 @@ static void wire_refuses_other_answers(void **state)
         int rc;
     } rows[] = {
         {0, 8, -EPROTO},    /* another nonce */
-        {12, 1, -EPROTO},   /* no end of a wait */
-        {13, 5, -EMSGSIZE}, /* more than we take */
+        {12, 1, -EPROTO},   /* not the end of a wait */
+        {13, 5, -EMSGSIZE}, /* more than max_in */
         {20, '\x80', -EMSGSIZE},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -149,7 +149,7 @@ static void records_are_each_members_once(void **state)
         if (n != 15)
             assert_int_equal(records_parse(v, 3, b, n), -EPROTO);
     record_head(b + 15, 2, 0, false);
-    assert_int_equal(records_parse(v, 3, b, 27), -EPROTO); /* twice */
+    assert_int_equal(records_parse(v, 3, b, 27), -EPROTO); /* a duplicate */
 }
 
 int main(void)

@@ -45,7 +45,7 @@ static void addr_text_is_the_shortest_form(void **state)
         {"::ffff:127.0.0.1", "127.0.0.1", "127.0.0.1:80", true},
         {"fe80::1%lo", "fe80::1%lo", "[fe80::1%lo]:80", false},
         {"fe80::1%4242", "fe80::1%4242", "[fe80::1%4242]:80", false},
-        {"fd00::1%lo", "fd00::1", "[fd00::1]:80", false}, /* a scope means nothing here */
+        {"fd00::1%lo", "fd00::1", "[fd00::1]:80", false}, /* the scope is ignored here */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_addr a;
@@ -157,7 +157,7 @@ static void interfaces_have_the_loopback(void **state)
     assert_int_equal(net_addr_parse(&a, "127.0.0.1", 99), 0);
     assert_int_equal(net_iface_of(&a, name), 0);
     assert_string_equal(name, "lo");
-    assert_int_equal(net_addr_parse(&a, "192.0.2.77", 0), 0); /* for documents only: nobody's */
+    assert_int_equal(net_addr_parse(&a, "192.0.2.77", 0), 0); /* reserved for documentation */
     assert_int_equal(net_iface_of(&a, name), -ENOENT);
 }
 
@@ -189,7 +189,7 @@ static void address_of_an_interface_is_good_for_others(void **state)
     }
 }
 
-/* Each row: "name address" in the kernel's order, "-name" is down. */
+/* Each row: "name address" in the kernel's order; an interface "-name" is down. */
 static void nccl_choice_is_foreseen(void **state)
 {
     (void)state;
@@ -236,11 +236,11 @@ static void workers_get_the_interface_of_the_address_or_the_named_one(void **sta
     struct net_addr addr;
     assert_int_equal(net_addr_parse(&addr, "127.64.3.2", 1), 0);
     net_worker_ifaces_find(&ifs, NULL, &addr, true);
-    assert_string_equal(ifs.used, "lo"); /* which does not list that address */
-    assert_string_equal(ifs.nccl, "");   /* NCCL is not asked for a single node */
+    assert_string_equal(ifs.used, "lo"); /* although lo does not list that address */
+    assert_string_equal(ifs.nccl, "");   /* not needed on a single node */
     net_worker_ifaces_find(&ifs, "ib7", NULL, true);
     assert_string_equal(ifs.used, "ib7");
-    assert_int_equal(net_addr_parse(&addr, "192.0.2.1", 1), 0); /* no machine has it */
+    assert_int_equal(net_addr_parse(&addr, "192.0.2.1", 1), 0); /* reserved for documentation */
     net_worker_ifaces_find(&ifs, NULL, &addr, false);
     assert_string_equal(ifs.used, "");
     assert_string_equal(ifs.nccl, "");

@@ -1,4 +1,4 @@
-/* The guest's search among good, silent, lying and missing listeners. */
+/* A caller's search among listeners that are daemons, silent, false or absent. */
 #include "config.h"
 
 #include "base/io.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Too long a label for any name server to be asked. */
+/* Label longer than 63 bytes: the resolver rejects it without a query. */
 #define NOWHERE "no-such-node-0123456789012345678901234567890123456789012345678901234567890"
 
 static void search_refuses_what_cannot_be(void **state)
@@ -42,8 +42,7 @@ static void search_refuses_what_cannot_be(void **state)
     }
 }
 
-/* ---- one listener, and what is said about it ---------------------------------------------------
- */
+/* ---- one listener, and its status line ---- */
 
 static bool says_expected(struct world *w)
 {
@@ -109,8 +108,7 @@ static void wrong_key_is_told_once_and_tried_again(void **state)
         2);
 }
 
-/* ---- several listeners -------------------------------------------------------------------------
- */
+/* ---- several listeners ---- */
 
 static void daemon_is_found_among_squatters(void **state)
 {
@@ -122,8 +120,8 @@ static void daemon_is_found_among_squatters(void **state)
     } rows[] = {
         {GARBAGE, "", NULL},          {SILENT, "", NULL},      {STALLS, "", NULL},
         {BABBLES, "", NULL},          {CERTIFICATE, "", NULL}, {DAEMON, "slurm-2.0", key_a},
-        {DAEMON, "slurm-1.0", key_b}, /* a liar */
-        {DAEMON, "slurm-1.0", NULL},  /* another one */
+        {DAEMON, "slurm-1.0", key_b}, /* with another key */
+        {DAEMON, "slurm-1.0", NULL},  /* without a key */
     };
     for (size_t i = 0; i + 2 < sizeof(rows) / sizeof(rows[0]); i++) {
         uint16_t ports[HOSTS_MAX];
@@ -138,7 +136,7 @@ static void daemon_is_found_among_squatters(void **state)
         world_run_until(w, is_linked);
         assert_int_equal(h->nlinks, 1);
         assert_int_equal(net_addr_port(link_peer(w->found)), ports[3]);
-        /* nobody waited for the silent ones, who had half a minute */
+        /* the caller did not wait for the silent ones, which had 30 s */
         assert_true(dd_now_ns() - start < 10 * DD_NS_PER_S);
         for (size_t s = 0; s < 4; s++)
             world_close_host(&w->hosts[s]);
@@ -188,7 +186,7 @@ static void daemon_that_answers_late_is_given_more_time(void **state)
     w->cfg.attempt_ms = 100;
     world_find(w, "127.0.0.1", &h->port, 1, key_a);
     world_run_until(w, is_linked_and_quiet);
-    assert_true(h->nrefused >= 2); /* 100 ms and 200 ms were not enough */
+    assert_true(h->nrefused >= 2); /* attempts of 100 ms and 200 ms timed out */
 }
 
 static bool looked_up(struct world *w)
@@ -196,7 +194,7 @@ static bool looked_up(struct world *w)
     return !status_has(w, "resolving ");
 }
 
-/* scontrol is the test's own: it knows every node by a loopback address. */
+/* The script `scontrol` of this test returns a loopback address for every node. */
 static void loopback_is_no_address_of_another_host(void **state)
 {
     struct world *w = *state;
@@ -236,7 +234,7 @@ static void name_without_an_address_is_told(void **state)
     assert_true(status_has(w, " has no address: "));
 }
 
-/* The kernel drops what comes to a listener whose queue is full: as if the network were dead. */
+/* Return a listener with a full queue: the kernel drops further SYNs, as on a dead network. */
 static int dead_end(const char *addr, uint16_t *port, int fill[2])
 {
     struct net_addr a;
@@ -362,7 +360,7 @@ static struct seen look_at(struct world *w, char *const *hosts, size_t n, const 
     assert_int_equal(link_probe_start(&k, w->base, &cfg, NULL), 0);
     event_base_dispatch(w->base);
     link_probe_free(k);
-    (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* what libevent frees later */
+    (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* frees what libevent has deferred */
     assert_true(s.done);
     return s;
 }

@@ -1,5 +1,5 @@
-/* net/handshake_pool: who calls and says nothing keeps nobody out, and a machine without files does
- * not spin. */
+/* net/handshake_pool: silent callers do not lock out others, and the listener does not spin when
+ * file descriptors run out. */
 #include "net/handshake_pool.h"
 #include "net/listen.h"
 
@@ -106,7 +106,7 @@ static void on_while(evutil_socket_t fd, short what, void *arg)
     *(bool *)arg = true;
 }
 
-/* How often the loop has turned by then. */
+/* Return the number of iterations of the event loop within A_WHILE_MS. */
 static unsigned turns_in_a_while(const struct listener *d)
 {
     const struct timeval a_while = dd_timeval(A_WHILE_MS * DD_NS_PER_MS);
@@ -137,7 +137,7 @@ static void without_descriptors_a_connection_waits_and_is_accepted_later(void **
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_true(turns < 50);
     assert_false(is_closed(fd));
-    turn_until_closed(&d, fd); /* it was taken, and said nothing for 100 ms */
+    turn_until_closed(&d, fd); /* accepted, and closed after 100 ms of silence */
     listener_close(&d);
     close(fd);
 }

@@ -1,4 +1,4 @@
-/* The hello, both directions. */
+/* The hello messages of caller and daemon. */
 #include "net/hello.h"
 
 #include <errno.h>
@@ -28,9 +28,9 @@ static const struct {
     {BYTES(MAGIC "\x01\xff\xff"), -EPROTO},
     {BYTES(MAGIC "\x01\x00\x00"), -EPROTO},
     {BYTES(MAGIC "\x01\x00\x02j\0"), -EPROTO},     /* no node */
-    {BYTES(MAGIC "\x01\x00\x03j\0n"), -EPROTO},    /* not ended */
+    {BYTES(MAGIC "\x01\x00\x03j\0n"), -EPROTO},    /* not NUL-terminated */
     {BYTES(MAGIC "\x01\x00\x03\0n\0"), -EPROTO},   /* no job */
-    {BYTES(MAGIC "\x01\x00\x05j\0n\0x"), -EPROTO}, /* more than there should be */
+    {BYTES(MAGIC "\x01\x00\x05j\0n\0x"), -EPROTO}, /* trailing byte */
 };
 
 static void hello_call_refuses_garbage_at_its_first_bad_byte(void **state)
@@ -65,7 +65,7 @@ static void hello_call_refuses_names_that_do_not_fit(void **state)
     assert_string_equal(c.node, "j");
 
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
-    memset(c.node, 'n', sizeof(c.node)); /* not ended */
+    memset(c.node, 'n', sizeof(c.node)); /* not NUL-terminated */
     assert_int_equal(hello_call_encode(&out, &c), -EINVAL);
     c.node[0] = c.job_id[0] = '\0';
     assert_int_equal(hello_call_encode(&out, &c), -EINVAL);
@@ -123,7 +123,7 @@ static void hello_reply_is_read_at_every_cut(void **state)
     struct hello_reply r = {.status = HELLO_OK, .method = NET_KEY_MUNGE};
     struct hello_reply back = {.cred = "untouched"};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
-    memset(r.cred, 'c', sizeof(r.cred) - 1); /* the longest */
+    memset(r.cred, 'c', sizeof(r.cred) - 1); /* maximum length */
     assert_int_equal(hello_reply_encode(&out, &r), 0);
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(hello_reply_decode(&back, out.data, n), 0);

@@ -1,4 +1,4 @@
-/* The job's key: every source, what is refused, and that both sides come to the same bytes. */
+/* The job's key: every source, its rejection, and that both sides derive the same bytes. */
 #include "config.h"
 
 #include "base/io.h"
@@ -90,8 +90,7 @@ static void assert_refused(struct fixture *f, int rc, const char *says)
     assert_string_equal(key.source, "untouched");
 }
 
-/* ---- a key that both sides have ----------------------------------------------------------------
- */
+/* ---- a key that both sides have ---- */
 
 static void key_file_is_refused_when_it_proves_nothing(void **state)
 {
@@ -128,7 +127,7 @@ static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
     (void)snprintf(path, sizeof(path), "%s/fifo", f->dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     f->in.key_file = path;
-    assert_refused(f, -EINVAL, "is not a file"); /* and it does not hang */
+    assert_refused(f, -EINVAL, "is not a file"); /* without blocking in open() */
     char *big = malloc(70001);
     memset(big, 'x', 70000);
     big[70000] = '\0';
@@ -242,7 +241,7 @@ static void secrets_that_are_easy_to_guess_are_refused(void **state)
         "correct horse battery staple",
         "the quick brown fox jumps over the dog",
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
-        "2f7c1d9e04b8a35f", /* random, and too short */
+        "2f7c1d9e04b8a35f", /* random, but too short */
     };
     static const char *const good[] = {
         GOOD,
@@ -268,7 +267,7 @@ static void secrets_that_are_easy_to_guess_are_refused(void **state)
     assert_refused(f, -EINVAL, "DDRUN_KEY is easy to guess");
 }
 
-/* 1 in 10^9 keys of 128 bits may be refused, whatever their form. */
+/* The check rejects at most 1 in 10^9 random keys of 128 bits, in any encoding. */
 static void random_secrets_are_taken(void **state)
 {
     (void)state;
@@ -308,7 +307,7 @@ static void seeds_come_from_what_nodes_have_before_they_meet(void **state)
     f->env[0] = env;
     assert_int_equal(net_key_seed(&f->in), 0xa1);
     f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
-    f->in.use_cookie = true; /* what a port shows of it would tell all of it */
+    f->in.use_cookie = true; /* guessable: a port would reveal the cookie */
     assert_int_equal(net_key_seed(&f->in), 0xa1);
     f->in.psk = "a secret of this job";
     const uint64_t seed = net_key_seed(&f->in);
@@ -337,8 +336,7 @@ static void agent_takes_only_what_it_can_check(void **state)
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_NONE, "", &f->err), 0);
 }
 
-/* ---- home directory ----------------------------------------------------------------------------
- */
+/* ---- home directory ---- */
 
 static void use_home(struct fixture *f)
 {
@@ -352,7 +350,7 @@ static const char *home_path(const struct fixture *f, const char *name)
     return path;
 }
 
-/* The name of its file, as its daemon tells it to agents; the whole path is home_path(). */
+/* Return the tag in the name of the key's file, which the daemon sends to agents. */
 static const char *tag_of(const struct fixture *f, const struct net_key *key)
 {
     static char tags[4][40];
@@ -427,7 +425,7 @@ static void home_refuses_damage(void **state)
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "is damaged"},
         {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600,
-         "is damaged"}, /* another key */
+         "is damaged"}, /* of another key */
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600"},
     };
     use_home(f);
@@ -464,7 +462,8 @@ static size_t files_in(const char *path)
     return n;
 }
 
-/* Two daemons of one job may live at once, or a later run begin before the one before is gone. */
+/* Two daemons of one job may run at once, or a later run may begin before the previous one has
+ * ended. */
 static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 {
     struct fixture *f = *state;
@@ -484,8 +483,7 @@ static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 
 #define SOME_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 
-/* What another process' key file looks like; of its machine, `boot` differs where it is not NULL.
- */
+/* Write the key file of another process. boot: the boot id of its machine; NULL: this machine. */
 static void leave_key(struct fixture *f, const char *name, const char *boot, long pid, int days)
 {
     char text[300];
@@ -513,16 +511,16 @@ static void home_is_swept_of_what_the_dead_left(void **state)
         int days;
         bool stays;
     } rows[] = {
-        {"dead.0011223344556677.key", NULL, 0, false}, /* that process began at another time */
+        {"dead.0011223344556677.key", NULL, 0, false}, /* the process started at another time */
         {"other.0011223344556677.key", "another-machine", 29, true},
         {"old.0011223344556677.key", "another-machine", 31, false},
-        {"my-own.key", NULL, 400, true}, /* no file of ours */
+        {"my-own.key", NULL, 400, true}, /* not a key file of ddrun */
         {".new-0011", NULL, 0, true},
         {".new-2233", NULL, 2, false},
     };
     struct stat st;
     use_home(f);
-    struct net_key before = leader_key(f); /* of a process that lives */
+    struct net_key before = leader_key(f); /* key of a live process: must stay */
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         leave_key(f, rows[i].name, rows[i].boot, (long)getpid(), rows[i].days);
     (void)write_file(f, ".ddrun/user.0011223344556677.key", "what a user keeps here\n", 0600);
@@ -535,7 +533,7 @@ static void home_is_swept_of_what_the_dead_left(void **state)
     assert_int_equal(stat(home_path(f, file_of(f, &next)), &st), 0);
 }
 
-/* A leader on another machine, with the same process id, may be writing its own just now. */
+/* A leader on another machine with the same process id may be writing its draft at this moment. */
 static void home_takes_no_draft_of_another_host(void **state)
 {
     struct fixture *f = *state;
@@ -568,15 +566,14 @@ static void home_gives_every_job_a_file_of_its_own(void **state)
         (void)leader_key(f);
         assert_int_equal(files_in(home_path(f, "")), i + 1);
     }
-    assert_int_equal(files_in(f->dir), 1); /* nothing beside .ddrun */
+    assert_int_equal(files_in(f->dir), 1); /* only .ddrun */
 }
 
-/* ---- MUNGE --------------------------------------------------------------------------------------
- */
+/* ---- MUNGE ---- */
 
 #if HAVE_MUNGE
 
-/* What a process of another uid gets from fn(): the text that it writes. */
+/* Run fn() in a process of another uid and return the text that it writes. */
 static void as_nobody(const struct net_key_input *in, void (*fn)(const struct net_key_input *, int),
                       char *out, size_t size)
 {
@@ -639,7 +636,7 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
     assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
     agent = (struct net_key){0};
     assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, cred, &f->err),
-                     0); /* two on a machine */
+                     0); /* a second agent of the machine */
     assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
 
     assert_int_equal(net_key_credential(&again, &leader, &f->in, &f->err), 0);
@@ -654,7 +651,7 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
         assert_non_null(strstr(f->err.text, "uid 65534, not yours (uid 0)"));
         DD_AUTO(free) char *third = NULL;
         assert_int_equal(net_key_credential(&third, &leader, &f->in, &f->err), 0);
-        f->in.psk = third; /* only a way to hand it over */
+        f->in.psk = third; /* passes the credential to the child */
         as_nobody(&f->in, decode_and_tell, text, sizeof(text));
         assert_non_null(strstr(text, "nauthorized"));
         assert_null(strstr(text, "not refused"));

@@ -1,4 +1,4 @@
-/* Links and the daemon's side of their making, over real sockets of the loopback interface. */
+/* Links and their handshakes at the daemon, over sockets of the loopback interface. */
 #include "config.h"
 
 #include "base/io.h"
@@ -11,8 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- frames
- * -------------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 static void link_carries_frames_both_ways_when_keys_agree(void **state)
 {
@@ -102,7 +101,7 @@ static void link_carries_the_longest_frames_whole(void **state)
     }
 }
 
-/* 5 frames, some longer than a TLS record. */
+/* Return 5 frames; 4 of them are longer than a TLS record. */
 static struct link_frames *some_frames(void)
 {
     static unsigned char data[70000];
@@ -139,7 +138,7 @@ static void frames_are_shared_by_links(void **state)
         f = some_frames();
         assert_int_equal(link_send_frames(w->found, f), 0);
         world_close_host(h);
-        link_free(w->found); /* with all of it unwritten */
+        link_free(w->found); /* all frames are still unwritten */
         assert_int_equal(link_frames_size(f), 5 * FRAME_HEADER + 4 * 70000);
         link_frames_free(f);
         link_find_free(w->find);
@@ -189,7 +188,7 @@ static void sender_is_told_when_the_peer_does_not_read(void **state)
     static char big[LINK_FRAME_MAX];
     struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
     world_find(w, "127.0.0.1", &h->port, 1, key_a);
-    world_run_until(w, is_linked); /* the host's end has no callbacks and reads nothing */
+    world_run_until(w, is_linked); /* the host's end has no callbacks and does not read */
     int rc = 0;
     size_t sent = 0;
     for (; rc == 0 && sent < 200; sent++) {
@@ -207,7 +206,7 @@ static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
     struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
     const struct link_cb cb = world_callbacks(w);
     world_find(w, "127.0.0.1", &h->port, 1, key_a);
-    world_run_until(w, is_linked); /* the host's end has no callbacks and reads nothing */
+    world_run_until(w, is_linked); /* the host's end has no callbacks and does not read */
     link_set_cb(w->found, &cb);
     int rc = 0;
     while (rc == 0)
@@ -215,13 +214,13 @@ static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
     assert_int_equal(rc, -ENOBUFS);
     size_t bulk = link_queued(w->found);
     assert_int_equal(link_send(w->found, FRAME_CONTROL, big, sizeof(big)),
-                     0); /* has room behind bulk data */
+                     0); /* control frames have room behind bulk data */
     assert_true(link_queued(w->found) > bulk);
     while (rc != 0)
         rc = link_send(w->found, FRAME_CONTROL, big, sizeof(big)) == 0;
     link_fail(w->found, "stop", -ENOBUFS);
-    link_fail(w->found, "plan", -EMSGSIZE); /* the first reason stays */
-    assert_int_equal(w->closed, 0);         /* not from inside */
+    link_fail(w->found, "plan", -EMSGSIZE); /* the first reason counts */
+    assert_int_equal(w->closed, 0);         /* on_close is called from the loop */
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
     world_run_until(w, has_closed);
     assert_false(w->clean);
@@ -239,14 +238,13 @@ static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
     assert_int_equal(w->frames, 0);
     assert_string_equal(w->why, "cannot send 'join' to it: the message is too long");
     link_fail(h->links[0], "plan", -ENOMEM);
-    link_free(h->links[0]); /* before it could be told */
+    link_free(h->links[0]); /* before the loop calls on_close */
     h->nlinks = 0;
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
     assert_int_equal(w->closed, 1);
 }
 
-/* ---- ends
- * ---------------------------------------------------------------------------------------- */
+/* ---- ends ---- */
 
 static void run_until_fds(struct world *w, size_t n)
 {
@@ -260,7 +258,7 @@ static void goodbye_is_clean_and_comes_after_all_that_was_sent(void **state)
     struct world *w = *state;
     struct host *h = world_link_up(w, key_a, key_a);
     size_t before = open_fds();
-    send_frames(w->found, 3); /* what a busy machine takes in the second that a goodbye may last */
+    send_frames(w->found, 3); /* few: a busy machine must send them within the 1 s of link_bye() */
     assert_int_equal(link_send(h->links[0], FRAME_CONTROL, "unread", 6), 0);
     link_bye(w->found);
     w->found = NULL;
@@ -303,7 +301,7 @@ static void death_without_goodbye_is_a_loss(void **state)
         assert_string_equal(w->why, why[i]);
         assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
         assert_int_equal(w->closed, 1);
-        link_bye(w->found); /* of a dead one: nothing but freed */
+        link_bye(w->found); /* on a lost link, it only frees */
         link_find_free(w->find);
         w->found = NULL;
         w->find = NULL;
@@ -317,22 +315,21 @@ static void link_may_be_freed_inside_its_callbacks(void **state)
     w->free_in_frame = w->free_in_close = true;
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "one", 3), 0);
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "two", 3), 0);
-    world_run_until(w, has_closed); /* the other end sees it, and goes as well */
+    world_run_until(w, has_closed); /* the other end notices and closes, too */
     h->nlinks = 0;
     w->found = NULL;
     assert_int_equal(w->frames, 1);
     assert_int_equal(w->closed, 1);
 }
 
-/* ---- who is let in
- * ------------------------------------------------------------------------------- */
+/* ---- admission ---- */
 
 static bool has_refused(struct world *w)
 {
     return w->hosts[0].nrefused > 0;
 }
 
-/* What a caller that sends these bytes gets back, at most size; and it is refused. */
+/* Send bytes as a caller that must be refused. Return the length of the reply in back. */
 static size_t refused(struct world *w, const void *bytes, size_t n, void *back, size_t size)
 {
     struct host *h = &w->hosts[0];
@@ -384,7 +381,7 @@ static void silent_caller_is_sent_away_in_time(void **state)
     h->timeout_ms = 100;
     assert_int_equal(refused(w, "", 0, back, sizeof(back)), 0);
     assert_string_equal(h->why, "its hello timed out");
-    /* the right hello, and no TLS after it */
+    /* a correct hello without a TLS handshake */
     static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
     assert_int_equal(refused(w, hello, sizeof(hello), back, sizeof(back)), 9);
     assert_string_equal(h->why, "its hello timed out");
@@ -424,7 +421,7 @@ static void caller_without_the_key_is_refused(void **state)
     assert_int_equal(read(fd, back, 9), 9);
     assert_int_equal(back[6], HELLO_OK);
     assert_int_equal(evutil_make_socket_nonblocking(fd), 0);
-    assert_int_equal(SSL_connect(ssl), -1); /* sends its part of TLS, without a key */
+    assert_int_equal(SSL_connect(ssl), -1); /* sends a ClientHello without a PSK */
     world_run_until(w, has_refused);
     assert_string_equal(h->why, "it has no key of this job");
     assert_int_equal(h->nlinks, 0);
@@ -447,8 +444,7 @@ static void names_in_the_log_are_escaped_and_lines_are_limited(void **state)
     assert_int_equal(world_count_logged(w, "\n"), 10);
 }
 
-/* ---- keys from elsewhere
- * ------------------------------------------------------------------------- */
+/* ---- other sources of keys ---- */
 
 static void link_up_with(struct world *w, const struct net_key_input *in)
 {
@@ -493,7 +489,7 @@ static void link_comes_up_with_a_key_in_the_home_directory(void **state)
     link_up_with(w, &in);
     assert_int_equal(w->hosts[0].key.method, NET_KEY_HOME);
     (void)snprintf(home, sizeof(home), "%s/.ddrun", dir);
-    assert_int_equal(rmdir(home), 0); /* nothing is left in it */
+    assert_int_equal(rmdir(home), 0); /* the key file has been removed */
     assert_int_equal(rmdir(dir), 0);
 }
 

@@ -44,7 +44,7 @@ static void listen_everywhere_takes_both_families(void **state)
     (void)state;
     uint16_t port = 0;
     uint16_t other;
-    DD_AUTO(fd) int v6 = net_listen("::1", any, 1, &other, NULL); /* is there IPv6? */
+    DD_AUTO(fd) int v6 = net_listen("::1", any, 1, &other, NULL); /* probes for IPv6 */
     DD_AUTO(fd) int fd = net_listen("", any, 1, &port, NULL);
     assert_true(fd >= 0 && port > 0);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -105,12 +105,12 @@ static void listen_names_the_holder_when_nothing_is_free(void **state)
     assert_int_equal(port, 0);
 }
 
-/* ---- who can listen on a reserved port ---- */
+/* ---- listeners on a reserved port ---- */
 
 enum { OWNER_UID = 20001, STRANGER_UID = 20002 };
 enum { NONE = 0, ADDR = 1, PORT = 2, BOTH = ADDR | PORT };
 
-/* In a child of that user: reserves a port and keeps it until *ret_end is closed. */
+/* Reserve a port in a child of OWNER_UID until *ret_end is closed. */
 static pid_t hold(enum net_reserve how, uint16_t *ret_port, int *ret_end)
 {
     int up[2];
@@ -154,7 +154,7 @@ static int listen_with(const char *addr, uint16_t port, int options)
     return bind(fd, &a.sa, a.len) == 0 && listen(fd, 1) == 0 ? fd : -1;
 }
 
-/* Whether a server of this user, with these options, can listen there. */
+/* True if a server of this uid, with these socket options, can listen on the port. */
 static bool listens_as(uid_t uid, const char *addr, uint16_t port, int options)
 {
     int status;
@@ -184,7 +184,7 @@ static void who_can_listen_on_a_reserved_port(void **state)
     int end;
     if (geteuid() != 0)
         skip();
-    const int v6 = listen_with("::1", 0, NONE); /* IPv6 may be there, but without addresses */
+    const int v6 = listen_with("::1", 0, NONE); /* the machine may have IPv6 without addresses */
     if (v6 >= 0)
         (void)close(v6);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -1,4 +1,4 @@
-/* Whose is the other end of a local connection? Asked about connections of this test. */
+/* The owner of the other end of a local connection, for connections of this test. */
 #include "base/auto.h"
 #include "net/listen.h"
 #include "net/peer_uid.h"
@@ -22,7 +22,7 @@ enum { NOBODY = 65534 };
 
 struct pair {
     int listener, client, server;
-    struct net_addr client_addr, server_addr; /* as the client has them */
+    struct net_addr client_addr, server_addr; /* as the client sees them */
 };
 
 static struct net_addr name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
@@ -45,7 +45,7 @@ static int peer_name(int fd, struct sockaddr *sa, socklen_t *len)
     return getpeername(fd, sa, len);
 }
 
-/* false: this machine has no such addresses. */
+/* Connect a pair of sockets. False: this machine lacks the address. */
 static bool set_up(struct pair *p, const char *listen_addr, const char *to)
 {
     static const uint16_t any[] = {0};
@@ -56,7 +56,7 @@ static bool set_up(struct pair *p, const char *listen_addr, const char *to)
         return false;
     struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
     const struct sockaddr *sa = &a.sa;
-    if (strncmp(to, "::ffff:", 7) == 0) { /* an IPv6 socket that talks IPv4 */
+    if (strncmp(to, "::ffff:", 7) == 0) { /* IPv6 socket with an IPv4-mapped address */
         assert_int_equal(net_addr_parse(&a, to + 7, port), 0);
         mapped.sin6_addr.s6_addr[10] = mapped.sin6_addr.s6_addr[11] = 0xff;
         memcpy(mapped.sin6_addr.s6_addr + 12, &a.in.sin_addr, 4);
@@ -88,7 +88,7 @@ static const struct {
     const char *listen_addr, *to;
 } ways[] = {
     {"127.0.0.1", "127.0.0.1"},        {"::1", "::1"},    {"", "127.0.0.1"}, {"", "::1"},
-    {"127.0.0.1", "::ffff:127.0.0.1"}, /* client's socket is of the other family */
+    {"127.0.0.1", "::ffff:127.0.0.1"}, /* the client's socket is AF_INET6 */
     {"", "::ffff:127.0.0.1"},          {"", "127.9.8.7"},
 };
 
@@ -104,7 +104,7 @@ static void peer_uid_of_own_connections_is_mine(void **state)
         done++;
         assert_int_equal(net_peer_uid(peer, &p.client_addr, &p.server_addr, &uid), 0);
         assert_int_equal(uid, geteuid());
-        uid = 12345; /* and the other end */
+        uid = 12345; /* the same for the other end */
         assert_int_equal(net_peer_uid(peer, &p.server_addr, &p.client_addr, &uid), 0);
         assert_int_equal(uid, geteuid());
         assert_int_equal(net_peer_own(peer, &p.client_addr, &p.server_addr, &uid), 0);
@@ -122,7 +122,7 @@ static void peer_uid_is_of_that_connection_only(void **state)
     struct net_addr wrong = p.client_addr;
     net_addr_set_port(&wrong, (uint16_t)(net_addr_port(&wrong) ^ 1));
     assert_int_equal(net_peer_uid(peer, &wrong, &p.server_addr, &uid), -ENOENT);
-    /* a listener on that port is no connection */
+    /* net_peer_uid() ignores the listener on that port */
     assert_int_equal(net_peer_uid(peer, &p.server_addr, &wrong, &uid), -ENOENT);
     assert_int_equal(net_addr_parse(&wrong, "127.0.0.2", net_addr_port(&p.client_addr)), 0);
     assert_int_equal(net_peer_uid(peer, &wrong, &p.server_addr, &uid), -ENOENT);
@@ -165,7 +165,7 @@ static void peer_uid_of_another_user_is_told(void **state)
         int fd = setuid(NOBODY) == 0 ? socket(AF_INET, SOCK_STREAM, 0) : -1;
         (void)close(ends[1]);
         if (connect(fd, &p.server_addr.sa, p.server_addr.len) == 0)
-            (void)!read(ends[0], &c, 1); /* until the test has asked */
+            (void)!read(ends[0], &c, 1); /* until the test closes its end */
         _exit(0);
     }
     struct pollfd come = {.fd = p.listener, .events = POLLIN};
@@ -190,8 +190,7 @@ static void reset(int fd)
     (void)close(fd);
 }
 
-/* A new connection from the port of the closed client. false: another program of this machine was
- * quicker. */
+/* Connect from the port of the closed client. False: another program has taken the port. */
 static bool connect_from_the_same_port(struct pair *p)
 {
     struct net_addr source = p->client_addr;
@@ -204,7 +203,7 @@ static bool connect_from_the_same_port(struct pair *p)
     return true;
 }
 
-/* A connection that has had bytes, is closed by `end`, and whose port is used again. */
+/* Set up a connection, send a byte, close it with `end`, and connect again from the same port. */
 static void set_up_used_again(struct pair *p, void (*end)(int fd))
 {
     for (int tries = 0; tries < 20; tries++) {
@@ -219,8 +218,8 @@ static void set_up_used_again(struct pair *p, void (*end)(int fd))
     fail_msg("other programs took 20 ports at the moment they were free");
 }
 
-/* What the stranger sent is still there to be read; the kernel finds the worker that has the port
- * now. */
+/* The first client's data can still be read, but the kernel reports the owner of the connection
+ * that now uses the port. */
 static void peer_that_has_reset_is_not_connected_whoever_has_its_port_now(void **state)
 {
     struct net_peer *peer = *state;
@@ -254,7 +253,7 @@ static void vanish(int fd)
     (void)close(fd);
 }
 
-/* The half-open case: the first caller is gone without a RST, and its port is used again. */
+/* A half-open connection: the first client has vanished without RST, and its port is used again. */
 static void peer_that_vanished_is_not_connected_once_its_port_is_used_again(void **state)
 {
     static const int on = 1;
@@ -268,7 +267,7 @@ static void peer_that_vanished_is_not_connected_once_its_port_is_used_again(void
         skip();
     }
     set_up_used_again(&p, vanish);
-    assert_false(net_peer_is_connected(p.server)); /* its SYN has ended the half-open one */
+    assert_false(net_peer_is_connected(p.server)); /* its SYN ended the half-open connection */
     tear_down(&p);
 }
 

@@ -1,5 +1,5 @@
-/* Name look-ups in a child; scontrol is a script of the test. No name leaves this machine: those
- * that are unknown have a label that is too long for any name server. */
+/* Name lookups in a child; scontrol is a script of the test. No query leaves this machine: unknown
+ * names have a label that the resolver rejects as too long. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "net/resolve.h"
@@ -73,7 +73,7 @@ static int tear_down(void **state)
     (void)unlink(f->script);
     (void)rmdir(f->dir);
     assert_int_equal(open_fds(), f->fds);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left, not even a dead one */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child, not even a zombie */
     free(f);
     return 0;
 }
@@ -113,7 +113,7 @@ static void start(struct fixture *f, const char *name, bool try_scontrol, unsign
     net_resolve_free(f->r);
     f->calls = 0;
     assert_int_equal(net_resolve_start(&f->r, f->base, &cfg, NULL), 0);
-    assert_int_equal(f->calls, 0); /* only from the loop */
+    assert_int_equal(f->calls, 0); /* on_done is called from the loop only */
 }
 
 static void look_up(struct fixture *f, const char *name, bool try_scontrol)
@@ -179,7 +179,7 @@ static void resolve_says_why_there_is_no_address(void **state)
     assert_int_equal(f->n, 0);
     assert_non_null(strstr(f->why, "NodeAddr=no-such-node-"));
     (void)unlink(f->script);
-    (void)setenv("PATH", f->dir, 1); /* no scontrol anywhere */
+    (void)setenv("PATH", f->dir, 1); /* no scontrol in PATH */
     look_up(f, NOWHERE, true);
     assert_int_equal(f->n, 0);
 }
@@ -212,11 +212,11 @@ static void resolve_child_inherits_nothing(void **state)
     struct fixture *f = *state;
     char text[NET_ADDR_TEXT];
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    DD_AUTO(fd) int extra = fcntl(null, F_DUPFD, 77); /* on purpose not close-on-exec */
+    DD_AUTO(fd) int extra = fcntl(null, F_DUPFD, 77); /* deliberately without FD_CLOEXEC */
     (void)close(null);
     assert_int_equal(extra, 77);
     (void)signal(SIGTERM, SIG_IGN);
-    /* 10.0.MASKED.OPEN: whether TERM is blocked or ignored, whether 77 is there */
+    /* 10.0.MASKED.OPEN: TERM is blocked or ignored; descriptor 77 is open */
     write_script(f, "o=0; [ -e /proc/$$/fd/77 ] && o=1\n"
                     "m=$(grep -E '^Sig(Blk|Ign)' /proc/$$/status | grep -c '[4-7c-f]...$')\n"
                     "echo NodeName=x NodeAddr=10.0.$m.$o X=1");
@@ -226,7 +226,8 @@ static void resolve_child_inherits_nothing(void **state)
     assert_string_equal(net_addr_host(&f->addrs[0], text), "10.0.0.0");
 }
 
-/* What the script left in DIR/pid, once; it has been handed to this test, and is waited for. */
+/* Reap the script, whose pid is in DIR/pid and which this subreaper inherited. Return its signal.
+ */
 static int signal_that_ended_script(const struct fixture *f)
 {
     char path[100];
@@ -253,7 +254,7 @@ static void resolve_gives_up_in_time_and_ends_what_it_started(void **state)
     assert_string_equal(f->why, "the name service does not respond");
     assert_int_equal(signal_that_ended_script(f), SIGKILL);
 
-    /* what had been found until then counts */
+    /* on timeout, the addresses found so far are returned */
     start(f, "localhost", true, 1000);
     (void)event_base_dispatch(f->base);
     assert_int_equal(f->calls, 1);
@@ -269,7 +270,7 @@ static void resolve_ends_the_child_when_it_is_freed(void **state)
     start(f, NOWHERE, true, LIMIT_MS);
     net_resolve_free(f->r);
     f->r = NULL;
-    assert_int_equal(event_base_dispatch(f->base), 1); /* nothing is left to wait for */
+    assert_int_equal(event_base_dispatch(f->base), 1); /* no event is left */
     assert_int_equal(f->calls, 0);
 }
 

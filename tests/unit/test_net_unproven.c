@@ -1,4 +1,4 @@
-/* net/unproven: a flood evicts itself. */
+/* net/unproven: a source that floods loses its own connections. */
 #include "base/io.h"
 #include "net/unproven.h"
 
@@ -28,7 +28,7 @@ static void evict(struct unproven *u)
     unproven_remove(u);
 }
 
-/* Connections 0, 1, 2 …, a nanosecond apart, from the machines with these letters. */
+/* Add connections 0, 1, 2, ..., one nanosecond apart; each letter is a source machine. */
 static void set_up(struct world *w, const char *sources)
 {
     *w = (struct world){.conns[0].there = false};
@@ -61,7 +61,7 @@ static void the_largest_source_loses_its_oldest(void **state)
     assert_true(unproven_evict_one(&w.set, 10));
     assert_there(&w, "10111");
     unproven_remove(&w.conns[2].u);
-    unproven_remove(&w.conns[2].u); /* again: nothing */
+    unproven_remove(&w.conns[2].u); /* no effect */
     w.conns[2].there = false;
     for (size_t left = w.set.n; left > 0; left--)
         assert_true(unproven_evict_one(&w.set, 10));
@@ -89,7 +89,7 @@ static void kept_ones_stay_for_their_time(void **state)
     (void)state;
     set_up(&w, "aaab");
     unproven_keep(&w.conns[0].u, 1000);
-    assert_true(unproven_evict_one(&w.set, 10)); /* of the other source */
+    assert_true(unproven_evict_one(&w.set, 10)); /* not the kept one: that of the other source */
     assert_there(&w, "1110");
     assert_false(unproven_evict_one(&w.set, 999));
     assert_true(unproven_evict_one(&w.set, 1000));
