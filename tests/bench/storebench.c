@@ -104,8 +104,7 @@ static unsigned char *put_set(unsigned char *p, const char *kind, unsigned numbe
     return put(p, "\x0d\x01\x02\x03\x04", 5);
 }
 
-/* Write the request of the connection's next operation. Return its length; set that of the reply.
- */
+/* Write the request of the connection's next operation. Return its length; set the reply's. */
 static uint32_t make_request(struct bench *b, const struct conn *c, uint32_t *ret_reply)
 {
     unsigned char *p = b->request;

@@ -1,5 +1,4 @@
-/* daemon_config: any bytes as ddrund's configuration; an accepted one survives writing and reading.
- */
+/* daemon_config: any bytes as ddrund's configuration; an accepted one can be written and read. */
 #include "daemon/config.h"
 
 #include "base/io.h"

@@ -1,5 +1,4 @@
-/* etcd: any bytes as its replies, as the entry of a host, as a URL, and as packets of the helper.
- */
+/* etcd: any bytes as its replies, as the entry of a host, as a URL, as packets of the helper. */
 #include "web/entry.h"
 #include "web/etcd.h"
 #include "web/etcd_url.h"

@@ -787,8 +787,7 @@ static void end_closes(struct world *w, struct item *it)
     }
 }
 
-/* Take the message if it is the next one of its link. False: postponed, or the receiver is closed.
- */
+/* Take the message if it is the next one of its link. False: postponed, or the link is closed. */
 static bool delivered(struct world *w, struct item *it, int way)
 {
     struct link *l = &w->links[it->link];

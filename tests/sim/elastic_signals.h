@@ -45,8 +45,7 @@ static bool act_on_signals(struct world *w, int n, const struct am_action *a)
     }
 }
 
-/* A scheduler signals the workers, too, and the agent identifies the signal only after SETTLE_MS.
- */
+/* A scheduler signals the workers, too; the agent identifies the signal only after SETTLE_MS. */
 static void signals(struct world *w, int n, bool by_scheduler)
 {
     struct node *p = &w->nodes[n];

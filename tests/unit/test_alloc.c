@@ -177,8 +177,7 @@ static void assert_matches(const char *text, const char *pattern)
     "SLURM_STEP_NODELIST=" nodes " SLURM_STEP_TASKS_PER_NODE=" tasks
 #define STEP STEP_OF("node[1-2]", "1(x2)")
 #define FOUR STEP_OF("node[1-4]", "1(x4)")
-/* The environment of a PBS task on node2, the second of two hosts, and of the script on the first.
- */
+/* The environment of a PBS task on node2, the second of two hosts; the script is on the first. */
 #define TASK "PBS_JOBID=7.srv PBS_NODENUM=1 PBS_TASKNUM=40000001 PBS_NODEFILE=/nodes"
 #define SCRIPT "PBS_JOBID=7.srv PBS_NODENUM=0 PBS_TASKNUM=1"
 

@@ -226,7 +226,7 @@ static void resolve_child_inherits_nothing(void **state)
     assert_string_equal(net_addr_host(&f->addrs[0], text), "10.0.0.0");
 }
 
-/* Reap the script, whose pid is in DIR/pid and which this subreaper inherited. Return its signal.
+/* Reap the script, an orphan adopted by this subreaper with its pid in DIR/pid; return its signal.
  */
 static int signal_that_ended_script(const struct fixture *f)
 {

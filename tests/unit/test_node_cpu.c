@@ -1,4 +1,4 @@
-/* node/cpu: the CPUs of a machine that is described by a table, dealt out to workers. */
+/* node/cpu: the CPUs of a machine that a table describes, distributed to workers. */
 #include "node/cpu.h"
 
 #include "node_world.h"
@@ -68,7 +68,7 @@ static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
     static const struct {
         const char *machine, *mask;
         int n;
-        const char *want; /* the shares, ' ' between them; "-": unbound */
+        const char *want; /* the shares, separated by spaces; "-": unbound */
     } rows[] = {
         {"flat", "0-7", 1, "0-7"},
         {"flat", "0-7", 2, "0-3 4-7"},
@@ -78,8 +78,8 @@ static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
         {"flat", "1,3,5,7", 2, "1,3 5,7"},
         {"flat", "6", 1, "6"},
         {"flat", "6", 2, "-"},
-        {"none", "0-3", 2, "0-1 2-3"}, /* a machine that tells nothing */
-                                       /* siblings together, each worker in one NUMA node */
+        {"none", "0-3", 2, "0-1 2-3"}, /* a machine without topology files */
+                                       /* siblings stay together, each worker in one NUMA node */
         {"smt", "0-15", 2, "0-3,8-11 4-7,12-15"},
         {"smt", "0-15", 4, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"},
         {"smt", "0-15", 8, "0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15"},
@@ -91,7 +91,7 @@ static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
         {"paired", "0-7", 2, "0-3 4-7"},
         {"paired", "0-7", 4, "0-1 2-3 4-5 6-7"},
         {"paired", "0-7", 3, "0-1 2-3 4-7"},
-        /* four nodes: by node where no share loses more than a quarter */
+        /* four NUMA nodes: split at their borders, unless a share loses more than a quarter */
         {"four", "0-63", 2, "0-31 32-63"},
         {"four", "0-63", 4, "0-15 16-31 32-47 48-63"},
         {"four", "0-63", 6, "0-9 10-20 21-31 32-41 42-52 53-63"},
@@ -122,7 +122,7 @@ static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
     }
 }
 
-/* Whatever the numbers: all CPUs are dealt out, none twice, and the shares are fair. */
+/* For any number of workers, each CPU is in exactly one share, and no share is empty. */
 static void cpus_shares_cover_the_mask_once(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void cpus_get_tells_this_process_mask(void **state)
     share = malloc(c.size);
     assert_int_equal(node_cpus_share(&c, "", 0, 1, share), 0); /* this machine */
     assert_true(CPU_EQUAL_S(c.size, share, c.set));
-    assert_int_equal(node_cpus_share(&c, "", 0, 1, share), 0); /* from what it read before */
+    assert_int_equal(node_cpus_share(&c, "", 0, 1, share), 0); /* from the cached topology */
     assert_int_equal(node_cpus_share(&c, root, 0, 1, share), 0);
     assert_true(CPU_EQUAL_S(c.size, share, c.set));
     assert_int_equal(node_cpus_share(&c, "", 1, 1, share), 1);

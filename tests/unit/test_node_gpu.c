@@ -1,4 +1,5 @@
-/* node/gpu: variables, made-up machines, environments of real jobs, and the number of workers. */
+/* node/gpu: environment variables, artificial machines, environments of real jobs, and the number
+ * of workers. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/strv.h"
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-/* A machine: files "NAME=content" and directories "NAME/". */
+/* Create the files of a machine: "NAME=content", and directories "NAME/". */
 static void make_machine(const char *root, const char *const *files)
 {
     for (; *files != NULL; files++) {
@@ -66,7 +67,7 @@ static const char *const amd2[] = {"dev/kfd=",
                                    NULL};
 static const char *const amd_without_kfd[] = {NODES "2/gpu_id=51143\n", NULL};
 static const char *const intel[] = {
-    DRM "renderD128/device/vendor=0x8086\n", /* in the processor */
+    DRM "renderD128/device/vendor=0x8086\n", /* integrated in the processor */
     DRM "renderD128/device/uevent=DRIVER=i915\nPCI_SLOT_NAME=0000:00:02.0\n",
     DRM "renderD129/device/vendor=0x8086\n",
     DRM "renderD129/device/uevent=DRIVER=xe\nPCI_SLOT_NAME=0000:03:00.0\n",
@@ -90,7 +91,7 @@ static const struct {
     int count;
     const char *vendor, *source;
 } rows[] = {
-    /* nothing but variables */
+    /* variables only */
     {nothing, {NULL}, 0, "", looked},
     {nothing, {"CUDA_VISIBLE_DEVICES=0,1"}, 2, "", "CUDA_VISIBLE_DEVICES=0,1"},
     {nothing, {"CUDA_VISIBLE_DEVICES="}, 0, "", "CUDA_VISIBLE_DEVICES="},

@@ -1,4 +1,4 @@
-/* node: what is looked at before a round, in made-up machines. */
+/* node: the health checks before a round, on artificial machines. */
 #include "node/health.h"
 
 #include "node_world.h"
@@ -51,7 +51,7 @@ static void gpu_that_has_fallen_off_the_bus_is_seen(void **state)
     assert_string_equal(wrong(all),
                         "only 1 of 2 GPUs respond; 0000:65:00.0 has fallen off the bus");
     assert_string_equal(wrong(parts), wrong(all));
-    assert_string_equal(wrong(half), "fit"); /* it may be another job's */
+    assert_string_equal(wrong(half), "fit"); /* the failed GPU may belong to another job */
     DD_AUTO(free) char *path = NULL;
     assert_true(asprintf(&path, "%s/sys/bus/pci/drivers/nvidia/0000:17:00.0/config", root) > 0);
     assert_int_equal(unlink(path), 0);
@@ -65,7 +65,7 @@ static void port_that_went_down_is_seen(void **state)
 {
     (void)state;
     put("4: ACTIVE\n", "sys/class/infiniband/mlx5_0/ports/1/state");
-    put("1: DOWN\n", "sys/class/infiniband/mlx5_1/ports/1/state"); /* nobody's */
+    put("1: DOWN\n", "sys/class/infiniband/mlx5_1/ports/1/state"); /* unused from the start */
     struct node_health *h = seen(NODE_HEALTH_IB, 0);
     assert_string_equal(wrong(h), "fit");
     put("2: INIT\n", "sys/class/infiniband/mlx5_0/ports/1/state");
@@ -81,7 +81,7 @@ static void disk_that_cannot_be_written_is_seen(void **state)
 {
     (void)state;
     struct node_health *h = seen(NODE_HEALTH_DISK | NODE_HEALTH_SHM, 0);
-    assert_string_equal(wrong(h), "fit"); /* and there is no dev/shm */
+    assert_string_equal(wrong(h), "fit"); /* although /dev/shm is missing */
     node_health_free(h);
     const struct node_health_cfg cfg = {
         .checks = NODE_HEALTH_DISK, .tmpdir = "/nonexistent/tmp", .root = root};

@@ -1,4 +1,4 @@
-/* node: how much memory may be used, from the machine and from both versions of cgroups. */
+/* node: the limit of usable memory, from the machine and from both versions of cgroups. */
 #include "node/memory.h"
 
 #include "node_world.h"

@@ -8,7 +8,8 @@
 
 #define SYS "sys/devices/system/"
 
-/* 2 sockets, 4 NUMA nodes of 4 cores with 2 threads each (cpu c and c + 16), caches of 2 cores. */
+/* Create 2 sockets, 4 NUMA nodes of 4 cores with 2 threads each (CPUs c and c + 16), caches shared
+ * by 2 cores. */
 static void make_two_sockets(const char *m)
 {
     char text[64];
@@ -47,7 +48,7 @@ static void make_nvidia(const char *m, const char *addr, int minor, const char *
     put(numa, "%s/sys/bus/pci/devices/%s/numa_node", m, addr);
 }
 
-/* 4 NUMA nodes of 2 cores; in the order of addresses the GPUs are at nodes 3, 1, 0 and 2. */
+/* Create 4 NUMA nodes of 2 cores; the GPUs, by address, are at nodes 3, 1, 0 and 2. */
 static void make_frontier(const char *m)
 {
     static const char *const numa[] = {"3\n", "1\n", "0\n", "2\n"};
@@ -74,7 +75,7 @@ static int setup(void **state)
     make_nvidia("gpus", "0000:1c:00.0", 0, "GPU-cccc-3", "1\n");
     make_nvidia("gpus", "0000:9d:00.0", 1, "GPU-dddd-4", "3\n");
     make_nvidia("some", "0000:0a:00.0", 0, "GPU-aaaa-1",
-                "-1\n"); /* a cgroup lets only the second be opened */
+                "-1\n"); /* a cgroup allows only the second GPU */
     make_nvidia("some", "0000:0b:00.0", 1, "GPU-bbbb-2", "2\n");
     char path[200];
     (void)snprintf(path, sizeof(path), "%s/some/dev/nvidia0", root);
@@ -170,21 +171,21 @@ static void workers_go_near_their_gpus(void **state)
         {"gpus", "0-31", "node", 4, 5, "-", 0},
         {"gpus", "0-31", "socket", 0, 4, "8-15,24-31", 1 << 2 | 1 << 3},
         {"gpus", "0-13,16-29", "socket", 2, 4, "0-7,16-23", 1 << 0 | 1 << 1},
-        {"gpus", "0-31", "exclusive", 0, 4, "12-13,28-29", 1 << 3}, /* 4 cores among 3: 2, 1, 1 */
+        {"gpus", "0-31", "exclusive", 0, 4, "12-13,28-29", 1 << 3}, /* 4 cores for 3: 2, 1, 1 */
         {"gpus", "0-31", "exclusive", 1, 4, "14,30", 1 << 3},
         {"gpus", "0-31", "exclusive", 2, 4, "4-7,20-23", 1 << 1},
         {"gpus", "0-31", "exclusive", 3, 4, "15,31", 1 << 3},
         {"gpus", "4,12,13,28", "exclusive", 0, 4, "-", 0},
         {"gpus", "0-31", "core-complex", 0, 4, "12-13,28-29", 1 << 3},
         {"gpus", "0-31", "core-complex", 1, 4, "14-15,30-31", 1 << 3},
-        {"gpus", "0-31", "core-complex", 3, 4, "12-13,28-29", 1 << 3}, /* again from the first */
+        {"gpus", "0-31", "core-complex", 3, 4, "12-13,28-29", 1 << 3}, /* wraps to the first one */
         {"gpus", "0-12,14-31", "core-complex", 0, 4, "14-15,30-31",
          1 << 3},                                            /* the larger one first */
         {"bare", "0-31", "node", 0, 2, "0-3,16-19", 1 << 0}, /* no GPU: nodes in order */
         {"bare", "0-31", "node", 1, 2, "8-11,24-27", 1 << 2},
         {"bare", "4-31", "node", 0, 3, "16-19", 1 << 0},
         {"bare", "0-31", "exclusive", 5, 8, "10-11,26-27", 1 << 2},
-        {"grace", "0-7", "node", 1, 2, "4-7", 1 << 1}, /* no worker at a node of memory alone */
+        {"grace", "0-7", "node", 1, 2, "4-7", 1 << 1}, /* node 8 has no CPUs */
         {"grace", "0-7", "node", 3, 4, "4-7", 1 << 1},
         {"grace", "0-7", "socket", 0, 2, "0-3", 1 << 0},
         {"frontier", "0-7", "node", 0, 4, "6-7", 1 << 3},

@@ -1,5 +1,5 @@
-/* node: how many processes of our cgroup the kernel has killed for lack of memory, in both versions
- * of cgroups. */
+/* node: the number of processes of this cgroup that the OOM killer has ended, in both versions of
+ * cgroups. */
 #include "node/oom.h"
 
 #include "node_world.h"

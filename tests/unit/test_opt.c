@@ -1,4 +1,4 @@
-/* opt: what a table of options makes of a command line and an environment. */
+/* opt: parsing of a command line and an environment with a table of options. */
 #include "base/opt.h"
 
 #include <errno.h>
@@ -163,7 +163,7 @@ static const struct opt_table table = {
     OPT_ROWS(rows),
 };
 
-/* The result of one parse, with what it needs to stay alive. */
+/* The result of a parse, and the strings that it borrows. */
 struct run {
     struct dd_strv argv;
     struct dd_strv env;
@@ -173,7 +173,7 @@ struct run {
     int rc;
 };
 
-/* Words are separated by one blank each, so that an empty word can be written; "~" is a blank. */
+/* Split at single spaces, so that two of them delimit an empty argument; "~" stands for a space. */
 static void push_words(struct dd_strv *sv, const char *words)
 {
     while (*words != '\0') {
@@ -298,11 +298,11 @@ static void parse_cuts_very_long_words_in_its_sentences(void **state)
     assert_in_range(strlen(err.text), 50, 250);
 }
 
-/* Where SCRIPT and its arguments begin; the words before are known to be fine. */
+/* The positions of SCRIPT and its arguments; the options before them are valid. */
 static const struct {
     const char *words;
     const char *script; /* NULL: none */
-    const char *args;   /* joined by blanks */
+    const char *args;   /* joined by spaces */
 } operands[] = {
     {"", NULL, ""},
     {"--module", NULL, ""},
@@ -324,7 +324,7 @@ static const struct {
     {"-r3 s 1", "s", "1"},
     {"-mr 3 s 1", "s", "1"},
     {"-mr3 s 1", "s", "1"},
-    {"--redirects=  s", "", "s"}, /* an empty word is an operand */
+    {"--redirects=  s", "", "s"}, /* an empty argument is an operand */
     {"--redirects -p~x s", "s", ""},
     {"--report s.py x", "s.py", "x"},
     {"--report=r s.py x", "s.py", "x"},
@@ -372,7 +372,7 @@ static void parse_puts_defaults_in(void **state)
     run_end(&r);
 }
 
-/* Every way to write a value, on redirects unless the row says otherwise. */
+/* Every spelling of a value, for --redirects. */
 static const struct {
     const char *words;
     const char *redirects;
@@ -487,7 +487,7 @@ static void parse_collects_repeated_options(void **state)
     assert_string_equal(r.v.env.v[0], "A=1");
     assert_string_equal(r.v.env.v[1], "B=a,b");
     assert_string_equal(r.v.env.v[2], "C=");
-    assert_int_equal(r.v.signals.n, 1); /* instead of the default */
+    assert_int_equal(r.v.signals.n, 1); /* replaces the default */
     assert_int_equal(opt_result_source(&r.res, &table, "node-env")->times, 3);
     run_end(&r);
     run_begin(&r, "s", "PET_NODE_ENV=X=1,2");
@@ -584,8 +584,8 @@ static void version_is_one_line(void **state)
     run_end(&r);
 }
 
-/* Each format must hold these pieces; the shells' own parsers see the real ones in
- * tests/tools/check-completions. */
+/* Each format must contain these pieces; tests/tools/check-completions runs the completions in
+ * shells. */
 static const struct {
     const char *format;
     const char *piece;

@@ -1,5 +1,5 @@
-/* pmi: the lines of PMI-1, what the workers tell each other by them, and the server over real
- * socket pairs. */
+/* pmi: the lines of PMI-1, the values that nodes exchange through them, and the server on socket
+ * pairs. */
 #include "base/auto.h"
 #include "pmi/hmsg.h"
 #include "pmi/kvs.h"
@@ -119,7 +119,7 @@ static void what_is_put_reaches_the_other_node(void **state)
     assert_int_equal(kvs_put(a, "k", "new"), 0);
     assert_int_equal(kvs_put(a, "empty", "x"), 0);
     const void *news = kvs_news(a, &n);
-    for (size_t cut = 1; cut < n; cut++) { /* whatever is cut off, nothing is read beyond */
+    for (size_t cut = 1; cut < n; cut++) { /* no truncation causes a read past the end */
         struct kvs *c;
         void *copy = malloc(cut);
         assert_non_null(copy);
@@ -164,11 +164,11 @@ static void the_helpers_messages_come_whole_or_not_at_all(void **state)
     assert_string_equal(hmsg_text(&m, &at), "");
     assert_string_equal(hmsg_text(&m, &at), "two");
     assert_null(hmsg_text(&m, &at));
-    b.data[3] = 0x7f; /* a length that nobody allocates */
+    b.data[3] = 0x7f; /* a length above the limit */
     assert_int_equal(hmsg_decode(&m, b.data, b.len), -EPROTO);
 }
 
-/* The launcher's answers lie ready; what ddrun asks is in *asked. */
+/* Run the client on prepared replies of the launcher. *asked: the client's requests. */
 static int gathered(const char *answers, struct dd_strv *texts, char *asked, size_t size,
                     struct dd_err *err)
 {
@@ -379,7 +379,7 @@ static void an_end_before_finalize_is_known(void **state)
     say(w, 0, "cmd=init pmi_version=1 pmi_subversion=1\n");
     assert_true(pmi1_ended(w->s, 0).open);
     assert_false(pmi1_ended(w->s, 1).open);
-    /* what it has written last is read, even when the loop has not yet been there */
+    /* pmi1_ended() reads the last line, even if the loop has not run since */
     assert_int_equal(write(w->fd[0], "cmd=finalize\n", 13), 13);
     assert_false(pmi1_ended(w->s, 0).open);
     say(w, 1, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=abort exitcode=42\n");

@@ -1,9 +1,9 @@
-/* The round machine, and messages that come in a state that does not wait for them. */
+/* The round machine, and messages that arrive in a state that does not expect them. */
 #include "rdzv_bed.h"
 
 #include <signal.h>
 
-/* Messages cross: what comes in a state that has no use for it is no error. */
+/* Messages may cross: a message that the current state does not expect is no error. */
 static void machine_ignores_events_that_come_too_late(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void machine_takes_what_comes_while_it_stops_a_round(void **state)
     bed_free(&b);
 }
 
-/* It was started again, and has seen the round that ran without it: it has no memory of its own. */
+/* The daemon's node was started again during a round: it knows its members, but has not run it. */
 static void machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_round(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_ro
         .min_nodes = 1, .max_nodes = 3, .epoch = rdzv_next_epoch(0, 1), .tie = 1};
     bed_elastic(&b, cfg);
     assert_int_equal(rdzv_step(b.m, &e, 0), 0);
-    assert_int_equal(pass(&b, 30), 0); /* alone, until the deadline */
+    assert_int_equal(pass(&b, 30), 0); /* no other node joins before the deadline */
     assert_string_equal(actions(&b), "finish1!");
     bed_free(&b);
     bed_elastic(&b, cfg);
@@ -105,7 +105,7 @@ static void machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_ro
     e.committed = e.planned = &known;
     for (e.id = e.index = 0; e.id < 3; e.index = e.id += 2)
         assert_int_equal(rdzv_step(b.m, &e, 20), 0);
-    assert_non_null(strstr(actions(&b), "plan1")); /* two that remember it are a majority */
+    assert_non_null(strstr(actions(&b), "plan1")); /* two nodes with the round: a majority */
     bed_free(&b);
 }
 

@@ -1,4 +1,4 @@
-/* rdzv: parts of all nodes, put together from pieces. */
+/* rdzv: the parts of all nodes, assembled from pieces. */
 #include "rdzv/exchange.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { NODES = 3, BIG = 600 * 1024 };
 
-/* Sends node's part in pieces; what the last of them gave. */
+/* Send a node's part in pieces; return the result of the last one. */
 static int give(struct exchange *x, unsigned node, const char *name, const void *data, size_t n)
 {
     const struct exchange_part part = {data, n};
@@ -132,11 +132,11 @@ static void pieces_are_checked(void **state)
         int rc;
     } rows[] = {
         {"\0\0\0\1\0\0\0\2\0\0\0\3\1nd", 15, 0},         {"\0\0\0\1\0\0\0\2\0\0\0\0\1n", 14, 0},
-        {"\0\0\0\1\0\0\0\2\0\0\0\3\1n", 14, -EPROTO},    /* empty, though more is to come */
-        {"\0\0\0\1\0\0\0\2\0\0\0\3\4n", 14, -EPROTO},    /* the name is cut off */
+        {"\0\0\0\1\0\0\0\2\0\0\0\3\1n", 14, -EPROTO},    /* empty, though more is left */
+        {"\0\0\0\1\0\0\0\2\0\0\0\3\4n", 14, -EPROTO},    /* truncated name */
         {"\0\0\0\1\0\0\0\2\0\0\0\0\0n", 14, -EPROTO},    /* no name */
-        {"\0\0\0\1\0\0\0\2\0\0\0\0\1 ", 14, -EPROTO},    /* a blank in it */
-        {"\0\0\0\1\0\0\0\2\x7f\0\0\0\1nd", 15, -EPROTO}, /* too much to come */
+        {"\0\0\0\1\0\0\0\2\0\0\0\0\1 ", 14, -EPROTO},    /* a space in the name */
+        {"\0\0\0\1\0\0\0\2\x7f\0\0\0\1nd", 15, -EPROTO}, /* too much is left */
         {"\0\0\0\1\0\0\0\2\0\0\0", 11, -EPROTO},         {"", 0, -EPROTO},
     };
     struct exchange_piece p;

@@ -46,7 +46,7 @@ static void elect_spreads_neighbouring_jobs(void **state)
     assert_in_range(same, 0, 2);
 }
 
-/* Nodes whose seeds differ, since their keys do, have the first ones in common. */
+/* Nodes with different seeds (their keys differ) have the first ports in common. */
 static void elected_ports_behind_the_public_ones_follow_from_the_seed(void **state)
 {
     (void)state;
@@ -146,9 +146,9 @@ static void machine_plans_blocks_in_host_list_order_whatever_the_order_of_arriva
         int id, node_rank, first, local;
         const char *addr;
     } rows[] = {
-        {1, 0, 0, 4, "10.9.0.1"}, /* the host takes an address that another node has reached */
+        {1, 0, 0, 4, "10.9.0.1"}, /* the host's address, as another node reached it */
         {2, 1, 4, 2, "10.9.0.1"},
-        {0, 2, 6, 1, "10.0.0.1"}, /* each node the one that it has reached itself */
+        {0, 2, 6, 1, "10.0.0.1"}, /* the host's address, as this node reached it */
     };
     for (size_t i = 0; i < 3; i++) {
         DD_AUTO(plan) struct plan p = {0};
@@ -197,7 +197,7 @@ static void machine_refuses_who_does_not_fit(void **state)
     assert_string_equal(actions(&b), "refuse1");
     assert_int_equal(rdzv_members(b.m), 1);
     assert_int_equal(join(&b, 2, 1, 2, node(1, "x", "h")), -EINVAL); /* no such id */
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);           /* nothing runs */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);           /* no round yet */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -252,7 +252,7 @@ static void machine_stops_everywhere_at_the_first_failure_and_keeps_its_code(voi
     start_two(&b, 0);
     assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM), 0); /* because of our stop */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM), 0); /* caused by STOP */
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
@@ -275,7 +275,7 @@ static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
     assert_int_equal(rdzv_plan(b.m, 1, &p), 0);
     assert_int_equal(p.round, 1);
     assert_int_equal(p.restart_count, 1);
-    /* news of the round before change nothing */
+    /* messages of the previous round have no effect */
     assert_int_equal(
         rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}, 0), 0);
     assert_int_equal(
@@ -345,7 +345,7 @@ static void machine_passes_a_wish_to_stop_on_and_does_not_restart(void **state)
     bed_free(&b);
 }
 
-/* A terminal, or a scheduler, signals the daemon as well: it knows no better than an agent did. */
+/* A terminal or a scheduler signals the daemon as well: an agent's request has precedence. */
 static void machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ static int come(struct bed *b, int id, int index, const struct rdzv_cfg *cfg)
                      b->now);
 }
 
-/* "node2 node0 ": the nodes of the round in rank order */
+/* Return the nodes of the round in rank order, such as "2 0". */
 static const char *ranks(struct bed *b)
 {
     const struct rdzv_members *p = rdzv_planned(b->m);
@@ -499,7 +499,7 @@ static void machine_goes_on_without_a_lost_node_at_no_cost(void **state)
     assert_int_equal(p.restart_count, 0);
     assert_int_equal(p.node_rank, 1);
     assert_int_equal(p.world_size, 3);
-    /* a node that comes late waits for the next round, and takes the hole */
+    /* a late node waits for the next round and fills the gap */
     assert_int_equal(come(&b, 1, 1, &two_to_four), 0);
     assert_string_equal(actions(&b), "");
     assert_int_equal(event(&b, RDZV_LOST, 2, 0, 0, 0), 0);
@@ -520,7 +520,7 @@ static void machine_replaces_a_lost_node_by_a_spare(void **state)
     assert_string_equal(actions(&b), "plan0 plan1");
     assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
-    /* 1 of 2 without the daemon's node is no majority: the other one may run on elsewhere */
+    /* 1 of 2 without the daemon's node is no majority: the other node may continue elsewhere */
     assert_string_equal(actions(&b), "stop1 note1 drop-1");
     bed_free(&b);
     bed_elastic(&b, two_of_three);
@@ -554,8 +554,8 @@ static void machine_goes_on_at_once_without_a_drained_node(void **state)
     assert_int_equal(rdzv_restarts(b.m), 0);
     struct rdzv_view v;
     assert_true(rdzv_view(b.m, 1, &v) && v.unfit && !v.part);
-    assert_false(rdzv_can_drain(b.m, 2));                   /* nobody is left for its place */
-    assert_int_equal(event(&b, RDZV_DRAIN, 1, 1, 0, 0), 0); /* twice is once */
+    assert_false(rdzv_can_drain(b.m, 2));                   /* no spare is left */
+    assert_int_equal(event(&b, RDZV_DRAIN, 1, 1, 0, 0), 0); /* has no effect */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -588,7 +588,7 @@ static void machine_grows_when_it_is_told_to(void **state)
     assert_int_equal(come(&b, 2, 2, &cfg), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
     assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM),
-                     0); /* because of our stop: no failure */
+                     0); /* caused by STOP: this is no failure */
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "note0 drop-1 plan0 plan1 plan2");
@@ -642,7 +642,7 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
     assert_string_equal(actions(&b), "welcome3 plan1 plan2 plan3");
     assert_int_equal(rdzv_round(b.m), 5);
     bed_free(&b);
-    /* what one of them has started counts, too */
+    /* a round that one of them has started counts, too */
     bed_elastic(&b, cfg);
     for (e.id = e.index = 0; e.id < 3; e.index = ++e.id) {
         e.planned = e.id == 2 ? &newer : &old;
@@ -650,11 +650,11 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
     }
     assert_int_equal(pass(&b, 20), 0);
     assert_string_equal(actions(&b),
-                        "welcome0 welcome1 welcome2"); /* node 3 may have gone on as well */
+                        "welcome0 welcome1 welcome2"); /* node 3 may have continued as well */
     bed_free(&b);
 }
 
-/* Its agent may be slower than the first spare nodes. */
+/* The agent of the daemon's node may join after the first spare nodes. */
 static void machine_of_a_later_daemon_begins_nothing_before_its_own_node_has_joined(void **state)
 {
     (void)state;
@@ -696,13 +696,13 @@ static void machine_ends_well_when_those_that_matter_have_succeeded(void **state
     assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
     assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0),
-                     0); /* a server that missed its clients: too late to matter */
+                     0); /* a server whose clients have exited: no longer a failure */
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 0);
     bed_free(&b);
-    start_two(&b, 0); /* a failure before that is one */
+    start_two(&b, 0); /* an earlier failure counts */
     assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_EXIT, 0, 1, 7, 0), 0);
     assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 0, 0, 0, 0), 0);
@@ -787,7 +787,7 @@ static void machine_counts_restarts_within_a_time(void **state)
     bed_free(&b);
 }
 
-/* What was spent before the daemon was lost is spent, and comes back when its time is over. */
+/* Restarts under the lost daemon count against the budget until the window has passed. */
 static void machine_counts_restarts_of_the_daemon_before_it(void **state)
 {
     (void)state;
@@ -923,7 +923,7 @@ static void machine_survives_any_order_of_events(void **state)
                     assert_int_equal(p.first_rank, 2 * p.node_rank);
                 }
             }
-            assert_true(plans == 0 || plans == 3); /* nobody starts without the others */
+            assert_true(plans == 0 || plans == 3); /* a round starts on all nodes or on none */
         }
         assert_in_range(finished, 0, 1);
         assert_in_range(rdzv_members(b.m), 0, 3);

@@ -147,8 +147,7 @@ static void msg_cut_anywhere_is_refused(void **state)
     assert_int_equal(m.exit.code, 7);
 }
 
-/* What column "fields" of the protocol's table has to contain: the fields in the order of the wire.
- */
+/* Return the expected column "fields" of the protocol's table: the fields in wire order. */
 static char *fields_text(enum msg_type type)
 {
     struct dd_buf b = DD_BUF_INIT(4096);
@@ -166,19 +165,19 @@ static char *fields_text(enum msg_type type)
     return dd_buf_steal(&b);
 }
 
-/* The column "fields" of `type` in the first table that has it. free(); NULL: there is none. */
+/* Return the column "fields" of `type` in the first table that lists it, or NULL. free(). */
 static char *documented_fields(const char *doc, enum msg_type type)
 {
     char row[64];
     (void)snprintf(row, sizeof(row), "\n| `%s` | ", msg_type_name(type));
     const char *from = strstr(doc, row);
-    from = from != NULL ? strchr(from + strlen(row), '|') : NULL; /* after the source's name */
-    from = from != NULL ? strchr(from + 1, '|') : NULL;           /* after "from" */
+    from = from != NULL ? strchr(from + strlen(row), '|') : NULL; /* skip the next column */
+    from = from != NULL ? strchr(from + 1, '|') : NULL;           /* skip "from" */
     const char *end = from != NULL ? strchr(from + 1, '|') : NULL;
     if (end == NULL)
         return NULL;
     const size_t n = (size_t)(end - from);
-    return n < 4 ? strdup("") : strndup(from + 2, n - 3); /* without a space on either side */
+    return n < 4 ? strdup("") : strndup(from + 2, n - 3); /* without the spaces around it */
 }
 
 static void protocol_document_names_every_field_and_its_limits(void **state)

@@ -1,5 +1,5 @@
-/* rdzv: the bytes of every control message. Nodes of one job may run different versions of ddrun,
- * so these bytes stay as they are; ' stands for ". */
+/* rdzv: the bytes of every control message, which must not change: nodes of one job may run
+ * different versions of ddrun. ' stands for ". */
 #include "base/auto.h"
 #include "config.h"
 #include "rdzv/msg.h"
@@ -98,7 +98,7 @@ static const struct {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* The row's bytes with real quotes. free(). */
+/* Return the row's bytes with double quotes. free(). */
 static char *bytes_of(size_t i)
 {
     char *s = strdup(rows[i].bytes);

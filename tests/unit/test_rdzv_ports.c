@@ -1,4 +1,4 @@
-/* rdzv: ports that nodes hold for their workers, as text. */
+/* rdzv: the text form of the ports that nodes reserve for their workers. */
 #include "rdzv/ports.h"
 
 #include <errno.h>
@@ -67,7 +67,7 @@ static void missing_ports_are_said(void **state)
     struct dd_err err = {0};
     DD_AUTO(strv) struct dd_strv none = {0};
     assert_int_equal(ports_workers(&none, "", "h", &two, &err),
-                     -ENOTSUP); /* however often it is tried */
+                     -ENOTSUP); /* retries would not help */
     assert_non_null(strstr(err.text, "too many workers"));
     DD_AUTO(free) char *coordinator = NULL;
     assert_int_equal(ports_coordinator(&coordinator, "", "h", NULL), 0);

@@ -1,8 +1,8 @@
-/* rdzv: the first daemon of a job, and others that may be there already. */
+/* rdzv: the first daemon of a job, and other daemons that may run already. */
 #include "rdzv_bed.h"
 
-/* Of a first node that may have been started again: others may have a later daemon. names: NULL if
- * the nodes have none. */
+/* Create the machine of a first node that may have been started again: another node may have a
+ * later daemon. names: NULL if the host list is unknown. */
 static void make(struct bed *b, struct rdzv_cfg cfg, const char *names)
 {
     memset(b, 0, sizeof(*b));
@@ -40,7 +40,7 @@ static void machine_begins_with_fewer_nodes_only_after_a_probe_of_the_others(voi
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "probe0");
-    assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
+    assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* the probe has no timeout */
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "");
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
@@ -73,8 +73,7 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
     bed_free(&b);
 }
 
-/* Two spare nodes that were started again as well would be enough beside two that go on elsewhere.
- */
+/* Two restarted spare nodes would suffice for a round although two others continue elsewhere. */
 static void machine_with_spares_waits_for_the_others_until_the_last_call(void **state)
 {
     (void)state;
@@ -90,7 +89,7 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "probe0 plan0 plan1");
     bed_free(&b);
-    make(&b, cfg, NULL); /* all are here: no other node has another daemon */
+    make(&b, cfg, NULL); /* all nodes have joined: none has another daemon */
     for (int i = 0; i < 4; i++)
         assert_int_equal(join(&b, i, i, 2, node(1, "n", i > 0 ? "10.0.0.1" : "")), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
@@ -105,12 +104,12 @@ static void machine_with_all_nodes_waits_for_no_probe(void **state)
     assert_int_equal(join(&b, 2, 2, 3, node(1, "node3", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "plan0 plan1 plan2");
     bed_free(&b);
-    make_with_two_of_three(&b); /* the third comes during the probe */
+    make_with_two_of_three(&b); /* the third node joins during the probe */
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(join(&b, 2, 2, 3, node(1, "node3", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "probe0 plan0 plan1 plan2");
-    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0); /* too late to matter */
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0); /* too late: no effect */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -133,8 +132,7 @@ static void machine_probes_again_when_nodes_left_during_the_probe(void **state)
     bed_free(&b);
 }
 
-/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0.
- */
+/* The first node was lost with its daemon; its next daemon begins anew, with epoch 0 again. */
 static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
 {
     (void)state;
@@ -162,7 +160,7 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     bed_free(&b);
 }
 
-/* Its health check may take long: until then the timer must not be in the past. */
+/* The health check of the own node may take long: until then the timer must not be in the past. */
 static void machine_waits_for_its_own_node_which_is_to_probe(void **state)
 {
     (void)state;

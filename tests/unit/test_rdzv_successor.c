@@ -1,4 +1,4 @@
-/* Who comes after a lost daemon, and when. */
+/* The successors of a lost daemon, and their turns. */
 #include "rdzv/successor.h"
 
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static void turns_do_not_fall_together(void **state)
     (void)state;
     assert_int_equal(successor_turn_ms(0, false), 0);
     assert_int_equal(successor_turn_ms(0, true),
-                     successor_turn_ms(1, true)); /* it had its chance */
+                     successor_turn_ms(1, true)); /* its own daemon was lost */
     for (int place = 1; place < RDZV_SUCCESSORS; place++)
         assert_true(successor_turn_ms(place + 1, false) >= successor_turn_ms(place, false) + 1000);
 }

@@ -1,4 +1,4 @@
-/* rdzv/waiting: what a job waits for, as text. */
+/* rdzv/waiting: the conditions that a job waits for, as text. */
 #include "base/num.h"
 #include "rdzv/waiting.h"
 
@@ -57,7 +57,7 @@ static void a_notice_names_its_limit(void **state)
     assert_string_equal(
         out, "waiting for other nodes (2 of 4 nodes ready); starts without them in 20 s");
     w = nodes;
-    w.waited_s = 400; /* the clock of the daemon was late */
+    w.waited_s = 400; /* the daemon's timer was late */
     waiting_notice(out, sizeof(out), &w, NULL);
     assert_string_equal(out, "waiting for other nodes (2 of 4 nodes ready); gives up in 0 s");
 }

@@ -1,4 +1,4 @@
-/* report: what failed first, by time and over all nodes; what a person and a program read of it. */
+/* report: the first failure by time over all nodes, in its text and JSON forms. */
 #include "report/advice.h"
 #include "report/error_file.h"
 #include "report/report.h"
@@ -185,7 +185,7 @@ static void everything_is_bounded(void **state)
         e.error = long_text + 3000;
         assert_int_equal(report_exit_add(r, &e, true), 0);
     }
-    assert_int_equal(report_cause(r)->rank, 999); /* the earliest is among those kept */
+    assert_int_equal(report_cause(r)->rank, 999); /* the earliest failure is kept */
     report_finish(r, "", 1, START + S);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_JSON_MAX);
     assert_int_equal(report_json(r, false, &out), -EMSGSIZE);
@@ -217,7 +217,7 @@ static void advice_is_given_where_it_is_known(void **state)
     (void)state;
     static const struct {
         struct report_exit e;
-        const char *has; /* NULL: nothing is said */
+        const char *has; /* NULL: no advice */
     } rows[] = {
         {{.signal = SIGKILL, .oom = true}, "--mem"},
         {{.signal = SIGKILL}, "SIGKILL"},

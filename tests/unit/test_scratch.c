@@ -1,4 +1,4 @@
-/* base/scratch: private directories among temporary files that other users write to as well. */
+/* base/scratch: private directories below a directory that other users can write to as well. */
 #include "base/owner.h"
 #include "base/scratch.h"
 
@@ -40,7 +40,7 @@ static int teardown(void **state)
     (void)chmod(b->tmp, 0700);
     assert_int_equal(dd_scratch_remove(&b->s), 0);
     dd_scratch_done(&b->s);
-    assert_int_equal(rmdir(b->tmp), 0); /* nothing else was left in it */
+    assert_int_equal(rmdir(b->tmp), 0); /* nothing else is left in it */
     free(b);
     return 0;
 }
@@ -100,8 +100,8 @@ static void what_has_taken_a_freed_name_is_left_alone(void **state)
     assert_int_equal(rmdir(b->s.path), 0);
 }
 
-/* Renamed by somebody who can: it is emptied by its descriptor, and the other one under its name
- * stays. */
+/* The directory was renamed by another process: its files are removed through its descriptor, and
+ * the directory that now has its name stays. */
 static void a_directory_under_another_name_is_emptied_and_its_name_not_followed(void **state)
 {
     struct bed *b = *state;
@@ -178,7 +178,7 @@ static void only_a_private_directory_of_this_user_can_be_opened(void **state)
     assert_null(again.path);
 }
 
-/* Made, and owned, by a process that has ended since. */
+/* Create a directory that is owned by a process that has exited. */
 static void leave_one(struct bed *b, char path[128])
 {
     int status;
@@ -217,10 +217,10 @@ static void what_dead_jobs_have_left_is_swept(void **state)
     leave_one(b, dead);
     leave_one(b, open_to_all);
     assert_int_equal(chmod(open_to_all, 0755),
-                     0); /* anybody's directory may have come under such a name */
+                     0); /* another user's directory may have such a name */
     assert_int_equal(dd_scratch_new(&live, b->tmp, NULL), 0);
     dd_scratch_own(&live);
-    assert_int_equal(dd_scratch_new(&b->s, b->tmp, NULL), 0); /* has said no owner yet */
+    assert_int_equal(dd_scratch_new(&b->s, b->tmp, NULL), 0); /* without an owner yet */
     dd_scratch_sweep(&b->s);
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(open_to_all, F_OK), 0);
@@ -251,7 +251,7 @@ static void nothing_of_another_user_is_swept(void **state)
 {
     struct bed *b = *state;
     char theirs[128];
-    char noted[128]; /* a directory of ours with a note that another user has put into it */
+    char noted[128]; /* this user's directory with an owner file of another user */
     if (geteuid() != 0)
         skip();
     leave_one(b, theirs);

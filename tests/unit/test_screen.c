@@ -51,7 +51,7 @@ static int close_bed(void **state)
     return 0;
 }
 
-/* What has been written to the terminal since the last call. */
+/* Return the output to the terminal since the last call. */
 static const char *output(const struct bed *b)
 {
     static char text[4096];
@@ -104,7 +104,7 @@ static void a_child_erases_what_its_parent_has_drawn(void **state)
     dd_screen_draw(b->screen, "waiting");
     (void)output(b);
     const pid_t pid = fork();
-    if (pid == 0) { /* as an other program does that inherits the memory */
+    if (pid == 0) { /* like another program that inherits the memory */
         struct dd_screen *s = dd_screen_open(b->slave, dup(dd_screen_memory(b->screen)));
         dd_screen_clear(s);
         _exit(s == NULL);
@@ -125,7 +125,7 @@ static void one_process_draws_until_it_is_gone(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_false(dd_screen_is_ours(b->screen));
-    assert_true(dd_screen_claim(b->screen)); /* the other one has exited */
+    assert_true(dd_screen_claim(b->screen)); /* the other process has exited */
     assert_true(dd_screen_is_ours(b->screen));
     pid = fork();
     if (pid == 0)

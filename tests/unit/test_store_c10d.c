@@ -1,4 +1,4 @@
-/* store/c10d: recorded requests and replies, whole, byte by byte and broken off; bad input. */
+/* store/c10d: recorded requests and replies, whole, byte by byte and truncated; invalid input. */
 #include "store/c10d.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static int feed_hex(struct rig *r, int i, const char *hex)
     return feed(r, i, bytes, unhex(hex, bytes));
 }
 
-/* All replies so far, as hex in `text`; they count as sent. */
+/* Return all unsent replies as hex in `text`, and mark them as sent. */
 static const char *replies(struct rig *r, int i, char *text, size_t size)
 {
     struct store_out *o = &r->out[i];
@@ -129,7 +129,7 @@ struct step {
 };
 
 /* clang-format off */
-/* Src: recorded from torch 2.13.0; the state adds up. */
+/* Recorded from torch 2.13.0; each step depends on those before it. Src: torch 2.13.0. */
 static const struct step vectors[] = {
     {"validate", VALIDATE, ""},
     {"ping", "0dda360000", "da360000"},
@@ -237,7 +237,7 @@ static void vectors_are_answered_byte_by_byte(void **state)
 static void vectors_are_answered_all_in_one_piece(void **state)
 {
     (void)state;
-    for (size_t cut = 0; cut < 200; cut += 7) { /* and in two */
+    for (size_t cut = 0; cut < 200; cut += 7) { /* whole, and cut in two */
         struct rig *r = rig_new(STORE_OLD_REFUSE);
         unsigned char bytes[8192];
         char want[16384] = "";
@@ -253,7 +253,7 @@ static void vectors_are_answered_all_in_one_piece(void **state)
     }
 }
 
-/* What is not complete is not carried out, and leaves nothing behind. */
+/* An incomplete request is not carried out and leaves no memory allocated. */
 static void broken_off_requests_change_nothing(void **state)
 {
     (void)state;
@@ -286,7 +286,7 @@ static void list_keys_gives_each_key_once(void **state)
     (void)state;
     struct rig *r = rig_new(STORE_OLD_REFUSE);
     char text[1024];
-    for (size_t i = 0; i < 42; i++) /* up to the last of the queue */
+    for (size_t i = 0; i < 42; i++) /* up to the last queue operation */
         run_step(r, 0, &vectors[i]);
     assert_int_equal(feed_hex(r, 0, "11"), 0);
     (void)replies(r, 0, text, sizeof(text));
@@ -343,10 +343,10 @@ static void old_table(enum store_old_clients old, const struct step *steps, size
     struct rig *r = rig_new(old);
     for (size_t i = 0; i < n; i++)
         run_step(r, 0, &steps[i]);
-    /* The wait that was given up is gone: no stray byte when the key appears. */
+    /* A cancelled wait sends no byte when its key is set. */
     assert_int_equal(feed_hex(r, 1, "0005000000000000002f6e6f70650000000000000000"), 0);
     answers(r, 0, "");
-    /* A new client on the same server; and one that has only sent a part yet. */
+    /* A new client on the same server; its first requests arrive byte by byte. */
     for (size_t i = 0; i < VECTORS; i++) {
         unsigned char bytes[256];
         size_t len = unhex(vectors[i].send, bytes);
@@ -437,7 +437,7 @@ static void request_over_the_limit_is_refused_before_it_is_read(void **state)
     rig_free(r);
 }
 
-/* Declared lengths cost nothing until the bytes are there. */
+/* The store allocates memory for received bytes only, not for declared lengths. */
 static void declared_length_is_not_allocated(void **state)
 {
     (void)state;
@@ -454,7 +454,7 @@ static void full_store_closes(void **state)
     assert_int_equal(feed_hex(r, 0, VALIDATE "0101000000000000006b010000000000000076"), 0);
     struct store_account *account = store_engine_account(r->c10d.engine);
     account->max = account->used + 250;
-    /* All or nothing: the first of the two would have had room. */
+    /* All or nothing: there would be room for the first key. */
     assert_int_equal(feed_hex(r, 0,
                               "0b0200000000000000"
                               "010000000000000061"
@@ -584,7 +584,7 @@ static void item_of_a_queue_is_not_lost_with_the_one_it_woke(void **state)
     rig_free(r);
 }
 
-/* ---- much at once ---- */
+/* ---- load ---- */
 
 static void put_str(unsigned char **p, const void *s, uint64_t n)
 {
@@ -594,7 +594,7 @@ static void put_str(unsigned char **p, const void *s, uint64_t n)
     *p += n;
 }
 
-/* A MULTI_SET of n keys of 8 digits and values of `len` bytes. */
+/* Return a MULTI_SET of n keys of 8 digits and values of `len` bytes. */
 static unsigned char *multi_set(size_t n, size_t len, size_t *ret_n)
 {
     unsigned char *buf = xmalloc(9 + n * (24 + len)), *p = buf, *value = xmalloc(len);
@@ -613,7 +613,7 @@ static unsigned char *multi_set(size_t n, size_t len, size_t *ret_n)
     return buf;
 }
 
-/* Byte by byte a parser that starts over would need 10^13 steps here. */
+/* A parser that restarts at each byte would need 10^13 steps here. */
 static void multi_set_of_32000_keys_is_parsed_once(void **state)
 {
     (void)state;
@@ -630,7 +630,7 @@ static void multi_set_of_32000_keys_is_parsed_once(void **state)
     rig_free(r);
 }
 
-/* As the server reads it: pieces into the scratch buffer while short, then in place. */
+/* Feed like the server: through the scratch buffer, and in place once the value is long. */
 static void feed_as_server(struct rig *r, int i, const unsigned char *p, size_t n, size_t piece)
 {
     while (n > 0) {
@@ -660,7 +660,7 @@ static void long_values_are_taken_with_their_buffer(void **state)
         unsigned char *value = xmalloc(len), *req = xmalloc(len + 64), *p = req;
         for (size_t i = 0; i < len; i++)
             value[i] = (unsigned char)(i * 7 + i / 251);
-        *p++ = k % 2 ? 0x0e : 0x01; /* a queue item, or a key */
+        *p++ = k % 2 ? 0x0e : 0x01; /* queue item or key */
         put_str(&p, "k", 1);
         put_str(&p, value, len);
         assert_int_equal(feed_hex(r, 0, VALIDATE), 0);
@@ -733,9 +733,9 @@ static void little_is_kept_behind_a_wait(void **state)
     rig_free(r);
 }
 
-/* ---- no memory ---- */
+/* ---- out of memory ---- */
 
-/* All vectors with the nth allocation failing; false when there were fewer. */
+/* Run all vectors with the nth allocation failing; false: there were fewer allocations. */
 static bool vectors_with_failure(size_t n, bool bytewise)
 {
     struct rig *r = rig_new(STORE_OLD_REFUSE);
@@ -757,7 +757,7 @@ static bool vectors_with_failure(size_t n, bool bytewise)
         assert_int_equal(rc, -ENOMEM);
         assert_non_null(strstr(r->err.text, "out of memory"));
     }
-    rig_free(r); /* nothing leaks, all is given back to the account */
+    rig_free(r); /* checks that no memory remains charged to the account */
     return hit;
 }
 

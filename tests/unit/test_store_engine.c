@@ -42,7 +42,7 @@ static int teardown(void **state)
 {
     struct store_engine *e = *state;
     store_engine_clear(e);
-    assert_int_equal(store_engine_account(e)->used, 0); /* every byte was given back */
+    assert_int_equal(store_engine_account(e)->used, 0); /* no byte is charged any more */
     store_engine_free(e);
     return 0;
 }
@@ -90,7 +90,7 @@ static void set_refuses_a_value_over_the_limit(void **state)
     assert_int_equal(store_queue_len(e, b("q")), 0);
 }
 
-/* Fills the store with keys k0, k1, ... of 1000 bytes; returns how many fit. */
+/* Fill the store with keys k0, k1, ... of 1000 bytes; return how many fit. */
 static int fill(struct store_engine *e)
 {
     char big[1001] = "", key[16];
@@ -115,10 +115,10 @@ static void full_store_refuses_everything_that_needs_memory(void **state)
     memset(long_key, 'k', sizeof(long_key) - 1);
     assert_true(store_has_room(e, 100, 100000));
     int n = fill(e);
-    assert_in_range(n, 500, 1040); /* of 1 MiB */
+    assert_in_range(n, 500, 1040); /* the limit is 1 MiB */
     assert_false(store_has_room(e, 1, 1001));
     assert_int_equal(store_queue_push(e, b(long_key), b(long_key)), -ENOSPC);
-    for (int i = 0; i < 100; i++) { /* small things still fit, for a while */
+    for (int i = 0; i < 100; i++) { /* small values still fit for a while */
         int64_t sum;
         (void)snprintf(long_key, sizeof(long_key), "small%d", i);
         if (store_add(e, b(long_key), 1, &sum) < 0)
@@ -184,7 +184,7 @@ static void append_makes_the_key_and_grows_it(void **state)
     has_value(e, "a", "potato");
 }
 
-/* Would take minutes if each append copied what is there. */
+/* Would take minutes if each append copied the value. */
 static void append_is_linear(void **state)
 {
     struct store_engine *e = *state;
@@ -304,7 +304,7 @@ static void push_releases_one_waiter_in_order_of_arrival(void **state)
         store_answered(e, &w[i]);
         must_pop(e, "q", "x");
     }
-    /* The first is in no list any more: it waits for something else, and a push is not for it. */
+    /* The first waiter waits for another key now, so a push to this queue does not release it. */
     must_wait(e, &w[0], "other");
     assert_int_equal(store_queue_push(e, b("q"), b("x")), 0);
     assert_null(store_released(e));
@@ -334,11 +334,11 @@ static void item_goes_to_the_next_when_the_called_one_leaves(void **state)
         must_wait(e, &w[i], "q");
     assert_int_equal(store_queue_push(e, b("q"), b("x")), 0);
     assert_ptr_equal(store_released(e), &w[0]);
-    store_cancel(e, &w[0]); /* timed out at the same moment */
+    store_cancel(e, &w[0]); /* times out when it is released */
     assert_ptr_equal(store_released(e), &w[1]);
     store_answered(e, &w[1]);
     must_pop(e, "q", "x");
-    store_cancel(e, &w[1]); /* has had its item */
+    store_cancel(e, &w[1]); /* has its item already */
     assert_null(store_released(e));
     store_cancel(e, &w[2]);
 }
@@ -355,13 +355,13 @@ static void wait_counts_only_what_is_missing_now(void **state)
     assert_int_equal(store_set(e, b("A"), b("")), 0);
     assert_true(store_delete(e, b("A")));
     assert_int_equal(store_set(e, b("B"), b("")), 0);
-    assert_ptr_equal(store_released(e), &w); /* although A is gone */
+    assert_ptr_equal(store_released(e), &w); /* although A has been deleted */
     assert_false(store_is_waiting(&w));
 
     assert_int_equal(store_wait(e, &w, j, 3), 1);
     assert_int_equal(store_set(e, b("J"), b("")), 0);
     assert_int_equal(store_set(e, b("J"), b("")), 0);
-    assert_null(store_released(e)); /* J does not count for K */
+    assert_null(store_released(e)); /* the second SET of J does not count for K */
     assert_int_equal(store_set(e, b("K"), b("")), 0);
     assert_ptr_equal(store_released(e), &w);
 }
@@ -384,7 +384,7 @@ static void every_kind_of_write_ends_a_wait(void **state)
     assert_ptr_equal(store_released(e), &w);
     must_wait(e, &w, "cs");
     assert_int_equal(store_compare_set(e, b("cs"), b("x"), b("y"), &v, &echo), 0);
-    assert_null(store_released(e)); /* made nothing */
+    assert_null(store_released(e)); /* created no key */
     assert_int_equal(store_compare_set(e, b("cs"), b(""), b("y"), &v, &echo), 0);
     assert_ptr_equal(store_released(e), &w);
     must_wait(e, &w, "barrier");
@@ -405,7 +405,7 @@ static void cancelled_wait_is_never_released(void **state)
     store_cancel(e, &w);
     assert_int_equal(store_waiters(e), 1);
     assert_int_equal(store_set(e, b("k"), b("")), 0);
-    store_cancel(e, &x); /* on the list already */
+    store_cancel(e, &x); /* released already */
     assert_null(store_released(e));
     assert_int_equal(store_waiters(e), 0);
 }
@@ -477,7 +477,7 @@ static void barrier_releases_all_when_the_last_arrives(void **state)
     assert_ptr_equal(store_released(e), &w[0]);
     assert_ptr_equal(store_released(e), &w[1]);
     assert_null(store_released(e));
-    assert_int_equal(store_barrier(e, &w[0], b("b"), 3), 0); /* is not reset */
+    assert_int_equal(store_barrier(e, &w[0], b("b"), 3), 0); /* the barrier is not reset */
     has_value(e, "b", "4");
 }
 
@@ -584,7 +584,7 @@ static void each_key_sees_keys_only(void **state)
     store_cancel(e, &w);
 }
 
-/* Src: hash(bytes) of CPython 3.11 (siphash13), whose seed is all zero with PYTHONHASHSEED=0. */
+/* Src: hash(bytes) of CPython 3.11 (siphash13), whose key is zero with PYTHONHASHSEED=0. */
 static void siphash_gives_known_values(void **state)
 {
     static const struct {

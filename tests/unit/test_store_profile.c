@@ -1,4 +1,4 @@
-/* store: counting the operations of the protocol, and finding the keys that requests name most. */
+/* store: counters per operation of the protocol, and the most frequent keys of requests. */
 #include "report/profile_text.h"
 #include "store/c10d_ops.h"
 #include "store/profile_json.h"
@@ -125,7 +125,7 @@ static void send_request(struct rig *r, int conn, const void *bytes, size_t n)
     assert_int_equal(c10d_feed(&r->conn[conn], bytes, n, &r->out, &err), 0);
 }
 
-/* SET of key "k" to "value", GET of "k", WAIT for "k", MULTI_GET of "k" and "k". */
+/* Requests: SET of key "k" to "value", GET of "k", WAIT for "k", MULTI_GET of "k" and "k". */
 static const unsigned char set_k[] = "\x01\x01\0\0\0\0\0\0\0k\x05\0\0\0\0\0\0\0value";
 static const unsigned char get_k[] = "\x03\x01\0\0\0\0\0\0\0k";
 static const unsigned char wait_k[] = "\x06\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0k";
@@ -166,7 +166,7 @@ static void a_wait_lasts_from_its_request_to_its_reply(void **state)
     SEND(&r, 0, wait_k);
     time_ns = 1700;
     SEND(&r, 1, set_k);
-    SEND(&r, 1, wait_k); /* is answered at once */
+    SEND(&r, 1, wait_k); /* replied to at once */
     SEND(&r, 1, multi_get_k);
     const struct store_op_profile *w = &r.c10d.profile.ops[C10D_WAIT];
     assert_int_equal(w->n, 2);

@@ -1,4 +1,5 @@
-/* store/runs: the keys of a torchrun run go with the last of its connections, and no others. */
+/* store/runs: the keys of a torchrun run are deleted with the last connection of the run, no
+ * others. */
 #include "store/runs.h"
 
 #include <setjmp.h>
@@ -58,7 +59,7 @@ static void the_last_one_takes_its_keys_with_it(void **state)
     assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a"), &first), 0);
     assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a"), &second), 0);
     assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a.0/b"), &inner),
-                     0); /* an odd, but valid ID */
+                     0); /* an unusual, but valid run id */
     assert_ptr_equal(first, second);
     store_runs_leave(&runs, e, first);
     assert_true(store_exists(e, bytes(RUN "a")));

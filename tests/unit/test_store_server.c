@@ -1,5 +1,5 @@
-/* store/store_server: how connections come, are admitted, end and are told of. Requests are in
- * test_store_c10d.c, real sockets and crowds in tests/e2e/test_store_wire.py. */
+/* store/store_server: the start, admission and end of connections. test_store_c10d.c covers
+ * requests, tests/e2e/test_store_wire.py many connections on real sockets. */
 #include "store/store_server.h"
 
 #include <errno.h>
@@ -17,10 +17,10 @@
 enum { PEERS = 4, TURNS = 20 };
 
 struct peer {
-    int fd; /* the client's end */
+    int fd; /* client's end */
     int server_fd;
     struct store_conn *conn;
-    int gone; /* how often we were told */
+    int gone; /* number of calls of the end callback */
 };
 
 struct rig {
@@ -147,7 +147,7 @@ static void nothing_is_read_before_admission(void **state)
     assert_int_equal(keys(r), 0);
     assert_int_equal(recv(r->peer[0].server_fd, &left, 1, MSG_PEEK), 1);
     store_conn_admit(r->peer[0].conn);
-    store_conn_admit(r->peer[0].conn); /* twice is once */
+    store_conn_admit(r->peer[0].conn); /* no effect */
     loop(r);
     hears(r, 0, LIT(V));
 }
@@ -174,7 +174,7 @@ static void refused_connection_has_done_nothing(void **state)
     say(r, 0, LIT(HELLO SET_K));
     store_conn_close(r->peer[0].conn);
     store_conn_close(r->peer[0].conn);
-    assert_int_equal(r->peer[0].gone, 0); /* told from the loop only */
+    assert_int_equal(r->peer[0].gone, 0); /* called from the loop only */
     loop(r);
     assert_int_equal(r->peer[0].gone, 1);
     assert_int_equal(keys(r), 0);
@@ -189,13 +189,13 @@ static void too_many_connections_are_closed(void **state)
         assert_int_equal(adopt(r, i, i != 1), 0);
     assert_int_equal(adopt(r, 3, true), -EMFILE);
     assert_null(r->peer[3].conn);
-    assert_int_equal(fcntl(r->peer[3].server_fd, F_GETFD), -1); /* closed on failure too */
+    assert_int_equal(fcntl(r->peer[3].server_fd, F_GETFD), -1); /* closed on failure, too */
     sees_the_end(r, 3);
     store_server_stats(r->s, &st);
     assert_int_equal(st.refused, 1);
     store_conn_close(r->peer[0].conn);
     close(r->peer[3].fd);
-    assert_int_equal(adopt(r, 3, true), 0); /* there is room again */
+    assert_int_equal(adopt(r, 3, true), 0); /* within the limit again */
     loop(r);
     say(r, 3, LIT(HELLO SET_K GET_K));
     hears(r, 3, LIT(V));
@@ -227,7 +227,7 @@ static void reset_drops_keys_and_connections(void **state)
     loop(r);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(r->peer[i].gone, 1);
-        sees_the_end(r, i); /* the waiter too: it was not released */
+        sees_the_end(r, i); /* the waiter gets no reply */
     }
     store_server_stats(r->s, &st);
     assert_int_equal(st.keys + st.waiters + st.conns + st.bytes, 0);

@@ -1,4 +1,4 @@
-/* report: the phases of a node on the wire, as trace events, and their summary. */
+/* report: the phases of a node on the wire and as trace events, and their summary. */
 #include "base/buf.h"
 #include "report/phases.h"
 #include "report/timeline_summary.h"
@@ -49,15 +49,15 @@ static void phase_of_a_peer_is_refused_unless_every_field_fits(void **state)
     } rows[] = {
         {"join -1 5 9 0", 0},
         {"worker 0 5 9 143", 0},
-        {"warm -1 5 9 0", -ENOENT}, /* of another version */
+        {"warm -1 5 9 0", -ENOENT}, /* a phase of another version */
         {"", -EPROTO},
         {"join", -EPROTO},
         {"join -1 5 9", -EPROTO},
         {"join -1 5 9 0 ", -EPROTO},
         {"join -1 5 9 0 0", -EPROTO},
         {"join  -1 5 9 0", -EPROTO},
-        {"join 0 5 9 0", -EPROTO},    /* of a rank */
-        {"worker -1 5 9 0", -EPROTO}, /* of no rank */
+        {"join 0 5 9 0", -EPROTO},    /* join has no rank */
+        {"worker -1 5 9 0", -EPROTO}, /* worker needs a rank */
         {"join -2 5 9 0", -EPROTO},
         {"worker 999999999 5 9 0", -EPROTO},
         {"join -1 9 5 0", -EPROTO}, /* ends before it begins */
@@ -144,7 +144,7 @@ static void put_node(struct dd_buf *out, bool *started, int pid, int round, stru
     put(out, started, pid, round, p);
 }
 
-/* Three nodes, of which n3 comes 2 s late; rank 1 fails in round 0. */
+/* Three nodes; n3 starts 2 s late; rank 1 fails in round 0. */
 static void make_timeline(struct dd_buf *out)
 {
     bool started = false;
@@ -205,7 +205,7 @@ static void summary_says_where_the_time_went(void **state)
     assert_string_equal(strstr(text, "round 1"), "round 1: 3.600 s, workers: 3\n");
 }
 
-/* ddrun was killed: the array has no end, and perhaps only a part of its last event. */
+/* The file of a killed daemon: the array has no end, and the last event may be truncated. */
 static void summary_takes_what_was_written_of_a_file(void **state)
 {
     DD_AUTO(buf) struct dd_buf file = DD_BUF_INIT(1 << 16);
@@ -213,7 +213,7 @@ static void summary_takes_what_was_written_of_a_file(void **state)
     make_timeline(&file);
     const char *nl = memchr(file.data, '\n', file.len);
     for (int i = 0; i < 2;
-         i++) /* the separator and the first event, without which nothing is known */
+         i++) /* skip the separator and the first event, without which the job is unknown */
         nl = memchr(nl + 1, '\n', file.len - (size_t)(nl + 1 - (char *)file.data));
     for (size_t n = (size_t)(nl - (char *)file.data); n <= file.len; n++) {
         DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);

@@ -1,4 +1,5 @@
-/* web: URLs and answers of etcd, what a host writes there, and who becomes the host by it. */
+/* web: URLs and replies of etcd, the entry of a host, and the claim that decides which node is
+ * host. */
 #include "base/auto.h"
 #include "web/claim.h"
 #include "web/client.h"
@@ -69,7 +70,7 @@ static void malformed_urls_are_refused(void **state)
 {
     (void)state;
     static const char *const rows[] = {
-        "etcd://u%40x:p%3a:/q@h/a", /* '/' must be written %2f */
+        "etcd://u%40x:p%3a:/q@h/a", /* a '/' must be written as %2f */
         "etcd://",
         "etcd://h:",
         "etcd://h:0",
@@ -286,9 +287,9 @@ static void what_no_host_writes_is_refused(void **state)
     }
 }
 
-/* ---- who is the host ---- */
+/* ---- claim of the host ---- */
 
-/* From one state, by one event, to what is asked and done. */
+/* A transition: state and event, and the resulting request and action. */
 struct edge_row {
     const struct claim *from;
     enum claim_event e;
@@ -308,7 +309,7 @@ static void check_edge(const struct edge_row *row, size_t i)
                  (long long)out.revision);
     assert_true(c.asked == (out.ask != CLAIM_ASK_NOTHING) || row->e == CLAIM_CHECK);
     assert_true(out.ask != CLAIM_ASK_NOTHING || out.wait_ms > 0 ||
-                row->e == CLAIM_CHECK); /* never the last word */
+                row->e == CLAIM_CHECK); /* no state is final */
 }
 
 static const struct claim from_seek = {.asked = true};
@@ -339,7 +340,7 @@ static void each_edge_of_a_claim_that_seeks_a_host(void **state)
         {&from_seek, CLAIM_READ, &seen_other, CLAIM_ASK_NOTHING, CLAIM_DO_FOLLOW, 0},
         {&from_seek_leased, CLAIM_READ, &seen_none, CLAIM_ASK_PUT, CLAIM_DO_NOTHING, 0},
         {&from_seek_leased, CLAIM_READ, &seen_mine, CLAIM_ASK_NOTHING, CLAIM_DO_HOST,
-         0}, /* an answer was lost on its way */
+         0}, /* the reply to the PUT was lost */
         {&from_seek, CLAIM_FAILED, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -364,7 +365,7 @@ static void each_edge_of_a_claim_that_hosts(void **state)
         {&from_begun, CLAIM_READ, &seen_other_later, CLAIM_ASK_NOTHING, CLAIM_DO_STAY, 0},
         {&from_begun, CLAIM_FAILED, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING, 0},
         {&from_begun, CLAIM_CHECK, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING,
-         0}, /* an answer is to come first */
+         0}, /* a request is pending */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_edge(&rows[i], i);
@@ -387,8 +388,8 @@ static void failures_come_at_growing_intervals_and_free_who_waits(void **state)
     assert_int_equal(last, CLAIM_KEEP_MS);
 }
 
-/* One that is full answers who reads, and refuses who writes: it is not asked as often as it
- * answers. */
+/* A full etcd answers reads and refuses writes: the claim must not retry at the rate of its
+ * replies. */
 static void an_etcd_that_only_reads_is_asked_at_growing_intervals(void **state)
 {
     (void)state;
@@ -408,7 +409,7 @@ static void an_etcd_that_only_reads_is_asked_at_growing_intervals(void **state)
     assert_true(claim_step(&c, CLAIM_FAILED, NULL).wait_ms < CLAIM_LOOK_MS);
 }
 
-/* An etcd that grants leases and knows none of them is not asked as fast as it answers. */
+/* The claim waits between requests to an etcd that grants leases, but does not know them. */
 static void leases_that_are_gone_at_once_are_waited_for(void **state)
 {
     (void)state;
@@ -426,21 +427,21 @@ static void leases_that_are_gone_at_once_are_waited_for(void **state)
     assert_true(out.wait_ms > 0);
 }
 
-/* Nodes around one etcd, whose answers are lost at random; a lease ends when its node dies or is
- * cut off for long. */
+/* A simulation of nodes and an etcd whose replies are lost at random. A lease ends when its node
+ * cannot reach etcd for too long. */
 enum { NODES = 6, STEPS = 4000 };
 
 struct sim_node {
     struct claim c;
     int lease; /* 0: none */
     bool dead, daemon;
-    struct claim_out todo; /* asked, not answered yet */
+    struct claim_out todo; /* request without a reply yet */
     bool timer;
 };
 
 struct sim {
     struct sim_node nodes[NODES];
-    int leases, owner; /* owner: of the key, -1 none */
+    int leases, owner; /* owner: node that owns the key; -1: none */
     int key_lease;
     struct claim_seen key;
     int64_t revision;
@@ -493,7 +494,7 @@ static void answer(struct sim *s, int i)
         e = CLAIM_LEASE_GONE;
     } else if (todo.ask == CLAIM_ASK_PUT) {
         e = s->key.revision == todo.revision ? CLAIM_WON : CLAIM_BEATEN;
-        if (e == CLAIM_WON) { /* done, whether the answer comes or not */
+        if (e == CLAIM_WON) { /* takes effect even if the reply is lost */
             s->owner = i;
             s->key_lease = n->lease;
             s->key = (struct claim_seen){.there = true,
@@ -520,9 +521,9 @@ static void one_step(struct sim *s, bool calm)
     struct sim_node *n = &s->nodes[i];
     const unsigned what = calm ? 0 : roll(s, 200);
     if (what == 1)
-        end_lease(s, i); /* cut off from etcd for too long */
+        end_lease(s, i); /* without connection to etcd for too long */
     if (what == 2 && n->daemon &&
-        !n->c.started) { /* its job begins: a second one never does while the first lives */
+        !n->c.started) { /* The job begins; it never does while another one runs. */
         bool other = false;
         for (int k = 0; k < NODES; k++)
             other |= k != i && s->nodes[k].c.started;
@@ -537,8 +538,7 @@ static void one_step(struct sim *s, bool calm)
         handle(s, n, claim_step(&n->c, CLAIM_TIME, NULL));
 }
 
-/* When all is quiet again there is one host, the key is its, and it is the one whose job had begun.
- */
+/* After all faults there is one host, it owns the key, and its job is the one that has begun. */
 static void there_is_one_host_in_the_end(void **state)
 {
     (void)state;
@@ -595,7 +595,7 @@ static void packets_come_out_as_they_went_in(void **state)
     assert_int_equal(web_answer_decode(&b, "{}", 2), -EPROTO);
 }
 
-/* A server may say in its certificate what is then part of the error. */
+/* The error of a TLS failure may quote the server's certificate. */
 static void what_a_server_says_does_not_reach_a_terminal_as_it_is(void **state)
 {
     (void)state;
@@ -607,8 +607,7 @@ static void what_a_server_says_does_not_reach_a_terminal_as_it_is(void **state)
     assert_string_equal(b.error, "subject 'a\\x1b[31mb\\x0a' \\xc3\\xa9");
 }
 
-/* This program as a helper: it answers with the URL that it was asked for, or ends without an
- * answer. */
+/* Act as the helper: reply with the requested URL as the error, or exit without a reply. */
 static int be_the_helper(void)
 {
     static char packet[WEB_PACKET_MAX];
@@ -636,8 +635,8 @@ static void keep_error(void *arg, const struct web_answer *a)
     (void)snprintf(arg, 100, "%s", a->error);
 }
 
-/* Where no helper can be started the first request is answered so, and the next starts one: each
- * has its own answer. */
+/* The first request fails, as no helper can be started; the second one starts a helper. Each gets
+ * its own reply. */
 static void each_request_has_its_own_answer(void **state)
 {
     (void)state;
@@ -669,8 +668,8 @@ static void count(void *arg, pid_t pid)
     ++*(int *)arg;
 }
 
-/* Who kills it need not have meant us; but a request that kills each of them is not sent for ever.
- */
+/* A killed helper is replaced, since the OOM killer or an operator may have killed it; but a
+ * request that kills every helper is retried a few times only. */
 static void a_killed_helper_is_started_again_for_the_same_request_but_not_for_ever(void **state)
 {
     (void)state;
@@ -694,7 +693,7 @@ static void a_killed_helper_is_started_again_for_the_same_request_but_not_for_ev
         const struct web_request r = {.urls = {rows[i].url}, .body = "{}", .limit_ms = 1000};
         char said[100] = "";
         if (strcmp(rows[i].url, "http://next") ==
-            0) { /* its end is not seen before it is asked again */
+            0) { /* killed, but not reaped before the request */
             const pid_t idle = web_pid(w);
             assert_true(idle > 0 && kill(idle, SIGKILL) == 0);
             assert_int_equal(waitid(P_PID, (id_t)idle, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);

@@ -1,4 +1,4 @@
-/* worker/command: a small program for the agent's own purposes, bounded in every way. */
+/* worker/command: a short command of the agent, with limits on its time and output. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/command.h"
@@ -36,7 +36,7 @@ static void on_done(void *arg, int code, const char *out)
     event_base_loopbreak(r->base);
 }
 
-/* From now on this process has no pidfd_open(2), as under an old kernel or a container's filter. */
+/* Disable pidfd_open(2) in this process, as on an old kernel or under a container's filter. */
 static bool lose_pidfd(int error)
 {
     struct sock_filter code[] = {
@@ -52,7 +52,7 @@ static bool lose_pidfd(int error)
 
 static char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"WORD=hello"}, NULL};
 
-/* Runs sh -c SCRIPT to its end. */
+/* Run sh -c SCRIPT to its end. */
 static struct result run(const char *script, unsigned limit_ms)
 {
     struct result r = {.base = event_base_new()};
@@ -91,7 +91,7 @@ static void code_and_output_come_back(void **state)
     }
 }
 
-/* As PBS' commands are for a job that has no PATH of the user's. */
+/* PBS' commands are in such a directory, while the PATH of a job may lack it. */
 static void a_program_may_be_in_a_directory_of_its_own(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void who_takes_too_long_is_killed_with_its_children(void **state)
     assert_true(child > 0);
     char path[40];
     (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", child);
-    for (int i = 0; i < 1000; i++) { /* its new parent may still have to bury it */
+    for (int i = 0; i < 1000; i++) { /* its new parent may not have reaped it yet */
         DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(4096);
         if (dd_read_file(path, &b, NULL) < 0 || b.len == 0)
             break;
@@ -137,7 +137,7 @@ static void who_takes_too_long_is_killed_with_its_children(void **state)
 static void what_a_command_leaves_behind_is_killed(void **state)
 {
     (void)state;
-    struct result r = run("sleep 1000 & exit 0", 60000); /* holds the pipe open */
+    struct result r = run("sleep 1000 & exit 0", 60000); /* sleep keeps the pipe open */
     assert_int_equal(r.code, 0);
     free(r.out);
 }
@@ -179,8 +179,8 @@ static void one_that_is_freed_is_killed(void **state)
     event_base_free(base);
 }
 
-/* As a program: cannot be reaped while the file is there, since a tracer holds it. That is as near
- * as a test comes to a process that waits in the kernel for a dead GPU. */
+/* Run as a program: a tracer prevents that it is reaped while the file exists. This imitates a
+ * process in uninterruptible sleep, such as on a failed GPU. */
 static int be_held(const char *path)
 {
     pid_t me = getpid();
@@ -217,17 +217,17 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
     assert_int_equal(r.times, 1);
     assert_int_equal(r.code, COMMAND_TOO_LATE);
     command_free(c);
-    command_free(other); /* neither does that wait for ever */
+    command_free(other); /* returns although the child survives SIGKILL */
     assert_int_equal(unlink(path), 0);
     event_base_free(r.base);
-    bool forbidden = strcmp(r.out, "not held") == 0; /* to trace, in some containers */
+    bool forbidden = strcmp(r.out, "not held") == 0; /* some containers forbid ptrace */
     assert_true(forbidden || strcmp(r.out, "held") == 0);
     free(r.out);
     if (forbidden)
         skip();
 }
 
-/* All of these tests in a process of its own. */
+/* Run all tests again in a process without pidfd_open(2). */
 static void the_same_holds_without_pidfd_open(void **state)
 {
     (void)state;

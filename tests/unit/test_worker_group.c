@@ -1,5 +1,4 @@
-/* worker/worker_group: real processes, started, watched, stopped; what they leave behind is ended.
- */
+/* worker/worker_group: start, supervision and stop of real processes and their descendants. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/worker_group.h"
@@ -28,8 +27,7 @@
 
 enum { MAX = 8, LIMIT_S = 60 };
 
-/* One agent without anything else: a loop, a group, and a FIFO ($TELL) that its workers write to.
- */
+/* A minimal agent: a loop, a group, and a FIFO ($TELL) that its workers write to. */
 struct bench {
     struct event_base *base;
     struct worker_group *g;
@@ -38,8 +36,8 @@ struct bench {
     int tell_fd;
     struct event *on_tell;
     struct event *on_limit;
-    struct dd_buf told; /* all that was written to it */
-    int tells;          /* lines that after_tells waits for */
+    struct dd_buf told; /* everything read from the FIFO */
+    int tells;          /* number of lines after which after_tells is called */
     void (*after_tells)(struct bench *b);
     struct worker_spec specs[MAX];
     int n;
@@ -47,7 +45,7 @@ struct bench {
     int nexits;
     void (*after_exit)(struct bench *b);
     bool empty;
-    bool late; /* the time limit struck */
+    bool late; /* the time limit has expired */
 };
 
 static int lines(const struct dd_buf *b)
@@ -137,7 +135,7 @@ static int teardown(void **state)
     return rc;
 }
 
-/* A worker whose program is: sh -c SCRIPT. */
+/* Add a worker that runs sh -c SCRIPT. */
 static struct worker_spec *sh(struct bench *b, const char *script)
 {
     struct worker_spec *s = &b->specs[b->n];
@@ -184,7 +182,7 @@ static const struct worker_exit *exit_of(const struct bench *b, int local_rank)
     return b->exits;
 }
 
-/* Every number that was told is a pid of a process that is gone now. */
+/* Check that the process of every pid read from the FIFO has ended. */
 static void assert_told_are_gone(struct bench *b)
 {
     const char *p = dd_buf_str(&b->told);
@@ -259,7 +257,7 @@ static void group_start_fails_with_a_sentence_when_a_program_cannot_run(void **s
         {"foreign", "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another machine architecture"},
     };
     struct bench *b = *state;
-    sh(b, "exec sleep 1000"); /* must not stay when its neighbour cannot start */
+    sh(b, "exec sleep 1000"); /* ended if the other worker cannot start */
     sh(b, "");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char path[200];
@@ -305,11 +303,11 @@ static void group_workers_have_clean_signals_and_no_other_files(void **state)
     sigset_t blocked, saved;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR2);
-    sigaddset(&blocked, SIGCHLD); /* and still the exits are seen */
+    sigaddset(&blocked, SIGCHLD); /* exits are noticed nevertheless */
     sigprocmask(SIG_BLOCK, &blocked, &saved);
     (void)signal(SIGHUP, SIG_IGN); /* as in a task of PBS */
     (void)signal(SIGPIPE, SIG_IGN);
-    int stray = dup2(2, 60); /* not close-on-exec */
+    int stray = dup2(2, 60); /* without FD_CLOEXEC */
     run(b);
     close(stray);
     (void)signal(SIGHUP, SIG_DFL);
@@ -325,8 +323,8 @@ static void group_workers_have_clean_signals_and_no_other_files(void **state)
         (void)snprintf(path, sizeof(path), "%s/%s", b->dir, names[i]);
         assert_int_equal(dd_read_file(path, &text[i], NULL), 0);
     }
-    /* The two signals of the C library, 32 and 33, are ignored in what posix_spawn() starts, as
-     * make does with this test, and no program can change that. Src: glibc 2.36, measured. */
+    /* Programs that posix_spawn() starts, as make starts this test, ignore the C library's signals
+     * 32 and 33 and cannot change that. Src: glibc 2.36, measured. */
     unsigned long long blk = 1, ign = 1;
     assert_int_equal(sscanf(dd_buf_str(&text[0]), "SigBlk:\t%llx\nSigIgn:\t%llx\n", &blk, &ign), 2);
     assert_int_equal(blk, 0);
@@ -349,7 +347,7 @@ static void group_binds_workers_to_the_cpus_asked_for(void **state)
     struct bench *b = *state;
     cpu_set_t all, one, none;
     CPU_ZERO(&one);
-    CPU_ZERO(&none); /* cannot be had: a warning, the worker runs */
+    CPU_ZERO(&none); /* invalid: logs a warning, the worker runs */
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
     int last = 0;
     for (int i = 0; i < CPU_SETSIZE; i++)
@@ -390,7 +388,7 @@ static void stop_twice(struct bench *b)
 {
     worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000);
     worker_group_stop(b->g, SIGTERM, 100);
-    worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000); /* does not prolong */
+    worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000); /* does not extend the grace period */
 }
 
 static void group_stop_again_shortens_the_grace(void **state)
@@ -406,7 +404,7 @@ static void group_stop_again_shortens_the_grace(void **state)
 static void stop_the_stopped(struct bench *b)
 {
     worker_group_signal(b->g, SIGSTOP);
-    siginfo_t si = {0}; /* the stop is seen, not reaped */
+    siginfo_t si = {0}; /* waits for the stop without reaping */
     assert_int_equal(waitid(P_ALL, 0, &si, WSTOPPED), 0);
     worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000);
 }
@@ -440,13 +438,13 @@ static void group_ends_what_workers_leave_behind(void **state)
     static const char *const rows[] = {
         /* in the worker's process group */
         "sleep 1000 & echo $! >$TELL",
-        /* the same, leader killed */
+        /* the same, its leader killed */
         "sleep 1000 & echo $! >$TELL; kill -KILL $$",
-        /* a process group of its own */
+        /* in a process group of its own */
         "set -m; sh -c 'echo $$ >$TELL; exec sleep 1000' & read x <$DIR/never",
-        /* a daemon: session of its own, parent gone */
+        /* a daemon: a session of its own, its parent has exited */
         "(setsid sh -c 'echo $$ >$TELL; exec sleep 1000' &) ; read x <$DIR/never",
-        /* a daemon that ignores everything, with a child that does too */
+        /* a daemon that ignores signals, with a child that ignores them, too */
         ("(setsid sh -c 'trap \"\" TERM HUP INT; sleep 1000 & echo $$ $! >$TELL; sleep 1000' &);"
          "read x <$DIR/never"),
     };
@@ -504,7 +502,7 @@ static void group_leaves_other_children_alone(void **state)
     pid_t pids[] = {before, after};
     for (int i = 0; i < 2; i++) {
         int status;
-        assert_int_equal(waitpid(pids[i], &status, WNOHANG), 0); /* lives */
+        assert_int_equal(waitpid(pids[i], &status, WNOHANG), 0); /* still running */
         assert_int_equal(kill(pids[i], SIGKILL), 0);
         assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
     }
@@ -560,7 +558,7 @@ static void group_free_kills_at_once(void **state)
     assert_no_children();
 }
 
-/* The process that the test kills: an agent with four workers, whose pids it tells. */
+/* Run an agent with four workers, which write their pids, until the test kills it. */
 static _Noreturn void doomed_agent(struct bench *b)
 {
     struct event_base *base = event_base_new();
@@ -598,7 +596,7 @@ static void group_dies_with_the_agent(void **state)
         assert_int_equal(poll(&p[i], 1, LIMIT_S * 1000), 1);
         close(p[i].fd);
     }
-    while (waitpid(-1, NULL, 0) > 0) /* what the test, as the reaper, was given */
+    while (waitpid(-1, NULL, 0) > 0) /* reap the orphans: this test is a subreaper */
         continue;
 }
 

@@ -1,4 +1,5 @@
-/* worker/hang: silence is counted on the caller's clock, and stops of the caller are forgiven. */
+/* worker/hang: hang detection on the caller's clock; time in which the caller was stopped is
+ * ignored. */
 #include "base/io.h"
 #include "worker/hang.h"
 
@@ -18,8 +19,8 @@ static struct hang *watch(void)
     return h;
 }
 
-/* Ticks as a timer would until `end`; the first time at which worker 0, whose sign is that, hangs.
- */
+/* Tick until `end` like a timer. Return the first time at which worker 0 hangs, whose sign of life
+ * stays `sign`; 0: never. */
 static uint64_t run(struct hang *h, uint64_t from, uint64_t end, uint64_t sign)
 {
     for (uint64_t now = from; now <= end; now += hang_interval(h)) {
@@ -50,7 +51,7 @@ static void any_change_of_the_sign_is_life(void **state)
         hang_tick(h, now);
         assert_false(hang_look(h, 0, (uint64_t)(i / 9 * 7919) ^ UINT64_MAX, now));
     }
-    assert_true(hang_look(h, 1, 0, now)); /* the other one is judged by itself */
+    assert_true(hang_look(h, 1, 0, now)); /* worker 1 is judged separately */
     hang_alive(h, 1, now);
     assert_false(hang_look(h, 1, 0, now));
     hang_free(h);

@@ -18,7 +18,7 @@
 
 struct lines_row {
     const char *in;
-    const char *want; /* pieces: '<' label, '-' none, then the text, '|' where a newline is added */
+    const char *want; /* pieces: '<' with label, '-' without, then the text; '|': added newline */
 };
 
 static const struct lines_row lines_rows[] = {
@@ -43,7 +43,7 @@ static void put_piece(struct dd_buf *out, const unsigned char *p, const struct l
         (void)dd_buf_puts(out, "|");
 }
 
-/* Feeds `step` bytes at a time, as a stream does. */
+/* Feed `step` bytes at a time, as from a stream. */
 static void feed(struct dd_buf *out, const char *in, size_t n, size_t step)
 {
     struct lines l = {0};
@@ -73,8 +73,8 @@ static void lines_cuts_at_newlines_and_carriage_returns(void **state)
     }
 }
 
-/* Byte by byte, a \r goes out before the \n behind it is known: then that comes without a label,
- * and what a person sees is the same. */
+/* Byte by byte, a \r is written before the \n behind it is known; the \n then has no label, and the
+ * visible result is the same. */
 static void lines_shows_the_same_when_fed_byte_by_byte(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void ranks_refuses_what_is_no_map(void **state)
         struct rank_map m = {0};
         struct dd_err err = {0};
         if (strcmp(rows[i], "0") == 0)
-            continue; /* that one is fine */
+            continue; /* valid for --tee */
         assert_int_equal(rank_map_parse(&m, rows[i], "--tee", &err), -EINVAL);
         assert_non_null(strstr(err.text, "--tee: "));
         assert_non_null(strstr(err.text, "0:3,1:2"));

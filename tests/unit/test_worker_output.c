@@ -40,15 +40,15 @@ struct bench {
     struct worker_group *g;
     struct output_spec spec;
     enum console_end end;
-    size_t read_at_once; /* a slow reader: so many bytes per turn of the loop */
+    size_t read_at_once; /* bytes per turn of the loop, for a slow reader; 0: no limit */
     bool reader_leaves;  /* closes the console at the first byte */
     int saved[2], console_fd;
-    struct dd_buf got; /* what was on the console */
+    struct dd_buf got; /* output on the console */
     const char *scripts[MAX];
     int n, first_rank;
     bool alone;
     int codes[MAX];
-    char tail[MAX][1000]; /* when the worker ended */
+    char tail[MAX][1000]; /* at the end of the worker */
     bool empty, late;
     char dir[64];
 };
@@ -101,7 +101,7 @@ static void on_empty(void *arg)
     event_base_loopbreak(b->base);
 }
 
-/* fds[0] reads what is written to fds[1]. */
+/* Create a console: fds[0] reads what is written to fds[1]. */
 static void make_console(struct bench *b, int fds[2])
 {
     char path[100];
@@ -146,7 +146,7 @@ static void console_begin(struct bench *b)
     }
 }
 
-/* stdout and stderr are the test's own again; the rest is read. */
+/* Restore stdout and stderr of the test, and read the rest of the console. */
 static void console_end(struct bench *b)
 {
     for (int i = 0; i < 2; i++) {
@@ -165,7 +165,7 @@ static void console_end(struct bench *b)
 static int make_output(struct bench *b, struct dd_err *err)
 {
     struct rlimit old;
-    if (b->end == END_PIPE_NOT_TWICE) { /* nothing can be opened */
+    if (b->end == END_PIPE_NOT_TWICE) { /* no descriptor is free */
         int next = dup(0);
         close(next);
         getrlimit(RLIMIT_NOFILE, &old);
@@ -178,8 +178,7 @@ static int make_output(struct bench *b, struct dd_err *err)
     return rc;
 }
 
-/* Runs the workers (global rank = 100 + local rank) with their output as asked; 0 or what failed.
- */
+/* Run the workers (global rank = first_rank + local rank) with the output of spec. */
 static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
 {
     struct worker_spec specs[MAX] = {{.rank = 0}};
@@ -321,7 +320,8 @@ static void output_labels_lines(void **state)
     assert_string_equal(b->tail[0], "one\n\ntwo\nlast\n");
 }
 
-/* Each rank writes numbered lines to both streams: nothing lost, nothing mixed, order kept. */
+/* Each rank writes numbered lines to both streams: none is lost or mixed with another, order is
+ * kept. */
 static void assert_numbered(struct bench *b, int ranks, int lines)
 {
     int next[MAX][2] = {{0}};
@@ -351,8 +351,8 @@ static void output_keeps_lines_whole_from_many_ranks(void **state)
         size_t read_at_once;
         int lines;
     } rows[] = {
-        {END_PIPE, 0, 5000},  /* of each stream: 8 x 10,000 */
-        {END_PIPE, 700, 500}, /* a reader that is slower than the workers */
+        {END_PIPE, 0, 5000},  /* per stream: 8 x 10,000 in all */
+        {END_PIPE, 700, 500}, /* a reader slower than the workers */
         {END_PIPE_NOT_TWICE, 0, 1000}, {END_PIPE_NOT_TWICE, 700, 500}, {END_SOCKET, 0, 1000},
         {END_SOCKET, 700, 500},        {END_TERMINAL, 0, 500},         {END_FILE, 0, 1000},
     };
@@ -377,8 +377,8 @@ static void output_keeps_lines_whole_from_many_ranks(void **state)
     (void)state;
 }
 
-/* Without a label: pieces of lines, each in a write of its own, of both streams of several ranks.
- */
+/* Without a label: several ranks write pieces of lines to both streams, each with a write of its
+ * own. */
 static void output_keeps_lines_whole_by_default(void **state)
 {
     static const enum console_end ends[] = {END_PIPE, END_SOCKET, END_FILE, END_TERMINAL,
@@ -400,7 +400,7 @@ static void output_keeps_lines_whole_by_default(void **state)
     }
 }
 
-/* A last line without a newline gets one, and an empty one is none. */
+/* An incomplete last line gets a newline. */
 static void output_ends_the_last_line_of_each_of_several(void **state)
 {
     struct bench *b = *state;
@@ -425,7 +425,7 @@ static void output_of_a_lone_worker_comes_as_it_was_written(void **state)
     assert_string_equal(b->tail[0], "abcd\n");
 }
 
-/* stdout alone in its place is the worker's own, stderr passes through. */
+/* If stdout has a file of its own, the worker inherits it; stderr passes through the agent. */
 static void output_of_a_lone_worker_is_its_own_where_nothing_else_goes(void **state)
 {
     struct bench *b = *state;
@@ -468,14 +468,14 @@ static void output_leaves_a_terminal_to_rank_0(void **state)
     assert_string_equal(b->tail[0], "0 yes\n");
 }
 
-/* The line of another rank begins on a line of its own. */
+/* Output of another rank begins on a new line. */
 static void output_does_not_append_to_what_rank_0_has_begun(void **state)
 {
     struct bench *b = *state;
     b->end = END_TERMINAL;
     b->n = 2;
     b->first_rank = 0;
-    /* rank 0 writes no more: its next bytes might overtake what rank 1 has in its pipe */
+    /* rank 0 writes no more: its next bytes could overtake those in the pipe of rank 1 */
     b->scripts[0] =
         "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back";
     b->scripts[1] =
@@ -488,7 +488,7 @@ static void output_raw_is_inherited(void **state)
 {
     struct bench *b = *state;
     b->spec.raw = true;
-    b->spec.tee = "1:1"; /* else there is nothing to look at */
+    b->spec.tee = "1:1"; /* otherwise there is no worker_output */
     b->spec.log_dir = b->dir;
     b->n = 2;
     b->scripts[0] = "echo unkept >&2; exit 1";
@@ -498,7 +498,7 @@ static void output_raw_is_inherited(void **state)
     assert_string_equal(b->tail[0], "");
 }
 
-/* What is not shown has no reader, but a tail. */
+/* Filtered output is not written to the console, but kept for the tail. */
 static void output_keeps_the_tail_of_a_rank_that_is_not_shown(void **state)
 {
     struct bench *b = *state;
@@ -511,7 +511,7 @@ static void output_keeps_the_tail_of_a_rank_that_is_not_shown(void **state)
     assert_string_equal(b->tail[1], "silent\n");
 }
 
-/* More workers than there are descriptors for pipes: they write to the console themselves. */
+/* If descriptors for pipes run out, further workers write to the console directly. */
 static void output_does_without_pipes_when_descriptors_are_few(void **state)
 {
     struct bench *b = *state;
@@ -535,7 +535,7 @@ static void output_does_without_pipes_when_descriptors_are_few(void **state)
     assert_int_equal(rc, 0);
     for (int r = 0; r < b->n; r++)
         assert_int_equal(b->codes[r], 0);
-    assert_int_equal(b->got.len, 26); /* 0 to 11 */
+    assert_int_equal(b->got.len, 26); /* numbers 0 to 11, with newlines */
     assert_string_equal(b->tail[MAX - 1], "");
 }
 
@@ -561,7 +561,7 @@ static void output_passes_long_lines_in_pieces(void **state)
 static int nfiles;
 static char listing[4000];
 
-/* Files below the log directory: "NAME=content;", names without the random part. */
+/* List files below the log directory as "NAME=content;", without the random part of names. */
 static int list_file(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
     (void)st;
@@ -595,8 +595,8 @@ static bool has_all(const char *text, const char *words)
     return true;
 }
 
-/* Two ranks write "oR" to stdout and "eR" to stderr. Wanted: these pieces ('+' between them) and,
- * by length, nothing else. */
+/* Two ranks write "oR" to stdout and "eR" to stderr. console, files: the expected pieces, separated
+ * by '+'; their total length is compared, too. */
 static void output_goes_where_redirects_and_tee_say(void **state)
 {
     (void)state;
@@ -666,7 +666,7 @@ static void output_without_log_dir_redirects_below_tmp(void **state)
     assert_string_equal(got(b), "");
     assert_true(
         has_all(list_files(b->dir), "attempt_0/0/stdout.log=out\n;+attempt_0/0/stderr.log=err"));
-    assert_string_equal(b->tail[0], "err\n"); /* from the file */
+    assert_string_equal(b->tail[0], "err\n"); /* read from the file */
     const char *path = worker_output_error_file(b->out, 0);
     assert_true(strncmp(path, b->dir, strlen(b->dir)) == 0);
     assert_non_null(strstr(path, "/attempt_0/0/error.json"));
@@ -710,7 +710,7 @@ static void output_of_each_attempt_has_its_own_directory(void **state)
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/id_"));
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_1/0/error.json"));
     assert_string_equal(worker_output_error_file(b->out, 1), "");
-    /* a round that is no restart has the same number: earlier logs are kept all the same */
+    /* a round that is not a restart has the same number: the logs get the next one */
     assert_int_equal(worker_output_begin(b->out, 1, (int[]){0}, 1, false, NULL), 0);
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_2/0/error.json"));
     assert_string_equal(worker_output_tail(b->out, 7), "");
@@ -750,7 +750,7 @@ static void output_does_not_wait_for_a_survivor(void **state)
     struct bench *b = *state;
     b->spec.label = true;
     b->n = 1;
-    /* to be seen as a survivor it must escape: without a subreaper its parent is init */
+    /* without a subreaper, init adopts the survivor */
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     b->scripts[0] =
         "mkfifo $DIR/up; (setsid sh -c 'echo $$ >$DIR/pid; echo >$DIR/up; exec sleep 1000' &);"
@@ -769,7 +769,7 @@ static void stop_soon(struct bench *b)
 {
     struct dd_err err = {0};
     int rc = make_output(b, &err);
-    event_del(b->on_console); /* nobody reads any more */
+    event_del(b->on_console); /* the console is no longer read */
     if (rc == 0)
         rc = run_attempt(b, 0, &err);
     assert_int_equal(rc, 0);
@@ -784,7 +784,7 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
         worker_group_stop(b->g, SIGTERM, 100);
 }
 
-/* A console that takes nothing: the worker waits, the loop does not; a stop ends it after 5 s. */
+/* A console that is not read blocks the worker, not the loop; a stop ends the output after 5 s. */
 static void output_gives_up_on_a_stuck_console_after_a_stop(void **state)
 {
     struct bench *b = *state;

@@ -1,4 +1,4 @@
-/* worker/program: from what the user wrote to an argument list. */
+/* worker/program: from SCRIPT and the environment to an argument list. */
 #include "base/auto.h"
 #include "worker/program.h"
 
@@ -26,7 +26,8 @@ static void make(const char *path, mode_t mode)
 
 static char dir[] = "/tmp/test_worker_program.XXXXXX";
 
-/* A current directory with one of everything; venv, conda and bin each have interpreters. */
+/* Create a directory with all kinds of programs and change to it; venv, conda and bin have
+ * interpreters. */
 static int setup(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* worker: what is said for some ranks. */
+/* worker: options that apply to some ranks only. */
 #include "base/auto.h"
 #include "worker/rules.h"
 
