@@ -116,6 +116,18 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     return 0;
 }
 
+/* These become part of a JSON text for ddrund. */
+static int check_utf8(const struct ddrun_options *o, struct dd_err *err)
+{
+    const struct {
+        const char *name, *value;
+    } rows[] = {{"--timeline", o->timeline}, {"--munge-socket", o->munge_socket}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].value != NULL && !dd_utf8_is(rows[i].value))
+            return dd_err_set(err, -EINVAL, "%s: the file name is not UTF-8", rows[i].name);
+    return 0;
+}
+
 static int check_output(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->label && o->output == OUTPUT_RAW
@@ -134,9 +146,13 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
         rc = check_notify(o, err);
     if (rc == 0)
         rc = check_ssh(o, err);
+    if (rc == 0)
+        rc = check_utf8(o, err);
     return rc == 0 ? check_rules(o, err) : rc;
 }
 
+/* A device or a named pipe in place of the file would be replaced by a regular file, or would have
+ * to be read. A link is refused too: only some of the files would be written through it. */
 static int check_output_file(const char *option, const char *path, struct dd_err *err)
 {
     struct stat st;
@@ -146,12 +162,13 @@ static int check_output_file(const char *option, const char *path, struct dd_err
     const char *slash = strrchr(path, '/');
     if (asprintf(&dir, "%.*s.", slash != NULL ? (int)(slash + 1 - path) : 0, path) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    if (access(dir, W_OK | X_OK) == 0) {
-        if (path[0] != '\0' && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
-            return 0;
-        errno = path[0] == '\0' ? ENOENT : EISDIR;
-    }
-    return dd_err_set(err, -errno, "%s: cannot write '%s': %m", option, path);
+    if (path[0] == '\0' || access(dir, W_OK | X_OK) < 0)
+        return dd_err_set(err, -EINVAL, "%s: cannot write '%s': %s", option, path,
+                          strerror(path[0] == '\0' ? ENOENT : errno));
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return dd_err_set(err, -EINVAL, "%s: cannot write '%s': %s", option, path,
+                          S_ISDIR(st.st_mode) ? strerror(EISDIR) : "it is not a regular file");
+    return 0;
 }
 
 int check_output_files(const struct ddrun_options *o, struct dd_err *err)

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/utf8.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -98,13 +99,16 @@ static int config_unpack_numbers(struct daemon_config *c, const json_t *o, struc
 int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
+    char source[sizeof(c->key.source)];
     config_hex(key, c->key.bytes);
+    (void)snprintf(source, sizeof(source), "%s", c->key.source);
+    (void)dd_utf8_clean(source); /* shown in messages only; it may contain the name of a file */
     json_t *o = json_pack(
         "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:s* s:o}", "job_id", c->job_id,
         "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "leader_fd", c->leader_fd,
-        "log_level", c->log_level, "method", (int)c->key.method, "key", key, "key_source",
-        c->key.source, "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
-        "web_helper", c->web_helper, "timeline", c->timeline, "numbers", config_pack_numbers(c));
+        "log_level", c->log_level, "method", (int)c->key.method, "key", key, "key_source", source,
+        "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify, "web_helper",
+        c->web_helper, "timeline", c->timeline, "numbers", config_pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)

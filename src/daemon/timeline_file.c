@@ -14,9 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { QUEUE_MAX = 32 << 20, CHUNK = 1 << 16, LAST_MS = 1000, CHILD_FD = STDERR_FILENO + 1 };
+enum { QUEUE_MAX = 32 << 20, CHUNK = 1 << 16, LAST_MS = 1000, DATA_FD = STDERR_FILENO + 1 };
 
 struct timeline_file {
     struct dd_buf queue;
@@ -24,44 +26,96 @@ struct timeline_file {
     int fd; /* -1: the child has ended */
 };
 
-/* ---- child ---- */
+/* ---- children ---- */
+
+/* Create or truncate the file. What appeared there since ddrun checked the name is left alone: a
+ * link of another user, or a pipe whose reader would have to be waited for. */
+static int writer_open(const char *path)
+{
+    struct stat st;
+    DD_AUTO(fd) int fd = open(
+        path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EEXIST;
+    return ftruncate(fd, 0) < 0 ? -errno : DD_TAKE_FD(fd);
+}
 
 /* Copy until the daemon's end is closed; without any input, create no file. */
-static int child_copy(const char *path)
+static int writer_copy(const char *path)
 {
     static char chunk[CHUNK];
     DD_AUTO(fd) int fd = -1;
     int rc = 0;
     for (;;) {
-        const ssize_t n = read(CHILD_FD, chunk, sizeof(chunk));
+        const ssize_t n = read(DATA_FD, chunk, sizeof(chunk));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
             break;
         if (fd < 0)
-            fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-        rc = fd < 0 ? -errno : dd_write_full(fd, chunk, (size_t)n);
+            fd = writer_open(path);
+        rc = fd < 0 ? fd : dd_write_full(fd, chunk, (size_t)n);
         if (rc < 0)
             return rc;
     }
     return fd < 0 ? 0 : dd_write_full(fd, TRACE_END, strlen(TRACE_END));
 }
 
-/* All signals stay blocked: the child must write its input to the end while the job is being
- * stopped. */
+/* Exit with the error number. The reader of ddrun's output must not wait for this process. */
+static _Noreturn void writer_run(const char *path)
+{
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < DATA_FD; i++)
+        (void)dup2(null, i);
+    _exit(-writer_copy(path));
+}
+
+/* Wait until the writer has ended, but no longer than LAST_MS after the daemon has closed its end.
+ * alive: a pipe whose other end the writer alone has. */
+static bool monitor_wait(int alive)
+{
+    struct pollfd p[] = {{.fd = alive}, {.fd = DATA_FD}};
+    while (poll(p, 2, -1) < 0 && errno == EINTR)
+        ;
+    return p[0].revents != 0 || poll(p, 1, LAST_MS) > 0;
+}
+
+static void monitor_run(const char *path, const struct dd_log *log)
+{
+    int ends[2], status = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        ends[0] = ends[1] = -1;
+    const pid_t writer = ends[0] < 0 ? -1 : fork();
+    if (writer == 0)
+        writer_run(path);
+    const char *why = writer < 0 ? strerror(errno) : NULL;
+    close(ends[1]);
+    if (why == NULL && !monitor_wait(ends[0])) {
+        why = "the file system does not respond";
+        (void)kill(writer, SIGKILL); /* if it is stuck in the kernel, the guardian reaps it */
+    } else if (why == NULL && waitpid(writer, &status, 0) == writer && status != 0) {
+        why = WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "its writer was killed";
+    }
+    if (why != NULL)
+        dd_log(log, DD_LOG_WARN, "--timeline: cannot write '%s': %s", path, why);
+}
+
+/* The daemon may not signal processes (daemon/confine.h): its child limits how long the writer, a
+ * child of the child, delays the end of the job. All signals stay blocked in both: the input must
+ * be written to the end while the job is being stopped. */
 static _Noreturn void child_run(int fd, const char *path, const struct dd_log *log)
 {
     sigset_t all;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    (void)prctl(PR_SET_NAME, "ddrun-writer");
-    if (fd != CHILD_FD && dup2(fd, CHILD_FD) < 0)
+    (void)prctl(PR_SET_NAME, "ddrun-timeline");
+    if (fd != DATA_FD && dup2(fd, DATA_FD) < 0)
         _exit(1);
-    spawn_close_from(CHILD_FD + 1);
-    const int rc = child_copy(path);
-    if (rc < 0)
-        dd_log(log, DD_LOG_WARN, "--timeline: cannot write '%s': %s", path, strerror(-rc));
-    _exit(rc < 0 ? 1 : 0);
+    spawn_close_from(DATA_FD + 1);
+    monitor_run(path, log);
+    _exit(0);
 }
 
 /* ---- daemon ---- */

@@ -203,7 +203,7 @@ class Job:
         return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
 
     def workers(self):
-        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "")]
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "ddrun-timeline", "")]
 
     def line(self, wanted, limit=LIMIT):
         """Read stdout up to a line that contains `wanted`; return the text."""

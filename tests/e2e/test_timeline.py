@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
+import stat
 import subprocess
 
 import pytest
-from support import BUILD, Job, clean_env, free_port, run, some_line
+from support import BUILD, Job, clean_env, comm, free_port, parent, run, some_line
+from test_ddctl_job import Running
 
 # Rank 3 fails once all ranks have written.
 FAILS_ONCE = """echo hello
@@ -126,13 +129,66 @@ def test_job_without_timeline_sends_no_phases(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("path, code", [("/nonexistent/t.json", 2), (".", 2), ("link", 0)])
-def test_timeline_that_cannot_be_written_is_refused_at_the_start_or_costs_one_warning(tmp_path, path, code):
-    (tmp_path / "link").symlink_to("/nonexistent/t.json")
-    job = run("--nproc-per-node=1", f"--timeline={path}", "echo", "hello", cwd=tmp_path)
-    assert job.p.returncode == code, job.err
-    assert job.out == ("" if code else "hello\n")
-    assert job.err.count("--timeline: cannot write") == 1, job.err
+@pytest.mark.parametrize("path, why", [
+    ("/nonexistent/t.json", "No such file or directory"), (".", "Is a directory"), ("fifo", "it is not a regular file"),
+    ("link", "it is not a regular file"), ("device", "it is not a regular file"), ("stdout", "it is not a regular file")])
+@pytest.mark.parametrize("option", ["--timeline", "--metrics", "--report"])
+def test_output_that_is_no_regular_file_is_refused_and_left_as_it_is(tmp_path, option, path, why):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")  # not /dev/stdout, which a failure of this test would replace
+    os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    before = {name: os.lstat(tmp_path / name) for name in os.listdir(tmp_path)}
+    job = run("--nproc-per-node=1", f"{option}={path}", "echo", "hello", cwd=tmp_path)
+    assert (job.p.returncode, job.out) == (2, ""), job.err
+    assert some_line(job.err, f"error: {option}: cannot write '{path}': {why}")
+    assert {name: os.lstat(tmp_path / name) for name in os.listdir(tmp_path)} == before
+
+
+@pytest.mark.parametrize("option", ["--timeline", "--munge-socket"])
+def test_name_that_is_not_utf8_is_refused_in_one_sentence(option):
+    job = run("--standalone", "--nproc-per-node=1", option.encode() + b"=/tmp/a\xff", "echo", "hello")
+    assert (job.p.returncode, job.out, job.err) == (2, "", f"ddrun: error: {option}: the file name is not UTF-8\n")
+
+
+def test_timeline_that_cannot_be_written_costs_one_warning(tmp_path):
+    job = run("--nproc-per-node=1", f"--timeline={'x' * 256}", "echo", "hello", cwd=tmp_path)
+    assert (job.p.returncode, job.out) == (0, "hello\n"), job.err
+    assert job.err.count("--timeline: cannot write") == 1 and some_line(job.err, "warning", "File name too long"), job.err
+
+
+def swap(tmp_path, make):
+    """Runs `make` after ddrun has checked the name of the file and before it opens it: the job starts with its second node."""
+    path = tmp_path / "t.json"
+    args = ["--hosts=127.0.0.1,127.0.0.2", f"--master-port={free_port()}", "--munge-socket=/nonexistent", "--nproc-per-node=1",
+            "--shutdown-timeout=10m", "--log-level=debug", f"--timeline={path}"]
+    with Job(*args, "--node-rank=0", "true", home=str(tmp_path)) as first:
+        first.errors("event=join node=127.0.0.1")
+        make(path)
+        with Job(*args, "--node-rank=1", "true", home=str(tmp_path)) as second:
+            assert (first.wait(), second.wait()) == (0, 0), first.err + second.err
+    return first.err
+
+
+def test_timeline_follows_no_link_that_appears_after_the_start(tmp_path):
+    (tmp_path / "victim").write_text("before")
+    err = swap(tmp_path, lambda path: path.symlink_to("victim"))
+    assert (tmp_path / "victim").read_text() == "before"
+    assert some_line(err, "warning: --timeline: cannot write", "symbolic link")
+
+
+def test_timeline_waits_for_no_reader_of_a_pipe(tmp_path):
+    assert some_line(swap(tmp_path, os.mkfifo), "warning: --timeline: cannot write", "No such device or address")
+
+
+def test_file_system_that_hangs_does_not_delay_the_end_of_the_job(tmp_path):
+    path = tmp_path / "t.json"
+    with Running(tmp_path, f"--timeline={path}", "--nproc-per-node=1", "--shutdown-timeout=10m") as job:
+        writer, = [pid for pid in job.processes("ddrun-timeline") if comm(parent(pid)) == "ddrun-timeline"]
+        os.kill(writer, signal.SIGSTOP)  # as if its file system hung
+        job.finish()
+        assert f"warning: --timeline: cannot write '{path}': the file system does not respond" in job.err
 
 
 @pytest.mark.parametrize("args", [[], ["a", "b"], ["/nonexistent/t.json"], ["/dev/null"]])
