@@ -1,6 +1,6 @@
-"""Tests side by side (pytest -n N, pytest-xdist). Each process of tests has mounts of its own, with a /dev/shm in which it sees
-what its own tests leave, and a network of its own: ports and the names of abstract sockets (ddctl finds agents by them) cannot
-be those of a test that runs at the same time."""
+"""Parallel tests (pytest -n N, pytest-xdist). Each process of tests has mounts of its own, with a /dev/shm that only its own
+tests use, and a network of its own: its ports and names of abstract sockets (by which ddctl finds agents) cannot collide
+with those of a test that runs at the same time."""
 
 import ctypes
 import os
@@ -11,17 +11,17 @@ import pytest
 CLONE_NEWNS, CLONE_NEWNET, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x40000000, 0x2, 0x4, 0x4000, 0x40000
 NETWORK = ("link set lo up", "link add eth0 type bridge", "addr add 192.0.2.1/24 dev eth0", "link set eth0 up")
 
-# Tests that share something costly stay in one process; of the others each goes to the next process that is free.
+# Tests that share a costly fixture stay in one process; every other test goes to the next free process.
 TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
             "test_openpbs.py", "test_gridengine.py")
 
-# What takes long begins first: at the end nothing is left beside which it could run.
+# Long tests start first, so that others run beside them.
 LONG = ("test_slurm_recovery.py", "test_faults_", "test_torchrun", "test_torch_frameworks.py", "test_tensorflow.py", "test_store_random.py",
         "test_stalled.py")
 
 
 def own_surroundings():
-    """Mounts, and a network that reaches nothing else. (Open MPI does not use a loopback interface between nodes.)"""
+    """Unshare the mounts, and the network. (Open MPI does not use a loopback interface between nodes.)"""
     libc = ctypes.CDLL(None, use_errno=True)
     for call, *args in (
             (libc.unshare, CLONE_NEWNS | CLONE_NEWNET),

@@ -1,7 +1,6 @@
-/* Preloaded: the monotonic clock of ddrun and ddrund stands still or jumps as a test writes it into
- * the file CLOCK_FILE, which has two numbers of 64 bits: where the clock stands (0: it goes), and
- * by how much it is ahead, in nanoseconds. Waits for events are short, so that a jump is noticed.
- */
+/* Preloaded: makes the monotonic clock of ddrun and ddrund stand still or jump. A test writes two
+ * 64-bit numbers of nanoseconds into the file CLOCK_FILE: the time at which the clock stands (0: it
+ * runs), and its offset. Waits for events are short, so that a process notices a jump. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
-"""What JAX and TensorFlow do: rank 0 listens where it was told to, as gRPC does, and rank 1 asks it who it is.
+"""A coordinator as JAX and TensorFlow have it: rank 0 listens at the job's coordinator address, as gRPC does, and rank 1
+connects and prints which process answers.
 
-coordinator.py FILE OPTION...: rank 0 writes its port to FILE, waits until FILE.go is there, and sets these socket options;
-with TF_CONFIG also SO_REUSEPORT, where TF_GRPC_REUSE_PORT says so."""
+coordinator.py FILE OPTION...: rank 0 writes its port to FILE, waits until FILE.go exists, and sets these socket options;
+with TF_CONFIG also SO_REUSEPORT, if TF_GRPC_REUSE_PORT is set to 1."""
 
 import json
 import os

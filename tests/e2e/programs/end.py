@@ -1,4 +1,5 @@
-"""end.py RANK HOW: that rank ends so (a number: exit code; a name: kills itself); the others wait for ever."""
+"""end.py RANK HOW [deaf]: that rank ends by HOW (a number: exit code; a name: the signal with which it kills itself); the
+others wait forever."""
 import os
 import signal
 import sys

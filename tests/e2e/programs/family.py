@@ -1,6 +1,6 @@
-"""Each worker starts a child, one in a session of its own and one that has lost its parent; then all wait.
+"""Each worker starts two processes, a child and an orphan in a session of its own; then all wait.
 
-Says 'ready' once all of them are there."""
+The worker prints 'ready' once both exist."""
 import os
 import signal
 import sys

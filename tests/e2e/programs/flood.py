@@ -1,5 +1,5 @@
-"""flood.py ADDRESS PORT: many connections at once, silent, with a first byte of c10d, or with half a hello; those that are closed are
-opened again. Prints "flooding" when it has opened some hundred. Ends by itself after two minutes.
+"""flood.py ADDRESS PORT: open many connections at once, which send nothing, the first bytes of c10d, or half a hello, and
+reopen those that are closed. Prints "flooding" after the first 300, and ends after two minutes.
 """
 import contextlib
 import resource

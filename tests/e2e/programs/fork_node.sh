@@ -1,5 +1,5 @@
 #!/bin/sh
-# fork_node.sh HOST COMMAND...: in the place of ssh, run COMMAND on this machine under the host name HOST.
+# fork_node.sh HOST COMMAND...: in place of ssh: runs COMMAND on this machine under the host name HOST.
 host=$1
 shift
 # shellcheck disable=SC2016 # that shell expands them

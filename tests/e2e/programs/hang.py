@@ -1,8 +1,8 @@
-"""hang.py HOW: rank $RANKS (default 1) gives signs of life $SIGNS times (default 3) and then hangs; the others go on until all are
-ended or, from the second attempt on, end with 0.
+"""hang.py HOW: the ranks in $RANKS (default 1) give $SIGNS signs of life (default 3) and then hang. The others continue until
+ddrun ends them; with $RANKS, and from the second attempt on, they exit with 0.
 
-HOW: output (print), file (touch the heartbeat file), deaf (as output, but SIGABRT only ends it with 0).
-PACE names a directory: the sign number N is followed by a file N.RANK there, and the next one by a file go.N."""
+HOW: output (print), file (touch the heartbeat file), deaf (as output, but SIGABRT makes the rank exit with 0).
+PACE names a directory: sign N creates the file N.RANK there, and the next sign waits for the file go.N."""
 import faulthandler
 import os
 import signal

@@ -1,7 +1,7 @@
-"""Prints a line of JSON for every signal that it catches: hear.py SIGNAL... ; ranks in $DEAF catch none.
+"""hear.py SIGNAL...: print a line of JSON for every signal caught; ranks in $DEAF catch none.
 
-Says 'ready' first, and makes the file $READY.RANK where that is set, and $HEARD.RANK with each signal. Ends with the signal's number + 128 when it hears TERM, with 0
-when the file $GO is there."""
+The worker prints 'ready' first, and creates the file $READY.RANK, if set, and $HEARD.RANK at each signal. It exits with 128
++ 15 at SIGTERM, and with 0 once the file $GO exists."""
 import json
 import os
 import signal

@@ -1,6 +1,7 @@
-"""A worker that asks the rendezvous server for what Horovod's workers ask it for, in the same order; it connects to nobody.
+"""A worker that sends the rendezvous server the requests of Horovod's workers, in the same order, but connects to no other
+worker.
 
-Addresses are made up: 136 bytes that name who is to reach whom. Src: Horovod 0.28.1, its gloo.
+Addresses are made up: 136 bytes that name the source and the target. Src: Horovod 0.28.1, its gloo.
 
 hvd_client.py WHAT...    each WHAT is one of ACTIONS, below
 """
@@ -20,7 +21,7 @@ requests = 0
 
 
 def exchange(data):
-    """Sends these bytes on a connection of their own; the reply, or b"" if there was none."""
+    """Send these bytes on a connection of their own; return the reply, or b"" if there was none."""
     with socket.create_connection(ADDR) as s:
         reply = b""
         try:
@@ -42,7 +43,7 @@ def split(reply):
 
 
 def request(method, path, body=b""):
-    """As the real client: three tries, half a second apart."""
+    """Send a request as the real client does: three tries, half a second apart."""
     global requests
     requests += 1
     data = f"{method} /{path} HTTP/1.1\r\nHost: {ADDR[0]}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
@@ -58,7 +59,7 @@ def put(path, body=b""):
 
 
 def get(path):
-    """What is there in the end."""
+    """Return the value, once there is one."""
     end = time.monotonic() + TIMEOUT
     while True:
         status, body = request("GET", path)
@@ -70,13 +71,13 @@ def get(path):
 
 
 def address(scope, source, target, size, times):
-    """The one on which source waits for target."""
+    """Return the address on which source waits for target."""
     count = source * size + (target if target < source else target - 1) + times
     return struct.pack("<HH4s", 2, 7000 + source, bytes([127, 0, 0, 1])) + scope.encode()[:40].ljust(120, b"\0") + struct.pack("<q", count)
 
 
 def meet(scope, me, size, times=0):
-    """connectFullMesh of one scope."""
+    """Do what connectFullMesh does for one scope."""
     put(f"{scope}/rank_{me}", socket.gethostname().encode())
     for i in range(me):
         assert request("GET", f"{scope}/rank_{i}")[0] in (200, 404)
@@ -96,7 +97,7 @@ def leave(scope, me):
 
 
 def all_scopes(suffix, ranks, times):
-    """What a process set of these ranks does; local and cross groups are those of its members."""
+    """Do what a process set of these ranks does; local and cross groups are those of its members."""
     local_size, first = ENV["LOCAL_SIZE"], RANK - ENV["LOCAL_RANK"]
     mine = [r for r in ranks if first <= r < first + local_size]
     nodes = sorted({r // local_size for r in ranks})
@@ -111,7 +112,7 @@ def all_scopes(suffix, ranks, times):
 
 
 def barrier(scope, me, size, times):
-    """Horovod's goes over its own connections."""
+    """Wait for all ranks. Horovod's own barrier uses its own connections."""
     if size == 1:
         return
     import torch.distributed as dist
@@ -130,7 +131,7 @@ def init(times=0):
 
 
 def bootstrap():
-    """Without a barrier: nothing is read after the last has left."""
+    """Meet and leave without a barrier: nothing is read after the last rank has left."""
     for suffix in ("", "_process_set_hash_1e9d548172549547"):
         for scope, me, size in (("global", RANK, ENV["SIZE"]), (f"local_{HOST}", ENV["LOCAL_RANK"], ENV["LOCAL_SIZE"]),
                                 (f"cross_{ENV['LOCAL_RANK']}", ENV["CROSS_RANK"], ENV["CROSS_SIZE"])):
@@ -154,14 +155,14 @@ def elastic():
 
 
 def fresh():
-    """Nothing is left of an earlier round."""
+    """Check that nothing is left of an earlier round."""
     assert request("GET", f"mine/{RANK}")[0] == 404
     put(f"mine/{RANK}", b"here")
     assert get(f"mine/{RANK}") == b"here"
 
 
 def hostile():
-    """Requests that no Horovod makes: refused, one by one, without harm to the others."""
+    """Send requests that no Horovod sends: the server refuses each of them, and serves others."""
     get_head = b"GET /a/b HTTP/1.1\r\n"
     assert exchange(get_head + b"X: " + b"x" * 100000 + b"\r\n\r\n")[9:12] in (b"400", b"")
     assert exchange(b"x" * 100000)[9:12] in (b"400", b"")
@@ -178,7 +179,7 @@ def hostile():
 
 
 def silent():
-    """More connections than there is room for, which say nothing or only begin: the oldest go, and others are served."""
+    """Open more connections than the server has room for, silent or incomplete: it closes the oldest and serves others."""
     quiet = [socket.create_connection(ADDR) for _ in range(400)]
     for s in quiet[::2]:
         try:
@@ -195,7 +196,7 @@ def silent():
 
 
 def foreign():
-    """Another user of this machine is not answered."""
+    """Check that another user of this machine gets no reply."""
     request("GET", "global/rank_0")
     pid = os.fork()
     if pid == 0:
@@ -205,7 +206,7 @@ def foreign():
 
 
 def gone():
-    """Leaves while its request is held."""
+    """Disconnect while the server holds the request."""
     with socket.create_connection(ADDR) as s:
         s.sendall(b"GET /later/0 HTTP/1.1\r\n\r\n")
     put("later/0", b"x")

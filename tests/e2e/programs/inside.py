@@ -1,4 +1,5 @@
-"""A worker in a container: says what it sees there, meets the others in the store, then does what it is told. No torch."""
+"""A worker in a container: prints what it sees there, meets the others in the store, then does what its argument states. No
+torch."""
 
 import json
 import os
@@ -16,7 +17,7 @@ def text(b):
 
 
 def meet(where):
-    """All ranks have come there: docs/protocol/store-c10d.md."""
+    """Wait until all ranks have set their keys (docs/protocol/store-c10d.md)."""
     me, n = int(E["RANK"]), int(E["WORLD_SIZE"])
     with socket.create_connection((E["MASTER_ADDR"], int(E["MASTER_PORT"])), 60) as s:
         s.sendall(bytes.fromhex("00cef7853c") + b"\x01" + text(b"%s/%d" % (where, me)) + text(b"x"))
@@ -29,7 +30,7 @@ def say(**what):
 
 
 def hear():
-    """Tells each signal; SIGTERM, after some time for a second one, is the end."""
+    """Print each signal; return some time after SIGTERM, so that a second one would be printed."""
     seen = []
     for sig in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(sig, lambda n, _: (seen.append(n), say(signal=n)))
@@ -66,5 +67,5 @@ except OSError as e:
 say(met=met, uid=os.getuid(), user=os.readlink("/proc/self/ns/user"), mounts=os.readlink("/proc/self/ns/mnt"),
     scontrol=os.path.exists("/usr/bin/scontrol"), nodes=E.get("DDRUN_NODES"), cpus=len(os.sched_getaffinity(0)))
 if met is True:
-    meet(b"out")  # nobody is ended before he has said it
+    meet(b"out")  # no rank ends before all have printed
 sys.exit(int(how) if how.isdigit() else {"hear": hear, "beat": beat, "stay": stay}[how]())

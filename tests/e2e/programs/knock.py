@@ -1,4 +1,4 @@
-"""knock.py HOST PORT: is a c10d client answered there? Prints 'answered' or 'turned away'."""
+"""knock.py HOST PORT: print 'answered' if a server there replies to a c10d client, else 'turned away'."""
 import socket
 import struct
 import sys

@@ -23,7 +23,7 @@ class Point:
 
 
 class TwoWords(Exception):
-    """An exception that no other process can make from its pickle."""
+    """An exception that no process can rebuild from its pickle."""
 
     def __init__(self, one, two):
         super().__init__(one)
@@ -137,7 +137,7 @@ def wait_while_one_fails():
 
 
 def failure(call):
-    """What launch() has raised."""
+    """Return what launch() has returned or raised."""
     try:
         return {"returned": call()}
     except ddrun.LaunchError as error:

@@ -1,4 +1,4 @@
-"""PyTorch and libddrun in one worker, at the same store: neither may see the other's keys. LIBDDRUN is the library."""
+"""PyTorch and libddrun in one worker, at the same store: neither may see the other's keys. LIBDDRUN is the path of the library."""
 
 import ctypes
 import json

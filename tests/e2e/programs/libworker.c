@@ -55,7 +55,7 @@ static int turns(int n, int killed_rank, int killed_turn)
     return 0;
 }
 
-/* Tells every event, and that its barrier is good, also while the round is being stopped. */
+/* Print every event; check that a barrier succeeds, also while the round is being stopped. */
 static int events(void)
 {
     struct ddrun_event e;
@@ -70,16 +70,16 @@ static int events(void)
         say("event", e.signal, e.kind == DDRUN_EVENT_STOP ? "stop" : "signal");
     } while (e.kind != DDRUN_EVENT_STOP);
     if (ddrun_rank(d) == 0)
-        (void)usleep(300000); /* the others are in the barrier by now; nothing hangs on it */
+        (void)usleep(300000); /* after the others, as a rule; the result does not depend on it */
     rc = ddrun_barrier(d, NULL, LIMIT_MS);
     say("saved", rc, rc < 0 ? ddrun_error() : "");
     return 0;
 }
 
-/* Tells whether the heartbeat file of this worker has another time after a heartbeat. */
+/* Print whether a heartbeat changes the time of this worker's heartbeat file. */
 static int beat(void)
 {
-    const struct timespec nap = {0, 50000000}; /* the clock of files is a coarse one */
+    const struct timespec nap = {0, 50000000}; /* file times are coarse */
     const char *path = getenv("DDRUN_HEARTBEAT_FILE");
     struct stat before, after;
     int rc;

@@ -10,7 +10,7 @@ everybody = world.Get_group()
 
 
 def among(ranks, tag):
-    """Sums the ranks of a communicator of these alone."""
+    """Return the sum over the ranks of a communicator of these ranks alone."""
     if rank not in ranks:
         return "-"
     comm = MPI.Intracomm.Create_from_group(everybody.Incl(ranks), tag)

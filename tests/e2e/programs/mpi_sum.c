@@ -1,7 +1,7 @@
-/* What an MPI program does, and how one may end: mpi_sum [before] [HOW RANK [ROUND]]
+/* An MPI program and its possible ends: mpi_sum [before] [HOW RANK [ROUND]]
  *
- * HOW RANK ends after all have said where they are: abort (with 42), kill, exit0, exit7, wait
- * (until stopped). "before": only in ddrun's rounds before ROUND. */
+ * RANK ends by HOW after all ranks have printed: abort (with 42), kill, exit0, exit7, wait (until
+ * stopped). "before": only in ddrun's rounds before ROUND. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
                      node_rank, node_size, said != NULL ? said : "-", round != NULL ? round : "-");
     if (write(1, line, (size_t)n) != n)
         return 8;
-    MPI_Barrier(MPI_COMM_WORLD); /* all have said so, before one ends */
+    MPI_Barrier(MPI_COMM_WORLD); /* all ranks have printed before one ends */
     int before = argc > 4 && strcmp(argv[1], "before") == 0;
     char **how = argv + 1 + before;
     if (argc > 2 + before && atoi(how[1]) == rank &&

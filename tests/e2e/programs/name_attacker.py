@@ -1,7 +1,7 @@
-"""A stranger who hides the agents of a machine: name_attacker.py UID NUMBER [NAME]; ends when its stdin does.
+"""name_attacker.py UID NUMBER [NAME]: hide the agents of a machine among sockets of another user, until stdin is closed.
 
-Makes NUMBER sockets with names like an agent's, of which every hundredth has a full queue, and says "ready". With NAME it
-goes on to connect to that socket, without pause."""
+Runs as UID, makes NUMBER listening sockets with names like an agent's, of which every hundredth has a full queue, and prints
+"ready". With NAME it then connects to that socket without pause."""
 
 import os
 import resource

@@ -1,6 +1,6 @@
-/* Preloaded: the NOMEMORY_AT-th allocation of each process that is called NOMEMORY_IN fails, and
- * with NOMEMORY_FOR the next ones, too. A fork goes on counting. With NOMEMORY_WHILE instead, every
- * allocation of the process whose number is in that file fails. */
+/* Preloaded: the NOMEMORY_AT-th allocation of each process named NOMEMORY_IN fails, and with
+ * NOMEMORY_FOR the next ones, too. A fork continues the count. With NOMEMORY_WHILE instead, every
+ * allocation fails in the process of that name whose pid the file NOMEMORY_WHILE contains. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 """PyTorch 1.13 against a store that serves its numbering: rank 0 and 1 of a gloo group, and each store operation it has.
 
-Prints one line of JSON with what it saw."""
+Prints the results as one line of JSON."""
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A stranger on the machine: port_attacker.py PORT; tries to listen there by every means until SIGTERM, and answers who comes.
+"""port_attacker.py PORT: as another user of the machine, try to listen there by every means, and answer callers, until SIGTERM.
 
 Prints "tried" after the first round of attempts."""
 

@@ -1,6 +1,7 @@
-"""port_thief.py MODE ADDRESS PORT KEY [SOURCE_PORT [FILE]]: a stranger who wants bytes of a connection to be taken for another user's.
+"""port_thief.py MODE ADDRESS PORT KEY [SOURCE_PORT [FILE]]: as another user, send a request that may be taken for one of the
+port's next owner.
 
-once    SET KEY from SOURCE_PORT, wait for FILE to appear, then reset the connection
+once    SET KEY from SOURCE_PORT, wait until FILE exists, then reset the connection
 loop    SET KEY from random ports and reset at once, until killed; prints a line per hundred
 """
 import os

@@ -1,4 +1,5 @@
-"""With PyTorch's decorator: rank FAIL raises, rank 0 ends well first, the others stay. recorded.py FAIL [late]"""
+"""recorded.py FAIL DELAY: under PyTorch's decorator, rank 0 exits with 0, rank FAIL raises after DELAY seconds, the others
+stay."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A gloo group whose rank 1 dies in its first attempt, after the group was up; the next attempt must not read its keys."""
+"""A gloo group whose rank 1 dies in the first attempt, once the group is set up; the next attempt must not read its keys."""
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with checkpoints: goes on where the last checkpoint was, until the file END is there.
+"""DistributedDataParallel with checkpoints: resumes from the last checkpoint, and ends once the file END exists.
 
     resume_ddp.py CHECKPOINT END
 """
@@ -21,7 +21,7 @@ def say(**what):
 
 
 def save(path, state):
-    """A reader sees the old checkpoint or the new one, never half of one."""
+    """Save so that a reader sees the old checkpoint or the new one, never a part of one."""
     torch.save(state, path + ".new")
     os.replace(path + ".new", path)
 

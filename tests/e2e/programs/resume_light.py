@@ -1,5 +1,5 @@
-"""Like resume_ddp.py from outside, but without PyTorch: each rank speaks c10d to the job's store itself. For faults that the
-ranks do not see, such as a network that is cut.
+"""A training with the output of resume_ddp.py, but without PyTorch: each rank speaks c10d to the job's store itself. For faults
+that the ranks do not observe, such as a cut network.
 
     resume_light.py CHECKPOINT END
 """
@@ -23,7 +23,7 @@ def say(**what):
 
 
 def save(path, step):
-    """A reader sees the old checkpoint or the new one, never half of one."""
+    """Save so that a reader sees the old checkpoint or the new one, never a part of one."""
     with open(path + ".new", "w", encoding="ascii") as f:
         f.write(str(step))
     os.replace(path + ".new", path)

@@ -1,6 +1,7 @@
-"""A worker of an elastic job, without PyTorch: notes RANK/WORLD_SIZE and the attempt in $ROUND_DIR, then does what its file says.
+"""A worker of an elastic job, without PyTorch: records RANK/WORLD_SIZE, the run id and its parent in $ROUND_DIR/seen, then
+obeys the file $ROUND_DIR/do.
 
-$ROUND_DIR/do: "fail N" (rank N exits 5 in attempt 0), "go" (end well); it waits while there is no such file, or nothing for it.
+$ROUND_DIR/do: "fail N" (rank N exits with 5, once), "go" (exit with 0); the worker waits while neither applies to it.
 """
 import os
 import signal

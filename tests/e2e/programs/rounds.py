@@ -1,4 +1,4 @@
-"""Says who it is; in a round that has as many workers as one of SIZES says it waits, until the file WAIT is there, else it ends.
+"""Prints its place in the round; if the round has one of SIZES workers, waits until the file WAIT exists.
 
     rounds.py SIZES WAIT
 """

@@ -1,4 +1,4 @@
-"""Takes a second to end after its first signal, and then tells which it got."""
+"""Takes a second to end after its first signal, and then prints which signals it received."""
 import os
 import signal
 import sys

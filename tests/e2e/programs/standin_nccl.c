@@ -1,7 +1,6 @@
-/* A libnccl that only writes down what is asked of it: a line of JSON for each call, to stdout.
+/* A libnccl that only prints its calls: a line of JSON for each, to stdout.
  *
- * STANDIN_FAILS=RANK  the first communicator of this rank is not made
- */
+ * STANDIN_FAILS=RANK  the first communicator of this rank fails */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

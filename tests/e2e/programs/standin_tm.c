@@ -1,10 +1,15 @@
-/* A stand-in for PBS' libpbs.so.0 (and Torque's libtorque.so.2): the calls of the task manager, as
+/* A stand-in for PBS's libpbs.so.0 (and Torque's libtorque.so.2): the calls of the task manager, as
  * measured with OpenPBS 23.06.06.
  *
- * STANDIN_TMRSH  a program that starts something on a host with the mom's environment, as
- * programs/pbs_tmrsh does; without it the task is started here, in a session of its own, with the
- * environment of a task STANDIN_FAILS  tm_init fails with this number STANDIN_DEAD   a host whose
- * spawn is never answered STANDIN_CALLS  a file to which each call is added */
+ * STANDIN_TMRSH: a program that starts a command on a host with the mom's environment, as
+ * programs/pbs_tmrsh does. Without it the task starts on this machine, in a session of its own,
+ * with the environment of a task.
+ *
+ * STANDIN_FAILS: tm_init fails with this number.
+ *
+ * STANDIN_DEAD: a host whose spawn is never answered.
+ *
+ * STANDIN_CALLS: a file to which each call is appended. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -52,7 +57,7 @@ static void note(const char *format, ...)
     fclose(f);
 }
 
-/* A connection is open only as long as an event is awaited: more than that is not kept here. */
+/* Register an event to wait for: the stand-in keeps no other state of a connection. */
 static int add_event(unsigned task, int is_obit, void *to)
 {
     events[nevents].number = next_event++;
@@ -101,7 +106,8 @@ int tm_nodeinfo(int **list, int *n)
     return 0;
 }
 
-/* What the mom gives a task, then what the caller has passed on, which counts. */
+/* Set the environment of a task: the mom's variables, overridden by those that the caller passes
+ * on. */
 static void set_environment(char **env)
 {
     static const char *const kept[] = {"HOME", "PBS_JOBID", "PBS_JOBCOOKIE", "PBS_MOMPORT",
@@ -186,7 +192,7 @@ int tm_kill(unsigned task, int sig, int *event)
     return 0;
 }
 
-/* Whether there is nothing to wait for. */
+/* True if event i has happened. */
 static int came(int i)
 {
     int status;

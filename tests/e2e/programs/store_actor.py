@@ -1,4 +1,4 @@
-"""One store client. Reads an expression per line (a Python literal: its text), says what it gives, as a literal.
+"""One store client. Reads an expression per line (a Python literal: its text), and prints its result, as a literal.
 
 `s` is the client's store, `connect(port)` makes another, `ms(n)` a time, `values` a dict to keep things in.
 """

@@ -1,4 +1,4 @@
-"""store_caller.py ADDRESS PORT KEY SOURCE_PORT TIMES: does the store have KEY? Asked on TIMES connections, from one port or any (0).
+"""store_caller.py ADDRESS PORT KEY SOURCE_PORT TIMES: look up KEY in the store on TIMES connections, from one port or any (0).
 
 Prints "connected" after connect() and "answered" after the first answer; at the end "absent" or "present".
 """

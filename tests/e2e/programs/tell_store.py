@@ -1,4 +1,4 @@
-"""Rank 0 says where the store is; all wait to be ended."""
+"""Rank 0 prints the store's address; all ranks wait to be ended."""
 import os
 import signal
 import sys

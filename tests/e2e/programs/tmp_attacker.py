@@ -1,8 +1,8 @@
-"""A stranger among temporary files: tmp_attacker.py PRECIOUS DIRECTORY...; ends at SIGTERM, and then reports as JSON.
+"""tmp_attacker.py PRECIOUS DIRECTORY...: as another user, attack temporary files until SIGTERM, and then report as JSON.
 
-Each ddrun_* name that it has seen in one of the directories it makes its own as soon as that is free: a directory that all
-may write to, and in it a tree whose subdirectory turns into a symbolic link to PRECIOUS and back. At every error file that
-it can guess from such a name it plants a text."""
+As soon as a ddrun_* name seen in one of the directories is free, the attacker creates it: a directory open to all users,
+with a tree whose subdirectory alternates with a symbolic link to PRECIOUS. It also writes a text into every error file whose
+name follows from such a name."""
 
 import contextlib
 import json

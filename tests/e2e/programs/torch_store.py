@@ -1,4 +1,4 @@
-"""torch's own TCPStore server on a free port, until it is ended."""
+"""Serves torch's own TCPStore on a free port, until it is ended."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""without_pidfd.py ERRNO COMMAND...: runs it as under a kernel before Linux 5.3, or a filter of a container: pidfd_open fails."""
+"""without_pidfd.py ERRNO COMMAND...: run COMMAND with pidfd_open(2) failing, as before Linux 5.3 or under a container's filter."""
 
 import ctypes
 import os

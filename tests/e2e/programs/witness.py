@@ -1,4 +1,4 @@
-"""Writes what a worker sees into $WITNESS_DIR/ATTEMPT-RANK.json, prints a few lines, and ends as its last argument says:
+"""Writes what a worker sees into $WITNESS_DIR/ATTEMPT-RANK.json, prints a few lines, and ends as its last argument states:
 nothing or ok, exit:N[@RANK], kill:NAME@RANK, raise@RANK (under torch's record), wait (for a signal, which it reports), deaf."""
 import json
 import os
