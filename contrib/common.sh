@@ -227,3 +227,12 @@ configure_in() {
 configure_and_make() {
     configure_in "$@" && make -C "$1" -j"$(nproc)"
 }
+
+# make_root DIRECTORY: a root of the Debian release that the directory is named after. It is used again.
+make_root() {
+    [[ -f $1/made ]] && return
+    rm -rf "$1"
+    mkdir -p "$1"
+    debootstrap --variant=minbase --include=python3-venv "${1##*/}" "$1" >"$1.log" 2>&1 || return 1
+    touch "$1/made"
+}
