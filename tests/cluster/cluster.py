@@ -1,10 +1,10 @@
-"""A throw-away cluster with a real scheduler: login machine "ctl" and some nodes, each in namespaces of its own.
+"""A temporary cluster with a real scheduler: the login machine "ctl" and some nodes, each in namespaces of its own.
 
     with Cluster(Options(nodes=4)) as cluster:
         print(cluster.run(["srun", "-N4", "hostname"]).out)
 
-Nothing of the machine it runs on is changed: all lives in namespaces and in one directory below BASE. What is
-running stands in that directory's state.json (numbers with start times), so that a later process can take it down.
+The host machine is not changed: everything is in namespaces and in one directory below BASE. The state.json
+there lists the running processes (pids with start times), so that a later process can end them.
 """
 
 import fcntl
@@ -40,24 +40,24 @@ class Options:
     scheduler: str = "slurm"   # or openpbs, gridengine
     nodes: int = 4
     names: list = field(default_factory=list)      # default: node1, node2...
-    hostnames: list = field(default_factory=list)  # what gethostname() says there; default: the names
-    domain: str = ""           # the names that addresses lead to are in it: node1.DOMAIN
+    hostnames: list = field(default_factory=list)  # what gethostname() returns there; default: the names
+    domain: str = ""           # of the names that have addresses: node1.DOMAIN
     family: int = 4            # 6: the nodes have no IPv4 address but 127.0.0.1
-    resolve: str = "good"      # names lead to: good = the address in use, dead = one that nobody has,
-                               # both = a dead and the good one, second = the second interface, none = nowhere
-    own_loopback: bool = False  # a node's own name leads to 127.0.1.1 (as Debian's installer writes it)
-    second: str = ""           # a second interface: "live", or "dead" (up, but nobody answers there)
+    resolve: str = "good"      # addresses of names: good = the address in use, dead = an unassigned one,
+                               # both = an unassigned and the good one, second = the second interface, none = none
+    own_loopback: bool = False  # a node's own name has the address 127.0.1.1 (as Debian's installer configures it)
+    second: str = ""           # a second interface: "live", or "dead" (up, but without neighbours)
     mpi_ports: str = "21000-21999"  # "" : no SLURM_STEP_RESV_PORTS
     gpus: int = 4
     cpus: int = 8
     kill_wait: int = 5
     slurmd_timeout: int = 6
     slurm: list = field(default_factory=list)  # more lines for slurm.conf
-    share: list = field(default_factory=list)  # all nodes see them, also below /tmp, /run, /dev/shm or ~root
+    share: list = field(default_factory=list)  # visible on all nodes, also below /tmp, /run, /dev/shm or ~root
 
 
 def why_not(scheduler="slurm"):
-    """Why there can be no cluster with this scheduler here, or None."""
+    """Return why this machine cannot have a cluster with this scheduler, or None."""
     if os.geteuid() != 0:
         return "the cluster needs root"
     for package, commands in (NEEDS | SCHEDULERS[scheduler].needs).items():
@@ -74,13 +74,13 @@ def why_not(scheduler="slurm"):
 
 @contextmanager
 def _base_locked():
-    """The directory of all clusters, made on demand; one process at a time makes or removes clusters in it."""
+    """Create the directory of all clusters on demand, and lock it while a cluster is made or removed."""
     while True:
         os.makedirs(BASE, exist_ok=True)
         try:
-            os.chmod(BASE, 0o755)  # users of all clusters pass, whatever umask made it
+            os.chmod(BASE, 0o755)  # users of all clusters need access, under any umask
             fd = os.open(BASE, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # the last cluster has just gone
+        except FileNotFoundError:  # the last cluster was removed just now
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -100,7 +100,7 @@ def _base_locked():
 
 
 def clusters():
-    """Tags of all clusters there are."""
+    """Return the tags of all clusters."""
     return sorted(os.listdir(BASE)) if os.path.isdir(BASE) else []
 
 
@@ -113,7 +113,7 @@ def _load(tag):
 
 
 def sweep():
-    """Takes down the clusters whose owner is dead; returns their tags."""
+    """Remove the clusters whose owner is dead; return their tags."""
     swept = []
     with _base_locked():
         for tag in clusters():
@@ -127,7 +127,7 @@ def sweep():
 
 class Cluster:
     def __init__(self, options=None, tag=None, keep=False):
-        """keep: it outlives this process, until down()."""
+        """keep: the cluster outlives this process, until down()."""
         self.options = options or Options()
         self.tag = tag or f"t{os.getpid()}-{secrets.token_hex(3)}"
         if "/" in self.tag or self.tag.startswith("."):
@@ -145,7 +145,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, tag):
-        """The cluster that another process has started."""
+        """Return the cluster that another process has started."""
         state = _load(tag)
         if state is None and not os.path.isdir(f"{BASE}/{tag}"):
             raise ClusterError(f"there is no cluster '{tag}' (there are: {', '.join(clusters()) or 'none'})")
@@ -202,10 +202,10 @@ class Cluster:
             self.destroy()
 
     def destroy(self):
-        """down() for one who holds the lock."""
+        """Do what down() does; the caller holds the lock."""
         for machine in self.machines.values():
             if machine.init:
-                machine.init.kill()  # all at once: none shall see the others die and write about it
+                machine.init.kill()  # all at once: no machine may log the end of another
         for machine in self.machines.values():
             machine.kill()
         shutil.rmtree(self.base, ignore_errors=True)
@@ -219,7 +219,7 @@ class Cluster:
         self.down()
 
     def _shared(self):
-        """Outer directories before inner ones."""
+        """Return the shared directories, outer ones before inner ones."""
         wanted = {os.path.realpath(path) for path in [self.base, *self.options.share] if os.path.isdir(path)}
         return sorted(wanted)
 
@@ -241,13 +241,13 @@ class Cluster:
             self.write(f"machines/{name}/nsswitch.conf", NSSWITCH)
             self.write(f"machines/{name}/passwd", self._accounts("/etc/passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"))
             self.write(f"machines/{name}/group", self._accounts("/etc/group", "{0}:x:{1}:\n"))
-        shutil.copy(f"{HERE}/squatter.py", self.base)  # where other users may read it, too
+        shutil.copy(f"{HERE}/squatter.py", self.base)  # readable by other users
         self.scheduler.write_files()
         for name in self.machines:
             self._write_mounts(name)
 
     def _write_mounts(self, name):
-        """What machine.sh reads: the scheduler's files at their places, also where this host has none."""
+        """Write the mounts that machine.sh reads: the scheduler's files at their places, even if this host has none there."""
         binds = self.scheduler.binds(name)
         missing = {place: source for place, source in binds.items() if not os.path.lexists(place)}
         for place, source in missing.items():
@@ -266,7 +266,7 @@ class Cluster:
         return f.name
 
     def _accounts(self, path, form):
-        """The machine's own accounts and ours."""
+        """Return this host's accounts and those of the cluster's users."""
         with open(path, encoding="utf-8", errors="surrogateescape") as f:
             lines = f.readlines()
         there = {line.partition(":")[0] for line in lines}
@@ -287,13 +287,13 @@ class Cluster:
         return 254 if name == "ctl" else self.names.index(name) + 1
 
     def address(self, name, net=None):
-        """Of a machine, in the network in use, or in net "second" or "nobody" (where no machine is)."""
+        """Return the address of a machine in the network in use, or in net "second" or "nobody" (which has no machines)."""
         third, n = {None: 7, "second": 8, "nobody": 9}[net], self.number(name)
         return f"fd00:dd:{third}::{n:x}" if self.options.family == 6 else f"10.231.{third}.{n}"
 
     def _cable_ctl(self):
-        # A bridge takes the least of its ports' addresses for its own: without a fixed one, a node that crashes may take
-        # ctl's address along, and what the others send to ctl is lost until they ask for it again.
+        # A bridge takes the lowest address of its ports. Without a fixed address, the crash of a node may remove that of ctl's
+        # bridge, and packets to ctl are lost until the nodes resolve it again.
         lines = ["link set lo up", "link add br0 address 02:dd:00:00:07:fe type bridge", "link set br0 up", self._address_line("ctl", "br0")]
         if self.options.second == "live":
             lines += ["link add br1 address 02:dd:00:00:08:fe type bridge", "link set br1 up", self._address_line("ctl", "br1", "second")]
@@ -305,7 +305,7 @@ class Cluster:
         return f"addr add {self.address(name, net)}/24 dev {interface}"
 
     def _cable(self, name):
-        """eth0 to ctl's bridge; the second interface ends in nothing when it is to be dead."""
+        """Connect eth0 to ctl's bridge. A second interface that is to be dead is not connected."""
         machine, n, second = self.machines[name], self.number(name), self.options.second
         lines = [f"link add p{n} type veth peer name eth0 netns {machine.init.pid}", f"link set p{n} master br0 up"]
         inner = ["link set lo up", self._address_line(name, "eth0"), "link set eth0 up"]
@@ -317,7 +317,7 @@ class Cluster:
         machine.net(inner)
 
     def _munged(self, machines):
-        """Slurm has its own socket name, so that a test can take munge's usual one away."""
+        """Start munged with the scheduler's own socket name, so that a test can remove the default socket."""
         for machine in machines:
             machine.daemon(["munged", "--foreground", "--force", f"--key-file={self.base}/munge.key",
                             "--num-threads=2", "--socket=/run/munge/slurm.socket",
@@ -330,30 +330,30 @@ class Cluster:
             os.symlink("slurm.socket", f"{place}/munge.socket.2")
 
     def states(self):
-        """The scheduler's state of each node: {"node1": "idle", ...}."""
+        """Return the scheduler's state of each node: {"node1": "idle", ...}."""
         return self.scheduler.states()
 
     def wait_idle(self, nodes=None, timeout=LIMIT):
-        """Until the scheduler gives jobs to these nodes (all) again."""
+        """Wait until the scheduler accepts jobs for these nodes (default: all)."""
         wanted = nodes or self.names
         until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
               lambda: f"nodes {wanted} idle: {self.states()}; log in {self.base}/log")
 
     def crash(self, name):
-        """Power loss: nobody is told."""
+        """Simulate a power loss: no other machine is notified."""
         self.cut(name)
         self.machines[name].kill()
         for interface in self._interfaces():
             try:
-                # Unsent goodbyes keep the dead network alive for minutes, and it would keep the cables.
+                # Unsent FINs keep the dead network namespace alive for minutes, and with it the interfaces.
                 self.ctl.net([f"link del {self._port(name, interface)}"])
             except ClusterError as e:
-                if "device" not in str(e):  # "Cannot find device": the network has gone already, and its cable with it
+                if "device" not in str(e):  # "Cannot find device": the namespace has ended already, and its interface with it
                     raise
         self._save()
 
     def start(self, name):
-        """After crash()."""
+        """Restart a node after crash()."""
         machine = self.machines[name]
         self._boot([machine])
         self._cable(name)
@@ -365,7 +365,7 @@ class Cluster:
         return ["eth0", "eth1"] if self.options.second else ["eth0"]
 
     def cut(self, name, interface="eth0"):
-        """Pulls the cable."""
+        """Take the node's interface down at the bridge."""
         self.ctl.net([f"link set {self._port(name, interface)} down"])
 
     def heal(self, name, interface="eth0"):
@@ -375,7 +375,7 @@ class Cluster:
         return {"eth0": "p", "eth1": "q"}[interface] + str(self.number(name))
 
     def stop_daemon(self, name):
-        """Only the scheduler's daemon of this node dies: the jobs' processes live on."""
+        """Kill the scheduler's daemon of this node alone; the processes of jobs continue."""
         for process in self.all_processes(name):
             if os.path.basename(process.cmdline.split(" ")[0]) == self.scheduler.node_daemon:
                 Ident.of(process.outer).kill()
@@ -384,7 +384,7 @@ class Cluster:
         self.scheduler.start_node(name)
 
     def munge(self, name, there):
-        """Whether munge's usual socket is there in this machine (the scheduler keeps its own)."""
+        """Create or remove munge's default socket in this machine (the scheduler keeps its own)."""
         path = self.machines[name].path("/run/munge/munge.socket.2")
         if there and not os.path.lexists(path):
             os.symlink("slurm.socket", path)
@@ -394,7 +394,7 @@ class Cluster:
     # --- names ---
 
     def hosts(self, name):
-        """The text of a machine's /etc/hosts, as the options have it."""
+        """Return the text of a machine's /etc/hosts according to the options."""
         lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"{self.address('ctl')} ctl"]
         if self.options.own_loopback and name != "ctl":
             own = self.hostnames[self.names.index(name)]
@@ -411,13 +411,13 @@ class Cluster:
         return "\n".join(lines) + "\n"
 
     def set_hosts(self, name, text):
-        """Replaces a machine's /etc/hosts."""
+        """Replace a machine's /etc/hosts."""
         self.write(f"machines/{name}/hosts", text)
 
     # --- commands ---
 
     def popen(self, argv, node="ctl", **how):
-        """Starts a command (user=, env=, cwd=, tty=) in the directory that all machines share."""
+        """Start a command (user=, env=, cwd=, tty=), by default in the directory that all machines share."""
         how.setdefault("cwd", self.work)
         return self.machines[node].popen(argv, **how)
 
@@ -426,14 +426,14 @@ class Cluster:
             return run.wait(timeout)
 
     def directory(self, name, user="root"):
-        """A new directory that all machines see."""
+        """Create a directory that all machines see; return its path."""
         path = f"{self.work}/{name}-{secrets.token_hex(3)}"
         os.mkdir(path)
         os.chown(path, USERS[user], USERS[user])
         return path
 
     def reset(self, timeout=LIMIT):
-        """No jobs, all cables in, all nodes up."""
+        """Restore the cluster: no jobs, all interfaces up, all nodes running."""
         for name in self.names:
             if self.machines[name].up():
                 self.heal(name)
@@ -446,23 +446,24 @@ class Cluster:
         self.wait_idle(timeout=timeout)
 
     def squat(self, name, ports, how="silent", user="nobody"):
-        """A listener of another user in a node: "silent" accepts and says nothing, "garbage" talks nonsense, "close"
-        hangs up, "deaf" never accepts. Returns the Run; close() ends it."""
+        """Start a listener of another user in a node: "silent" accepts and sends nothing, "garbage" sends garbage, "close"
+        closes each connection, "deaf" never accepts; "full" and "bound" as in squatter.py. Returns the Run; its close() ends
+        the listener."""
         run = self.popen(["python3", f"{self.base}/squatter.py", how, *map(str, ports)], node=name, user=user)
         run.wait_for("listening")
         return run
 
-    # --- looking ---
+    # --- inspection ---
 
     def all_processes(self, name):
-        """With those of the machine itself."""
+        """Return all processes of a machine, including its own daemons."""
         return proc.processes(self.machines[name].init.pid)
 
     def processes(self, name):
         return self.machines[name].processes()
 
     def kill(self, name, pid, sig=signal.SIGKILL):
-        """`pid` as the machine's own processes see it."""
+        """Signal process `pid`, numbered as in the machine; return whether the signal was sent."""
         for process in self.processes(name):
             if process.pid == pid:
                 ident = Ident.of(process.outer)
@@ -479,7 +480,7 @@ class Cluster:
         return self.machines[name].files("/tmp")
 
     def snapshot(self, names=None):
-        """What a job could leave on the nodes, as a set of (node, text)."""
+        """Return what a job could leave on the nodes, as a set of (node, text)."""
         seen = set()
         for name in names or self.names:
             machine = self.machines[name]
@@ -488,8 +489,8 @@ class Cluster:
         return seen
 
     def assert_nothing_left(self, before, timeout=LIMIT):
-        """Until the nodes look as in `before` (a snapshot()); they may not for `timeout` seconds: ClusterError with
-        what there is too much."""
+        """Wait until the nodes look as in `before` (a snapshot()); after `timeout` seconds raise ClusterError with what is
+        left."""
         deadline = time.monotonic() + timeout
         names = sorted({name for name in self.names if self.machines[name].up()})
         while True:

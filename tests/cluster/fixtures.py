@@ -1,4 +1,4 @@
-"""pytest fixtures around cluster.py. A test that asks for one is skipped, with the reason, where there can be none."""
+"""pytest fixtures for cluster.py. A test that uses one is skipped, with the reason, where the cluster cannot be made."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from cluster import Cluster, Options, why_not  # noqa: E402
 
 
 def shared():
-    """What the nodes must see although it may lie below a place that each has for itself."""
+    """Return the directories that all nodes must see even if they are below one that each node has for itself."""
     python = os.environ.get("DDRUN_PYTHON", sys.executable)
     prefixes = subprocess.run([python, "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"],
                               capture_output=True, text=True, check=True).stdout.split("\n")
@@ -37,14 +37,14 @@ def _four_nodes(_can_cluster):
 
 @pytest.fixture
 def cluster(_four_nodes):
-    """Four nodes, idle, nothing running; the same cluster for all tests of the session."""
+    """Return four idle nodes without processes of jobs; all tests of the session share the cluster."""
     _four_nodes.reset()
     return _four_nodes
 
 
 @pytest.fixture
 def new_cluster(_can_cluster):
-    """new_cluster(nodes=2, family=6, ...) starts one of its own for the test (see Options)."""
+    """Yield new_cluster(nodes=2, family=6, ...), which starts a cluster for one test (see Options)."""
     started = []
 
     def start(**options):
@@ -68,7 +68,7 @@ def _pbs_nodes():
 
 @pytest.fixture
 def pbs_cluster(_pbs_nodes):
-    """Three nodes with OpenPBS, as `cluster` has four with Slurm."""
+    """Return three nodes with OpenPBS, as `cluster` returns four with Slurm."""
     _pbs_nodes.reset()
     return _pbs_nodes
 
@@ -84,6 +84,6 @@ def _sge_nodes():
 
 @pytest.fixture
 def sge_cluster(_sge_nodes):
-    """Three nodes with Grid Engine."""
+    """Return three nodes with Grid Engine."""
     _sge_nodes.reset()
     return _sge_nodes

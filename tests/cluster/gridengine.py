@@ -1,6 +1,6 @@
 """Grid Engine on the machines of a cluster: sge_qmaster on ctl, sge_execd on each node; a parallel environment "mpi".
 
-Either Debian's packages as contrib/gridengine has unpacked them, which the machines see at their places, or as installed."""
+The packages are Debian's: unpacked by contrib/gridengine and mounted at their places in the machines, or installed."""
 
 import glob
 import os
@@ -29,7 +29,7 @@ worker_threads 2
 scheduler_threads 1
 """
 
-# An allocation rule of a number: so many slots on each host. Under control_slaves qrsh -inherit starts something there.
+# A number as allocation rule: so many slots on each host. control_slaves permits qrsh -inherit.
 PARALLEL = """\
 pe_name mpi
 slots 999
@@ -52,7 +52,7 @@ hostlist {names}
 
 
 def unpacked():
-    """What contrib/gridengine has made here, or None."""
+    """Return the directory that contrib/gridengine has made on this host, or None."""
     said = os.environ.get("DDRUN_GRIDENGINE")
     found = [said] if said else glob.glob(f"{CACHE}/gridengine-*")
     return next((place for place in found if os.path.exists(f"{place}/complete")), None)
@@ -116,17 +116,17 @@ class GridEngine(Scheduler):
         self._scheduler()
 
     def _changed(self, show, **values):
-        """Its text with other values."""
+        """Return the text that qconf shows, with other values."""
         lines = [line.split(None, 1) for line in self._ctl("qconf", *show).replace("\\\n", " ").splitlines() if line.strip()]
         return "".join(f"{name} {values.get(name, value[0] if value else '')}\n" for name, *value in lines)
 
     def _queue(self):
         text = self._changed(["-sq"], qname="all.q", hostlist="@nodes", slots=self.cluster.options.cpus, pe_list="mpi", shell="/bin/bash",
-                             load_thresholds="NONE")  # this host may be busy
+                             load_thresholds="NONE")  # the host may be busy
         self._ctl("qconf", "-Aq", self.cluster.write("queue", text))
 
     def _scheduler(self):
-        """Jobs start when they come."""
+        """Configure the scheduler to start jobs at once."""
         text = self._changed(["-ssconf"], schedule_interval="0:0:1", flush_submit_sec=1, flush_finish_sec=1, job_load_adjustments="NONE")
         self._ctl("qconf", "-Msconf", self.cluster.write("sched", text))
         text = self._changed(["-sconf"], load_report_time="00:00:02", max_unheard="00:00:20", reporting_params="accounting=false reporting=false")
@@ -138,7 +138,7 @@ class GridEngine(Scheduler):
             raise ClusterError(f"sge_execd on {name} did not start: {done.out}{done.err}")
 
     def states(self):
-        """Of the instances of the queue: no letter of trouble and no slot in use is idle."""
+        """Return the state of each node's queue instance: idle if it has no error letter and no slot in use."""
         found = {}
         for line in self.cluster.ctl.run(["qstat", "-f", "-u", "*"]).out.splitlines():
             word = line.split()

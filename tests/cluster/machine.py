@@ -1,6 +1,6 @@
-"""One machine of the throw-away cluster: mount, uts, ipc, net and pid namespaces, kept by a process 1.
+"""One machine of a temporary cluster: mount, uts, ipc, net and pid namespaces, kept by a process 1.
 
-Nothing of it exists outside its own processes: when they are dead, so are its mounts, interfaces and sockets.
+The namespaces have no other holder than the machine's processes: with them end its mounts, interfaces and sockets.
 """
 
 import itertools
@@ -21,12 +21,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ClusterError(Exception):
-    """What went wrong, in a sentence."""
+    """An error message of one sentence."""
 
 
 def until(condition, timeout, what):
-    """The first true result of condition(), asked often at first, for a quarter of the time, and ever more rarely, down to a
-    twentieth of it; ClusterError when `what` has not come true."""
+    """Return the first true result of condition(); raise ClusterError with `what` after the timeout. The calls take at most a
+    quarter of the time at first, and a twentieth later."""
     deadline = time.monotonic() + timeout
     for turn in itertools.count(3):
         began = time.monotonic()
@@ -46,7 +46,7 @@ class Result:
 
 
 class Run:
-    """A command that runs in a machine; its output goes to files, so it can be looked at meanwhile."""
+    """A command that runs in a machine. Its output goes to files, which can be read meanwhile."""
 
     def __init__(self, argv, env, tty=False, label=""):
         self.label = label
@@ -62,7 +62,7 @@ class Run:
 
     @staticmethod
     def _text(file):
-        fd = file.fileno()  # shared with the command, whose place in the file must stay
+        fd = file.fileno()  # shared with the command, whose file offset must stay
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
     @property
@@ -75,11 +75,11 @@ class Run:
 
     @property
     def rc(self):
-        """None while it runs."""
+        """The exit code, or None while the command runs."""
         return self._popen.poll()
 
     def _inner(self):
-        """The command itself is the only child of nsenter."""
+        """Return the command itself, the only child of nsenter."""
         pid = self._popen.pid
         try:
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
@@ -94,12 +94,11 @@ class Run:
             raise ClusterError(f"{self.label} has already ended with {self.rc}")
 
     def type(self, keys):
-        """Keys on its terminal (tty=True)."""
+        """Write keys to the command's terminal (tty=True)."""
         os.write(self._terminal, keys)
 
     def interrupt(self):
-        """Ctrl-C as srun wants it before it ends a step: a second time within a second, and again where this machine was too
-        slow for that."""
+        """Type Ctrl-C as srun requires before it ends a step: twice within a second, and again if this machine was too slow."""
         def said(text):
             return (self.out + self.err).count(text)
 
@@ -120,7 +119,7 @@ class Run:
         return Result(self.rc, self.out, self.err)
 
     def wait_for(self, text, timeout=LIMIT):
-        """Until `text` stands in its output."""
+        """Wait until the output contains `text`."""
         def seen():
             ended = self.rc is not None
             if text in self.out or text in self.err:
@@ -131,7 +130,7 @@ class Run:
         until(seen, timeout, lambda: f"'{text}' in the output of {self.label}: {self.out}{self.err}")
 
     def close(self):
-        """Kills it if it still runs."""
+        """Kill the command if it still runs."""
         inner = self._inner()
         if inner and self.rc is None:
             inner.kill(signal.SIGKILL)
@@ -157,10 +156,10 @@ class Machine:
         self._children = []
         self.hidden = ()
 
-    # --- life ---
+    # --- start and end ---
 
     def boot(self, hostname, gpus, share, note):
-        """First half: starts process 1, calls note() once it is known; finish with booted()."""
+        """Start process 1, and call note() once its pid is known. booted() completes the start."""
         log = open(f"{self.base}/log/machine.{self.name}", "ab")
         argv = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child=KILL", "--",
                 "sh", f"{HERE}/machine.sh", self.base, self.name, hostname, str(gpus), *share]
@@ -187,19 +186,20 @@ class Machine:
         return self.init is not None and self.init.alive()
 
     def _entered(self):
-        """The nsenters of commands in it. One stops when its command is stopped, and then never reaps it."""
+        """Return the nsenter processes of commands in the machine. One stops when its command is stopped, and then never reaps
+        the command."""
         inside = proc.processes(self.init.pid)
         parents = {p.parent for p in inside} - {p.outer for p in inside} - {self.keeper.pid}
         return [ident for ident in map(Ident.of, parents) if ident]
 
     def kill(self, timeout=20):
-        """Process 1 takes all others with it; returns when nothing of the machine is left."""
+        """Kill process 1, which ends all others; return when no process of the machine is left."""
         if self.init:
             outside = self._entered()
             self.init.kill()
             for ident in outside:
                 ident.kill(signal.SIGCONT)
-            if not self.init.wait_gone(timeout) or not self.keeper.wait_gone(timeout):  # that one reaps and follows
+            if not self.init.wait_gone(timeout) or not self.keeper.wait_gone(timeout):  # the keeper reaps process 1 and ends after it
                 raise ClusterError(f"machine {self.name} (process {self.init.pid}) does not die")
         for child in self._children:
             child.wait()
@@ -209,7 +209,7 @@ class Machine:
     # --- commands ---
 
     def enter(self, argv, user="root", env=None, cwd="/", tty=False):
-        """The argument list and environment with which `argv` starts inside; nothing is inherited."""
+        """Return the argument list and the environment that start `argv` inside; nothing else is inherited."""
         if not self.up():
             raise ClusterError(f"machine {self.name} is down")
         uid, home = self.users[user]
@@ -232,14 +232,14 @@ class Machine:
             return run.wait(timeout)
 
     def daemon(self, argv, log):
-        """Starts one of the machine's own daemons, which stays in the foreground of its own session."""
+        """Start one of the machine's own daemons, which stays in the foreground of its own session."""
         full, env = self.enter(argv)
         with open(f"{self.base}/log/{log}.{self.name}", "ab") as out:
             self._children.append(subprocess.Popen(full, env=env, cwd="/", start_new_session=True,
                                                    stdin=subprocess.DEVNULL, stdout=out, stderr=out))
 
     def net(self, commands):
-        """ip(8) commands, one a line, in the machine's network; pids in them are outer ones."""
+        """Run ip(8) commands, one per line, in the machine's network; pids in them are outer ones."""
         done = subprocess.run(["nsenter", "-t", str(self.init.pid), "-n", "--", "ip", "-batch", "-"], check=False,
                               input="\n".join(commands) + "\n", capture_output=True, text=True, cwd="/",
                               env={"PATH": PATH})
@@ -247,21 +247,21 @@ class Machine:
             raise ClusterError(f"network of machine {self.name}: {done.stderr.strip()}")
 
     def path(self, inner):
-        """The outer path of a file as the machine sees it."""
+        """Return the outer path of a file of the machine."""
         return f"/proc/{self.init.pid}/root{inner}"
 
     def log(self, what):
         with open(f"{self.base}/log/{what}.{self.name}", encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    # --- looking ---
+    # --- inspection ---
 
     def _is_own(self, process):
         name = os.path.basename(process.cmdline.partition(" ")[0].rstrip(":"))
         return process.pid == 1 or (process.uid == 0 and name in ("munged", *self.scheduler.daemons))
 
     def processes(self):
-        """Without process 1 and the machine's daemons."""
+        """Return the machine's processes, except process 1 and its daemons."""
         return [p for p in proc.processes(self.init.pid) if not self._is_own(p)] if self.up() else []
 
     def sockets(self):

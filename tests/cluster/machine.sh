@@ -1,15 +1,15 @@
 #!/bin/sh
-# Becomes process 1 of a new machine of the throw-away cluster (see machine.py); started by unshare in new mount, uts,
+# Becomes process 1 of a new machine of the temporary cluster (see machine.py); started by unshare in new mount, uts,
 # ipc, net and pid namespaces.   machine.sh CLUSTER_DIR NAME HOSTNAME GPUS [SHARED_DIR...]
 set -eu
 dir=$1 name=$2 hostname=$3 gpus=$4
 shift 4
 
-read -r pid _ < /proc/self/stat # still the outer /proc: the number by which the outside knows us
+read -r pid _ < /proc/self/stat # still the outer /proc: the pid of this process outside
 echo "$pid"
-read -r _ # end of file: the one who started us died before it had noted us down
+read -r _ # end of file: the parent died before it recorded this process
 
-# An empty tmpfs at $1, in which only the shared directories below $1 can be seen.
+# An empty tmpfs at $1, which shows only the shared directories below $1.
 private() {
     at=$1 mode=$2
     shift 2
@@ -25,7 +25,7 @@ private() {
     mount -n --move "$dir/stage" "$at"
 }
 
-# The host's $1 with what machines/NAME/over has there besides, to be read only; shared directories below it as they are.
+# An overlay of machines/NAME/over on the host's $1, read-only; shared directories below $1 are bound as they are.
 over() {
     at=$1
     shift
@@ -56,13 +56,13 @@ done
 private /tmp 1777 "$@"
 private /dev/shm 1777 "$@"
 private /run 755 "$@"
-private /root 755 "$@" # what is shared from there, other users shall reach too
+private /root 755 "$@" # other users must reach the shared directories there
 mkdir -m 711 /run/munge
 while [ "$gpus" -gt 0 ]; do
     gpus=$((gpus - 1))
-    mknod -m 666 "/run/gpu$gpus" c 1 3 # another /dev/null: Slurm wants a device file per GPU
+    mknod -m 666 "/run/gpu$gpus" c 1 3 # another /dev/null: Slurm requires a device file per GPU
 done
 
 echo ready
-# SIGCHLD ignored: the kernel reaps what falls to process 1.
+# SIGCHLD ignored: the kernel reaps the orphans of process 1.
 exec env --ignore-signal=CHLD sleep infinity < /dev/null > /dev/null 2>&1

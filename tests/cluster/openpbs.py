@@ -1,7 +1,7 @@
 """OpenPBS on the machines of a cluster: server, scheduler, pbs_comm and its database on ctl, pbs_mom on each node.
 
-Either the one that contrib/openpbs has built, which the machines see at /opt/pbs, or one that is installed. A new server
-takes seconds to make its database: that is done once, and kept as a template.
+OpenPBS is the one that contrib/openpbs has built, which the machines see at /opt/pbs, or an installed one. A new server
+takes seconds to make its database, which is made once and kept as a template.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from scheduler import Scheduler
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddrun")
 USUAL = "/opt/pbs"
 HOME = "/var/spool/pbs"
-TEMPLATE = 1  # raise it when what is in a template changes
+TEMPLATE = 1  # increment it when the contents of a template change
 
 CONF = """\
 PBS_SERVER=ctl
@@ -49,7 +49,7 @@ set server node_fail_requeue = 3600
 
 
 def built():
-    """The newest that contrib/openpbs has made here, or None."""
+    """Return the newest build of contrib/openpbs on this host, or None."""
     said = os.environ.get("DDRUN_OPENPBS")
     found = [said] if said else glob.glob(f"{CACHE}/openpbs-*")
     found = [place for place in found if os.path.exists(f"{place}/complete")]
@@ -57,7 +57,7 @@ def built():
 
 
 def installed():
-    """Where an OpenPBS with server and mom is installed on this host, or None."""
+    """Return the directory of an OpenPBS with server and mom that is installed on this host, or None."""
     place = USUAL
     with contextlib.suppress(OSError), open("/etc/pbs.conf", encoding="utf-8") as f:
         place = dict(line.strip().partition("=")[::2] for line in f).get("PBS_EXEC", place)
@@ -75,7 +75,7 @@ class OpenPBS(Scheduler):
         self.built = built()
         self.exec = USUAL if self.built else installed()
         self.template = f"{self.built or CACHE + '/openpbs-installed'}/template-{TEMPLATE}"
-        self.making = cluster.tag.startswith("template")  # this cluster is started to make one
+        self.making = cluster.tag.startswith("template")  # this cluster makes the template
         self.env = {"PATH": f"{PATH}:{self.exec}/bin:{self.exec}/sbin"}
 
     @classmethod
@@ -110,7 +110,7 @@ class OpenPBS(Scheduler):
                 self.cluster.write(f"machines/{name}/pbs/mom_priv/config", MOM_CONFIG.format(base=self.cluster.base))
 
     def _need_template(self):
-        """What the first start of a server and of a mom leaves in PBS_HOME."""
+        """Make the template, the PBS_HOME after the first start of a server and of a mom, unless it exists."""
         os.makedirs(os.path.dirname(self.template), exist_ok=True)
         with open(self.template + ".lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -157,7 +157,7 @@ class OpenPBS(Scheduler):
         self._start("ctl", "pbs_sched")
 
     def stop_head(self):
-        """As a site does, so that its database is in order."""
+        """Stop the server as a site does, so that its database stays consistent."""
         ctl = self.cluster.ctl
         ctl.run(["qterm", "-t", "immediate"])
 
@@ -182,11 +182,11 @@ class OpenPBS(Scheduler):
         if self.making:
             self._first_start(name)
         lock = self.cluster.machines[name].path(f"{HOME}/mom_priv/mom.lock")
-        if os.path.exists(lock):  # of the life before a crash
+        if os.path.exists(lock):  # left by a crash
             os.unlink(lock)
         self._start(name, "pbs_mom")
 
-    # --- looking ---
+    # --- inspection ---
 
     def states(self):
         if self.making:

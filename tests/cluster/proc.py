@@ -1,4 +1,4 @@
-"""What /proc tells about the processes, sockets and files of one machine of the cluster."""
+"""Processes, sockets and files of one machine of the cluster, as /proc shows them."""
 
 import ipaddress
 import os
@@ -15,14 +15,14 @@ def _stat(pid):
 
 @dataclass(frozen=True)
 class Ident:
-    """A process that cannot be taken for a later one with the same number."""
+    """A process, identified by pid and start time, so that a later process with the same pid differs."""
 
     pid: int
     start: int
 
     @classmethod
     def of(cls, pid):
-        """None when there is no such process."""
+        """Return the Ident of a pid, or None if there is no such process."""
         try:
             return cls(pid, int(_stat(pid)[19]))
         except (OSError, IndexError):
@@ -36,7 +36,7 @@ class Ident:
         return int(stat[19]) == self.start and stat[0] not in (b"Z", b"X")
 
     def kill(self, sig=signal.SIGKILL):
-        """True when the signal was sent to this very process."""
+        """Send the signal; return whether this very process existed."""
         try:
             fd = os.pidfd_open(self.pid)
         except OSError:
@@ -52,7 +52,7 @@ class Ident:
             os.close(fd)
 
     def wait_gone(self, timeout):
-        """True when it has ended (it may still wait to be reaped)."""
+        """Wait for the process's end; return whether it ended (it may still be a zombie)."""
         try:
             fd = os.pidfd_open(self.pid)
         except OSError:
@@ -72,8 +72,8 @@ class Proc:
     pid: int  # as seen in the machine
     cmdline: str
     uid: int
-    outer: int  # its number outside
-    parent: int  # its parent's number outside
+    outer: int  # its pid outside
+    parent: int  # its parent's pid outside
 
     def __str__(self):
         return f"process {self.pid} (uid {self.uid}): {self.cmdline}"
@@ -85,7 +85,7 @@ class Sock:
     local: str
     remote: str
     state: str  # listen, established, bound
-    owner: str  # "pid command", "" when no process has it any more
+    owner: str  # "pid command", "" if no process holds it any more
 
     def __str__(self):
         return f"{self.proto} {self.local} {self.remote} {self.state} of {self.owner or 'nobody'}"
@@ -116,7 +116,7 @@ def _status(pid):
 
 
 def processes(init):
-    """Everything that lives in the pid namespace of process `init`, zombies too."""
+    """Return all processes in the pid namespace of process `init`, including zombies."""
     try:
         space = os.stat(f"/proc/{init}/ns/pid").st_ino
     except OSError:
@@ -136,7 +136,7 @@ def processes(init):
 
 
 def _owners(procs):
-    """Socket inode -> the process that holds it."""
+    """Return {socket inode: the process that holds it}."""
     owners = {}
     for proc in procs:
         try:
@@ -154,7 +154,7 @@ def _owners(procs):
 
 
 def _endpoint(text):
-    """'0100007F:1F90' or its 32-digit form -> '127.0.0.1:8080' or '[::1]:8080' (words in host order)."""
+    """Convert '0100007F:1F90' or its 32-digit form to '127.0.0.1:8080' or '[::1]:8080' (words in host order)."""
     host, _, port = text.partition(":")
     words = [int(host[i:i + 8], 16) for i in range(0, len(host), 8)]
     address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
@@ -173,13 +173,13 @@ def _inet(init, proto):
 
 
 def is_listening(init, port):
-    """Whether anybody listens on a TCP port in the machine of process `init`."""
+    """True if a process listens on a TCP port in the machine of process `init`."""
     rows = [row for proto in ("tcp", "tcp6") for row in _inet(init, proto)]
     return any(state == "listen" and local.endswith(f":{port}") for _, _, local, _, state in rows)
 
 
 def _unix(init):
-    """Listening ones only: connections have no name of their own."""
+    """Yield the listening sockets alone: connections have no name of their own."""
     for line in _read(f"/proc/{init}/net/unix").decode(errors="replace").splitlines()[1:]:
         field = line.split(None, 7)
         if int(field[3], 16) & 0x10000:
@@ -187,15 +187,15 @@ def _unix(init):
 
 
 def sockets(init, is_own):
-    """Listening and established sockets of the machine of process `init`, without those of the
-    processes for which is_own(Proc) holds."""
+    """Return the listening and established sockets of the machine of process `init`, except those of the processes for which
+    is_own(Proc) holds."""
     owners = _owners(processes(init))
     found = []
     rows = [row for proto in ("tcp", "tcp6", "udp", "udp6") for row in _inet(init, proto)]
     for inode, proto, local, remote, state in rows + list(_unix(init)):
         proc = owners.get(inode)
-        # The owner of an unaccepted or half-closed connection cannot be known: those of Slurm's
-        # daemons come and go, so only a listener counts when nobody has it.
+        # The owner of an unaccepted or half-closed connection is unknown. Slurm's daemons open and close connections all the
+        # time, so of sockets without an owner only a listener counts.
         if is_own(proc) if proc else state != "listen":
             continue
         found.append(Sock(proto, local, remote, state, f"{proc.pid} {proc.cmdline}" if proc else ""))
@@ -203,8 +203,8 @@ def sockets(init, is_own):
 
 
 def files(init, top, hidden=()):
-    """Paths of all files and directories below `top` as the machine sees it; not into other mounts, and
-    without the paths in `hidden` and what leads to them."""
+    """Return the paths of all files and directories below `top` in the machine, without those of other mounts, the paths in
+    `hidden` and their parents."""
     root = f"/proc/{init}/root"
     found = []
     try:

@@ -1,41 +1,41 @@
-"""What a scheduler is to the throw-away cluster (see cluster.py): files, daemons, states of nodes, jobs."""
+"""The interface of a scheduler to the temporary cluster (see cluster.py): files, daemons, states of nodes, jobs."""
 
 
 class Scheduler:
     needs = {}         # Debian package -> commands
-    daemons = ()       # names of root's programs that are the nodes' own, and no job's
-    node_daemon = ""   # the one of a node
+    daemons = ()       # names of root's programs that belong to a node, and to no job
+    node_daemon = ""   # the daemon of a node
     setuid = False     # its commands for users are set-user-id
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.env = {}  # what its commands want to be told
+        self.env = {}  # variables that its commands require
 
     @classmethod
     def why_not(cls):
-        """Why it cannot run here although all of `needs` is there, or None."""
+        """Return why the scheduler cannot run on this host although `needs` are met, or None."""
         return None
 
     def binds(self, name):
-        """Where in the machine what is to be seen: {place: file or directory outside}."""
+        """Return {path in the machine: file or directory outside} of the scheduler's mounts."""
         return {}
 
     def write_files(self):
-        """Before the machines start."""
+        """Write the configuration, before the machines start."""
 
     def start_head(self):
-        """Returns when it takes jobs."""
+        """Start the daemons of ctl; return when they accept jobs."""
         raise NotImplementedError
 
     def start_node(self, name):
         raise NotImplementedError
 
     def states(self):
-        """{"node1": "idle", ...}; "idle" is the only word that is the same for all."""
+        """Return {"node1": "idle", ...}; "idle" is the only state that all schedulers share."""
         raise NotImplementedError
 
     def jobs(self):
-        """Of all that are not over yet, a line each."""
+        """Return one line for each job that has not ended."""
         raise NotImplementedError
 
     def end_jobs(self):

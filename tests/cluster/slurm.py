@@ -51,7 +51,7 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMo
 
 
 def slurm_conf(base, options, ctl, nodes):
-    """`nodes`: (name, host name, address) of each; `ctl`: the controller's address."""
+    """Return slurm.conf. nodes: (name, host name, address) of each; ctl: the controller's address."""
     text = SLURM_CONF.format(base=base, ctl=ctl, kill_wait=options.kill_wait, slurmd_timeout=options.slurmd_timeout)
     if options.mpi_ports:
         text += f"MpiParams=ports={options.mpi_ports}\n"
@@ -68,7 +68,7 @@ def gres_conf(options):
     return f"Name=gpu File=/run/gpu[0-{options.gpus - 1}]\n" if options.gpus else ""
 
 
-# No cgroup is used, and none need be there.
+# Slurm uses no cgroup, and needs none on the host.
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
@@ -89,7 +89,7 @@ class Slurm(Scheduler):
         made.write("cgroup.conf", CGROUP_CONF)
 
     def start_head(self):
-        """Returns when it listens: whoever calls earlier waits a second before the next try."""
+        """Start slurmctld; return when it listens: a client that calls earlier waits a second before it retries."""
         ctl = self.cluster.ctl
         ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
         until(lambda: proc.is_listening(ctl.init.pid, 6817), LIMIT, lambda: f"slurmctld listens: {ctl.log('slurmctld')}")

@@ -1,6 +1,6 @@
-"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf|full|bound PORT...
+"""A listener that is not part of ddrun: squatter.py silent|garbage|close|deaf|full|bound PORT...
 
-On all addresses, IPv6 and IPv4, as the ddrun daemon itself would have it.
+It listens on all IPv6 and IPv4 addresses, as the ddrun daemon does.
 """
 
 import selectors
@@ -22,7 +22,7 @@ def bind(port):
 
 
 def fill(port):
-    """Nothing more is answered: the queue of connections that nobody accepts is full."""
+    """Listen, and fill the queue of connections, which are never accepted: further ones get no answer."""
     held = bind(port)
     held.listen(0)
     callers = [held]
@@ -35,7 +35,7 @@ def fill(port):
 
 
 def main(how, ports):
-    if how in ("bound", "full"):  # a port that is bound and does not listen refuses connections
+    if how in ("bound", "full"):  # a bound port without a listener refuses connections
         held = [(fill if how == "full" else bind)(port) for port in ports]
         print("listening", flush=True)
         while held:

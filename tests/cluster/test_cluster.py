@@ -1,4 +1,4 @@
-"""The throw-away cluster itself: what the end-to-end tests rely on."""
+"""The temporary cluster itself, as far as the end-to-end tests rely on it."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def machine_wide():
-    """What must be the same before and after; a namespace could outlive its processes as a mount only."""
+    """Return what a cluster must not change on the host. (A mount can keep a namespace after its processes have ended.)"""
     with open("/proc/self/mountinfo", encoding="utf-8") as f:
         mounts = f.read()
     return mounts, sorted(os.listdir("/sys/class/net")), os.path.exists("/run/netns"), os.path.exists("/etc/netns")
@@ -55,7 +55,7 @@ def test_a_killed_owner_leaves_nothing_after_the_next_sweep(_can_cluster):
 
 
 def test_an_owner_killed_while_starting_leaves_nothing_either(_can_cluster):
-    """At every point of the start: the moment is drawn by a delay in steps."""
+    """The delay before the kill grows from step to step, to cover the whole start."""
     code = ("import sys; sys.path.insert(0, sys.argv[1]); from cluster import *\n"
             "c = Cluster(Options(nodes=1), sys.argv[2]); print(flush=True); c.up()")
     for step in range(12):
@@ -73,7 +73,7 @@ def test_an_owner_killed_while_starting_leaves_nothing_either(_can_cluster):
 
 
 def test_a_cluster_with_a_stopped_command_goes_down_all_the_same(_can_cluster):
-    """nsenter stops with what it has started, and a machine is gone only when all of its processes have been reaped."""
+    """nsenter stops together with its command, and a machine has ended only when all of its processes are reaped."""
     with Cluster(Options(nodes=1)) as made:
         with made.popen(["sh", "-c", "echo here; kill -STOP $$"], node="node1") as run:
             run.wait_for("here")
@@ -166,7 +166,7 @@ def test_gpus_and_reserved_ports_are_given(cluster, new_cluster):
 
 
 def tcp(cluster, source, target, timeout=LIMIT):
-    """Whether `source` reaches a listener of `target` by TCP."""
+    """True if `source` reaches a listener of `target` by TCP."""
     code = "import socket, sys; socket.create_connection((sys.argv[1], 7777), float(sys.argv[2])).close()"
     return cluster.run(["python3", "-c", code, target, str(timeout)], node=source).rc == 0
 

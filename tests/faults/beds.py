@@ -33,14 +33,14 @@ USUAL = ("--nproc-per-node=1", "--max-restarts=1", "--rejoin-timeout=5s", "--shu
          f"--heartbeat={HEARTBEAT}s")
 
 
-# What is preloaded into ddrun is not for Python.
+# ddrun's preloaded library is not for Python.
 WORKER = ("env", "-u", "LD_PRELOAD", PYTHON, str(HERE / "worker.py"))
 
 
 class Bed:
     """One job. Subclasses start its nodes and find its processes."""
 
-    crashed = None  # the node that did
+    crashed = None  # the node that has crashed
 
     def __init__(self, mode, *options, prepare=None):
         self.mode, self.options, self.prepare = mode, options, prepare or (lambda job: None)
@@ -64,11 +64,11 @@ class Bed:
     # --- what the job reports ---
 
     def lines(self):
-        """The reports of all workers of all rounds; a label may stand before each."""
+        """Return the reports of all workers of all rounds; each may follow a label."""
         return [json.loads(line[line.index("{"):]) for line in self.out().splitlines(keepends=True) if line.endswith("}\n")]
 
     def after(self, number, sizes):
-        """The workers, in rank order, of the first complete round after `number` that has one of these sizes."""
+        """Return the workers, in rank order, of the first complete round after `number` that has one of these sizes."""
         def complete():
             ended = self.ended()
             lines = self.lines()
@@ -89,7 +89,7 @@ class Bed:
     # --- its processes ---
 
     def pid(self, kind, node):
-        """The guardian, agent, daemon or worker of a node, as this process numbers it; None: there is none."""
+        """Return the outer pid of a node's guardian, agent, daemon or worker, or None if there is none."""
         rows = self.processes(node)
         ddrun = {pid for pid, _, name in rows if name == "ddrun"}
         guardians = {up for pid, up, _ in rows if pid in ddrun and up in ddrun}
@@ -102,7 +102,7 @@ class Bed:
         return found.pop() if found else None
 
     def inner_pid(self, kind, node):
-        """The same as the node numbers it."""
+        """Return that pid as the node numbers it."""
         with open(f"/proc/{self.pid(kind, node)}/status", encoding="ascii") as f:
             return next(int(line.split()[-1]) for line in f if line.startswith("NSpid:"))
 
@@ -117,14 +117,14 @@ class Bed:
         resource.prlimit(pid, which, (soft, resource.prlimit(pid, which)[1]))
 
     def signal_all(self, node, sig):
-        """To every process of the job on this node."""
+        """Signal every process of the job on this node."""
         for pid, _, _ in self.processes(node):
-            with contextlib.suppress(ProcessLookupError):  # it went with another one
+            with contextlib.suppress(ProcessLookupError):  # it ended with another one
                 os.kill(pid, sig)
 
 
 class Simulated(Bed):
-    """Each node is a ddrun of its own on this machine, with a loopback address; they share a HOME."""
+    """Each node is a separate ddrun on this machine, with a loopback address; the nodes share a HOME."""
 
     def make(self):
         self.place = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="faults")))
@@ -169,7 +169,7 @@ class Simulated(Bed):
         return "".join((self.place / f"{what}.{node}").read_text(errors="replace") for node in self.nodes)
 
     def name(self, node):
-        """What ddrun calls it."""
+        """Return ddrun's name of the node."""
         return socket.gethostname() if self.mode == "etcd" else node
 
     def out(self):
@@ -185,24 +185,24 @@ class Simulated(Bed):
         return [(pid, parent(pid), comm(pid)) for pid in marked(self.marks[node])]
 
     def mount(self, name, options):
-        """A file system of this size below the place, for all nodes."""
+        """Mount a tmpfs with these options below the job's directory, for all nodes."""
         mount_tmpfs(subprocess.run, self.place / name, options)
         self.stack.callback(subprocess.run, ["umount", "--lazy", self.place / name], check=True)
 
     def crash(self, node):
-        """Ends all processes of a node as if at once: none of them sees the end of another."""
+        """Kill all processes of a node at once: none of them observes the end of another."""
         self.signal_all(node, signal.SIGSTOP)
         self.signal_all(node, signal.SIGKILL)
         self.crashed = node
 
     def wait_others(self, node):
-        """Until the job has ended on all nodes but this one."""
+        """Wait until the job has ended on all nodes but this one."""
         for other, p in self.popen.items():
             if other != node:
                 p.wait(timeout=LIMIT)
 
     def wait(self):
-        """{node: exit code}, negative after a signal."""
+        """Return {node: exit code}; the code is negative after a signal."""
         return {node: p.wait(timeout=LIMIT) for node, p in self.popen.items()}
 
     def assert_nothing_left(self):
@@ -305,7 +305,7 @@ mv {self.place}/code.$SLURMD_NODENAME.new {self.place}/code.$SLURMD_NODENAME
         until(lambda: self.ended() or set(self.codes()) >= set(self.nodes) - {node}, LIMIT, "the end on all other nodes")
 
     def wait(self):
-        if self.crashed:  # srun waits for its task until Slurm knows
+        if self.crashed:  # srun waits for its task until Slurm sets the node down
             self._set_state(self.slurm, self.crashed, "down")
         self.run.wait(LIMIT)
         return self.codes()
@@ -319,7 +319,7 @@ mv {self.place}/code.$SLURMD_NODENAME.new {self.place}/code.$SLURMD_NODENAME
 
 
 def mount_tmpfs(run, path, options):
-    """Makes the directory and, in it, a file system that a file of its size fills."""
+    """Mount a tmpfs with these options; if they set a size, fill it."""
     run(["mkdir", "-p", str(path)], check=True)
     run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], check=True)
     if "size=" in options:
@@ -332,7 +332,7 @@ def prefixes():
 
 
 def why_not_here(bed, mode):
-    """Why this bed cannot be made on this machine, or None."""
+    """Return why this bed cannot be made on this machine, or None."""
     if mode == "etcd" and shutil.which("etcd") is None:
         return "etcd is not installed (Debian: etcd-server)"
     return why_not() if bed == "slurm" else None

@@ -1,4 +1,4 @@
-"""One cell of the fault matrix: the fault, what the job makes of it, and the end of the job."""
+"""One cell of the fault matrix: the fault, the job's reaction, and the job's end."""
 
 import os
 
@@ -10,7 +10,7 @@ from table import FAULTS
 
 
 def next_round(job, end, before, node):
-    """Waits for the round that follows the fault, where the table states one; returns the round that now runs."""
+    """Wait for the round that follows the fault, if the table has one; return the current round."""
     if not end.sizes:
         return before
     following = job.after(before[0]["round"], end.sizes)
@@ -20,7 +20,7 @@ def next_round(job, end, before, node):
 
 
 def assert_end(job, end, before, way):
-    """From the fault, in the round `before`, to the end of the job."""
+    """Assert the table's end of a job, from the fault, in the round `before`, on."""
     node = way.inject(job, before)
     rank = next((line["rank"] for line in before if line["node"] == node), None)
     last = next_round(job, end, before, node)

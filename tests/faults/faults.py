@@ -1,7 +1,7 @@
-"""How each fault of the table is made.
+"""The implementation of each fault of the table.
 
-before(job)         prepares the job's options, environment and directories; it has not started yet
-inject(job, first)  makes the fault once the round `first` runs; returns the node it befell
+before(job)         prepares options, environment and directories, before the job starts
+inject(job, first)  injects the fault once the round `first` runs; returns the node
 after(job, node)    ends the fault, where it has an end
 """
 
@@ -30,7 +30,7 @@ class Way:
 
 
 def follower(job, first):
-    """A node of the round that is not the leader's."""
+    """Return a node of the round that is not the leader's."""
     leader = job.leader()
     return next(line["node"] for line in first if line["node"] != leader)
 
@@ -56,7 +56,7 @@ def kill(kind):
 
 
 def outlast_heartbeat():
-    """Nothing but time can be waited for: nothing is to happen meanwhile."""
+    """Wait longer than the heartbeat timeout. The test expects no event, so it can wait for time only."""
     time.sleep(1.5 * HEARTBEAT)
 
 
@@ -67,13 +67,13 @@ def stop_worker(job, node):
 
 
 def no_descriptors(job, node):
-    """What is open stays open; the worker's end makes the agent open more."""
+    """Open descriptors stay open; the worker's end makes the agent open more."""
     job.limit("agent", node, resource.RLIMIT_NOFILE, 3)
     job.signal("worker", node)
 
 
 def refuser(job):
-    """A library that refuses memory to a node's ddrun while a file exists."""
+    """Preload a library that refuses memory to the process of a node's ddrun whose pid a file contains."""
     library = job.place / "nomemory.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("nomemory.c")], check=True)
     job.env.update(LD_PRELOAD=str(library), NOMEMORY_IN="ddrun", NOMEMORY_WHILE=f"{job.place}/nomemory.{{node}}")
@@ -90,7 +90,7 @@ def full_log_dir(job):
 
 
 def full_tmp(job):
-    """Without a free inode no file can be made."""
+    """Without a free inode, no file can be created."""
     job.mount("fulltmp", "nr_inodes=1,mode=1777")
     job.env["TMPDIR"] = f"{job.place}/fulltmp"
 

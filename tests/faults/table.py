@@ -1,4 +1,4 @@
-"""The fault matrix: what a job does when something breaks, for each fault, mode and bed.
+"""The fault matrix: the reaction of a job to each fault, for each mode and bed.
 
     python3 tests/faults/table.py          writes the table into docs/reliability.md
 
@@ -8,7 +8,7 @@ test_faults_*.py run every cell; tests/soak draws faults from the same table.
 import os
 from dataclasses import dataclass
 
-# A mode is the way in which a job knows its nodes, and whether it may go on with other ones.
+# A mode is how a job knows its nodes, and whether it may continue with others.
 MODES = {
     "static": "three nodes, `--nnodes=3`",
     "elastic": "three nodes, `--nnodes=2:3`",
@@ -27,13 +27,13 @@ BEDS = {"simulated": "agents on one machine", "slurm": "a Slurm cluster in names
 
 @dataclass(frozen=True)
 class End:
-    """How a job takes a fault. sizes: numbers of workers that the next round may have, none if the job ends."""
+    """The reaction of a job to a fault. sizes: the possible numbers of workers of the next round, empty if the job ends."""
 
     text: str
     code: int = 0
     sizes: tuple = ()
-    restarts: tuple = (0,)  # what TORCHELASTIC_RESTART_COUNT may then be
-    names: str = ""  # what stderr names: {node}, {rank} of the victim
+    restarts: tuple = (0,)  # the possible values of TORCHELASTIC_RESTART_COUNT then
+    names: str = ""  # a part of stderr; {node} and {rank} are those of the victim
 
 
 UNAFFECTED = End("goes on, no restart")
@@ -90,12 +90,12 @@ FAULTS = {
 
 
 def cells(bed):
-    """(fault, mode) of every cell of this bed."""
+    """Return (fault, mode) of every cell of this bed."""
     return [(fault, mode) for fault, row in FAULTS.items() if bed in row.beds for mode in MODES]
 
 
 def markdown():
-    """One row per fault, one column per mode."""
+    """Return the table, one row per fault, one column per mode."""
     lines = ["| fault | " + " | ".join(MODES) + " |", "|---" * (len(MODES) + 1) + "|"]
     for row in FAULTS.values():
         note = "" if set(row.beds) == set(BEDS) else f" (on {' and '.join(row.beds)} alone)"
@@ -104,7 +104,7 @@ def markdown():
 
 
 def update(path):
-    """Puts the table in place of the one that stands in this page."""
+    """Replace the table in this page."""
     with open(path, encoding="utf-8") as f:
         before, _, rest = f.read().partition("| fault |")
     while rest and not rest.startswith("\n\n"):

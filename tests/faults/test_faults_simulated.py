@@ -1,4 +1,4 @@
-"""The cells of the fault matrix (table.py) whose nodes are agents on one machine, and its page."""
+"""The cells of the fault matrix (table.py) whose nodes are agents on one machine, and the matrix in docs/reliability.md."""
 
 import os
 

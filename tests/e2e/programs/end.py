@@ -1,5 +1,5 @@
 """end.py RANK HOW [deaf]: that rank ends by HOW (a number: exit code; a name: the signal with which it kills itself); the
-others wait forever."""
+others wait forever. deaf: all ranks ignore SIGTERM."""
 import os
 import signal
 import sys
