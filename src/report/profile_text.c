@@ -2,19 +2,28 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-enum { OPERATIONS_MAX = 64 };
+enum { OPERATIONS_MAX = 64, TEXT_MAX = 600 };
 
 static long long profile_number(const json_t *o, const char *name)
 {
     return (long long)json_integer_value(json_object_get(o, name));
 }
 
-static const char *profile_string(const json_t *o, const char *name)
+/* Copy a text, so that it cannot control the terminal. Backslashes stay: in keys, ddrund has
+ * escaped what is not printable. */
+static const char *profile_string(char out[TEXT_MAX], const json_t *o, const char *name)
 {
     const char *text = json_string_value(json_object_get(o, name));
-    return text != NULL ? text : "";
+    size_t n = 0;
+    for (; text != NULL && *text != '\0' && n + 5 < TEXT_MAX; text++)
+        n += (size_t)snprintf(out + n, TEXT_MAX - n,
+                              *text >= ' ' && *text <= '~' ? "%c" : "\\x%02x",
+                              (unsigned char)*text);
+    out[n] = '\0';
+    return out;
 }
 
 static double profile_mean(const json_t *o, const char *sum, const char *count, double unit)
@@ -37,7 +46,8 @@ static int profile_compare(const void *a, const void *b)
 
 static int profile_put_operation(const json_t *o, bool measured, struct dd_buf *out)
 {
-    int rc = dd_buf_printf(out, "%-12s %10lld %13lld %13lld", profile_string(o, "operation"),
+    char name[TEXT_MAX];
+    int rc = dd_buf_printf(out, "%-12s %10lld %13lld %13lld", profile_string(name, o, "operation"),
                            profile_number(o, "count"), profile_number(o, "bytes_in"),
                            profile_number(o, "bytes_out"));
     if (rc == 0 && measured)
@@ -84,12 +94,13 @@ static int profile_put_sizes(const json_t *list, struct dd_buf *out)
 
 static int profile_put_keys(const json_t *list, struct dd_buf *out)
 {
+    char key[TEXT_MAX];
     int rc = dd_buf_printf(out, "\n%10s %10s  KEY\n", "REQUESTS", "AT LEAST");
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++) {
         const json_t *o = json_array_get(list, i);
         const long long n = profile_number(o, "count");
         rc = dd_buf_printf(out, "%10lld %10lld  %s\n", n, n - profile_number(o, "over"),
-                           profile_string(o, "key"));
+                           profile_string(key, o, "key"));
     }
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "report/timeline_summary.h"
 
+#include "base/log.h"
 #include "report/phases.h"
 #include "report/trace_events.h"
 
@@ -186,12 +187,19 @@ static double seconds(int64_t us)
     return (double)us / 1e6;
 }
 
+/* The file may be of another user: its texts must not control the terminal. */
+static void put_text(struct dd_buf *out, const char *text)
+{
+    char shown[300];
+    (void)dd_buf_puts(out, dd_log_escape(shown, sizeof(shown), text, strlen(text)));
+}
+
 /* "rank 3 on node2", "node2" */
 static void put_place(const struct summary *s, struct dd_buf *out, const struct span *p)
 {
     if (p->tid > 0)
         (void)dd_buf_printf(out, "rank %d on ", p->tid - 1);
-    (void)dd_buf_puts(out, name_of(s, p->pid));
+    put_text(out, name_of(s, p->pid));
 }
 
 /* Append a phase to the table, or its name to `brief` if it was short on all nodes. */
@@ -257,9 +265,11 @@ static void put_start(const struct summary *s, struct dd_buf *out)
     if (last > 0)
         (void)dd_buf_printf(out, "from exec to the first worker: %.3f s; to the last: %.3f s\n",
                             seconds(first - s->exec), seconds(last - s->exec));
-    if (latest != NULL && nodes > 1)
-        (void)dd_buf_printf(out, "last node: %s, ready %.3f s after exec\n",
-                            name_of(s, latest->pid), seconds(latest->ts - s->exec));
+    if (latest == NULL || nodes < 2)
+        return;
+    (void)dd_buf_puts(out, "last node: ");
+    put_text(out, name_of(s, latest->pid));
+    (void)dd_buf_printf(out, ", ready %.3f s after exec\n", seconds(latest->ts - s->exec));
 }
 
 static void put_slowest(const struct summary *s, struct dd_buf *out, const char *what,
@@ -301,9 +311,11 @@ static void put_round(const struct summary *s, struct dd_buf *out, int round)
                             number_of(json_object_get(span, "args"), "workers", 0));
     else
         (void)dd_buf_puts(out, ": its end is not in the file");
-    if (failed != NULL)
-        (void)dd_buf_printf(out, ", rank %d on %s failed", number_of(why, "rank", -1),
-                            text_of(why, "node"));
+    if (failed != NULL) {
+        (void)dd_buf_printf(out, ", rank %d on ", number_of(why, "rank", -1));
+        put_text(out, text_of(why, "node"));
+        (void)dd_buf_puts(out, " failed");
+    }
     put_slowest(s, out, "stop", PHASE_STOP, round);
     put_slowest(s, out, "wait for the next plan", PHASE_RESTART, round + 1);
     put_recovery(s, out, failed, round);
@@ -334,7 +346,8 @@ int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_e
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0) {
         s.exec = time_of(exec, "ts");
-        (void)dd_buf_printf(out, "job %s", text_of(json_object_get(exec, "args"), "job"));
+        (void)dd_buf_puts(out, "job ");
+        put_text(out, text_of(json_object_get(exec, "args"), "job"));
         if (end != NULL)
             (void)dd_buf_printf(out, ": %.3f s, exit code %d", seconds(time_of(end, "ts") - s.exec),
                                 number_of(json_object_get(end, "args"), "code", 0));

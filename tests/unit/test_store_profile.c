@@ -211,6 +211,20 @@ static void the_table_names_operations_sizes_and_escaped_keys(void **state)
     rig_end(&r);
 }
 
+static void the_table_escapes_control_characters_once(void **state)
+{
+    (void)state;
+    static const char answer[] = "{\"operations\":[{\"operation\":\"S\\u001b[2JT\"}],"
+                                 "\"keys\":[{\"key\":\"k\\\\x0a\\u001b[1m\"}]}";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    json_t *o = json_loads(answer, 0, NULL);
+    assert_int_equal(profile_text(o, &out), 0);
+    assert_null(strchr(dd_buf_str(&out), '\x1b'));
+    assert_non_null(strstr(dd_buf_str(&out), "\nS\\x1b[2JT "));
+    assert_non_null(strstr(dd_buf_str(&out), "  k\\x0a\\x1b[1m\n"));
+    json_decref(o);
+}
+
 static void an_answer_of_another_version_is_no_crash(void **state)
 {
     (void)state;
@@ -233,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_wait_lasts_from_its_request_to_its_reply),
         cmocka_unit_test(sizes_are_classes_of_powers_of_two),
         cmocka_unit_test(the_table_names_operations_sizes_and_escaped_keys),
+        cmocka_unit_test(the_table_escapes_control_characters_once),
         cmocka_unit_test(an_answer_of_another_version_is_no_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

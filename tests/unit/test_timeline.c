@@ -233,6 +233,27 @@ static void summary_of_a_damaged_file_ends(void **state)
     assert_string_equal(dd_buf_str(&out), "job \nno node has sent its phases\n");
 }
 
+/* The file may be of another user: no text of it may control the terminal. */
+static void summary_escapes_the_texts_of_the_file(void **state)
+{
+    static const char text[] =
+        "[{\"name\":\"exec\",\"pid\":0,\"args\":{\"job\":\"j\\u001b[2J\"}},\n"
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"n\\u001b]0;x\\u0007\"}},\n"
+        "{\"name\":\"join\",\"pid\":1,\"ts\":1,\"dur\":5000,\"args\":{\"round\":0}},\n"
+        "{\"name\":\"join\",\"pid\":1,\"ts\":2,\"dur\":5000,\"args\":{\"round\":0}},\n"
+        "{\"name\":\"exit\",\"pid\":0,\"args\":{\"round\":0,\"rank\":1,\"node\":\"m\\u009b2J\\nx\"}}]";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    (void)state;
+    assert_int_equal(timeline_summary(&out, text, strlen(text), NULL), 0);
+    const char *shown = dd_buf_str(&out);
+    for (const char *c = shown; *c != '\0'; c++)
+        assert_true(*c == '\n' || (*c >= ' ' && *c <= '~'));
+    assert_non_null(strstr(shown, "job j\\x1b[2J\n"));
+    assert_non_null(strstr(shown, "last node: n\\x1b]0;x\\x07, "));
+    assert_non_null(strstr(shown, " s  n\\x1b]0;x\\x07\n"));
+    assert_non_null(strstr(shown, "rank 1 on m\\xc2\\x9b2J\\x0ax failed"));
+}
+
 static void summary_refuses_what_is_no_timeline(void **state)
 {
     static const char *const texts[] = {
@@ -254,6 +275,7 @@ int main(void)
         cmocka_unit_test(summary_says_where_the_time_went),
         cmocka_unit_test(summary_takes_what_was_written_of_a_file),
         cmocka_unit_test(summary_of_a_damaged_file_ends),
+        cmocka_unit_test(summary_escapes_the_texts_of_the_file),
         cmocka_unit_test(summary_refuses_what_is_no_timeline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
