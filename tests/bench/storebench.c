@@ -28,7 +28,7 @@ enum {
     EVENTS = 512,
     SCRATCH = 1 << 20,
     KEYS = 1000,
-    WARM_UP = 4, /* the first quarter of the time is not counted */
+    WARM_UP = 4, /* warm-up: a quarter of the measured time */
     SUB = 32,    /* histogram bins per doubling */
     BINS = 40 * SUB,
 };

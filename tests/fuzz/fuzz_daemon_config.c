@@ -1,4 +1,5 @@
-/* daemon_config: any bytes as ddrund's configuration; an accepted one can be written and read. */
+/* daemon_config: any bytes as ddrund's configuration; an accepted one survives being written and
+ * read back. */
 #include "daemon/config.h"
 
 #include "base/io.h"

@@ -84,7 +84,7 @@ static void act(struct rendezvous *r, struct kv_waiter *w, const uint8_t **at, s
     } else if (rendezvous_next_part(r, &part) == 1) {
         must(rendezvous_take_part(r, part.data.data, part.data.len, NULL) == -EPROTO ||
              part.data.len == 0);
-        dd_buf_done(&part.data); /* no other node may send our own values */
+        dd_buf_done(&part.data); /* no other node may send this node's values */
         len = 0;
     }
     answer_ready(rendezvous_kv(r));

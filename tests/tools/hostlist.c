@@ -1,6 +1,6 @@
-/* hostlist: one expression a line on standard input, one answer a line on standard output: the
- * names separated by commas, a tab, and what they fold to; or "!" and why the expression is
- * refused. */
+/* hostlist: reads an expression from each line of standard input and prints a line for each: the
+ * names separated by commas, a tab, and the folded expression; or "!" and why the expression is
+ * invalid. */
 #include "hostlist/hostlist.h"
 
 #include <stdio.h>

@@ -1,9 +1,8 @@
-/* Nothing but the store on a loopback port, for tests of the store alone.
+/* The store alone on a loopback port, for tests of the store.
  *
  *     storeserve [--old-clients=1.13|2.1] [--listen=127.0.0.1:PORT] [--max-memory=N] [--profile]
  *
- * Options and the line that tells the port are those of the daemon.
- */
+ * Options and the line that reports the port are those of the daemon. */
 #include "base/num.h"
 #include "store/store_server.h"
 
@@ -94,7 +93,7 @@ int main(int argc, char **argv)
     struct dd_err err;
     int port = 0;
     bool profile = false;
-    /* Values of 64 KiB come and go; the memory is not given back and fetched again each time. */
+    /* Keep freed memory: values of 64 KiB are allocated and freed all the time. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     store_limits_default(&limits);

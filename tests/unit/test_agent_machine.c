@@ -561,7 +561,7 @@ static void leader_asks_its_peers_before_a_round_with_fewer_nodes(void **state)
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_PEERS_PROBED, .open = true));
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_OTHER_REFUSES, .epoch = 5), AM_DO_DROP_OTHER,
               AM_DO_REPORT);
-    TAKE(b, AM_PEERS_PROBED, AM_LEADING); /* a daemon has refused: no PROBE_RESULT */
+    TAKE(b, AM_PEERS_PROBED, AM_LEADING); /* no PROBE_RESULT: a daemon refused the node */
     wait_for(b, AM_PEERS_DUE, 1000);
     TAKE(b, AM_PEERS_DUE, AM_LEADING, AM_DO_ASK_PEERS);
     TAKE(b, AM_PEERS_PROBED, AM_LEADING, AM_DO_SEND_PROBE_RESULT);

@@ -1,4 +1,5 @@
-/* doctor: findings from the observations of nodes, and the transfer of these to the asking node. */
+/* doctor: findings from the observations of nodes, and the transfer of observations to the asking
+ * node. */
 #include "doctor/answers.h"
 #include "doctor/judge.h"
 #include "doctor/look_lines.h"

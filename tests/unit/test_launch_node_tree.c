@@ -276,8 +276,8 @@ static void what_a_new_parent_does_not_start_is_taken_again(void **state)
     bed_done(&b);
 }
 
-/* The new parent gets CANCEL, in case it has fetched its task; later it fetches a task without the
- * node. */
+/* The new parent gets CANCEL, in case it has fetched its task already, and the task that it fetches
+ * later lacks the node. */
 static void a_node_that_connects_by_its_old_parent_is_not_started_by_the_new_one(void **state)
 {
     (void)state;

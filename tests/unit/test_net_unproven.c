@@ -89,7 +89,7 @@ static void kept_ones_stay_for_their_time(void **state)
     (void)state;
     set_up(&w, "aaab");
     unproven_keep(&w.conns[0].u, 1000);
-    assert_true(unproven_evict_one(&w.set, 10)); /* not the kept one: that of the other source */
+    assert_true(unproven_evict_one(&w.set, 10)); /* evicts the one of the other source */
     assert_there(&w, "1110");
     assert_false(unproven_evict_one(&w.set, 999));
     assert_true(unproven_evict_one(&w.set, 1000));

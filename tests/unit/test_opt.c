@@ -594,8 +594,7 @@ static const struct {
             "Default: 1.\n.SS Workers\n"},
     {"man", "\\fB\\-e\\fP \\fINAME=VALUE\\fP, \\fB\\-\\-node\\-env\\fP=\\fINAME=VALUE\\fP\n"},
     {"man", "\\fB\\-\\-report\\fP[=\\fIFILE\\fP]\nWrite a report to \\fIFILE\\fP, with a text"},
-    {"man", "\\fB\\-h\\fP, \\fB\\-\\-help\\fP[=\\fIall|WORD\\fP]\n"}, /* the letter takes no word of
-                                                                         its own */
+    {"man", "\\fB\\-h\\fP, \\fB\\-\\-help\\fP[=\\fIall|WORD\\fP]\n"}, /* -h takes no value */
     {"man", "Since version 0.2.0.\n.IP\nA paragraph about \\fB\\-\\-report\\fP and its "
             "\\fIFILE\\fP.\n.IP\n\\&.A second one with a dot and a back\\eslash.\n"},
     {"man", "One of spawn, fork; default: spawn.\n"},

@@ -171,7 +171,7 @@ static char *documented_fields(const char *doc, enum msg_type type)
     char row[64];
     (void)snprintf(row, sizeof(row), "\n| `%s` | ", msg_type_name(type));
     const char *from = strstr(doc, row);
-    from = from != NULL ? strchr(from + strlen(row), '|') : NULL; /* skip the next column */
+    from = from != NULL ? strchr(from + strlen(row), '|') : NULL; /* skip "name in the source" */
     from = from != NULL ? strchr(from + 1, '|') : NULL;           /* skip "from" */
     const char *end = from != NULL ? strchr(from + 1, '|') : NULL;
     if (end == NULL)

@@ -129,7 +129,7 @@ struct step {
 };
 
 /* clang-format off */
-/* Recorded from torch 2.13.0; each step depends on those before it. Src: torch 2.13.0. */
+/* Each step depends on those before it. Src: recorded from torch 2.13.0. */
 static const struct step vectors[] = {
     {"validate", VALIDATE, ""},
     {"ping", "0dda360000", "da360000"},
