@@ -47,7 +47,7 @@ static void log_write(const struct dd_log *log, const char *text, size_t n, size
 {
     DD_AUTO(buf) struct dd_buf coloured = DD_BUF_INIT(4 * n + 4096);
     const bool painted = log->colours && dd_colour_message(&coloured, text, n, prefix) == 0;
-    dd_screen_begin(log->screen);
+    (void)dd_screen_begin(log->screen);
     if (n > LINE_SIZE)
         (void)dd_write_full(log->fd, painted ? (const char *)coloured.data : text,
                             painted ? coloured.len : n);

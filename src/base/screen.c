@@ -16,7 +16,7 @@
 
 #define ERASE "\r\033[K"
 
-enum { COLUMNS_MAX = 512, BUSY_MS = 100, ROOM_MS = 300 };
+enum { COLUMNS_MAX = 512, BUSY_MS = 100 };
 
 enum line_state {
     LINE_HIDDEN,
@@ -107,14 +107,11 @@ static void wait_ms(int ms)
     errno = saved;
 }
 
-/* Write a short text; false if the terminal does not accept it within ms. */
-static bool put(const struct dd_screen *s, const char *text, size_t n, int ms)
+/* Write a short text; false if the terminal does not accept it now. */
+static bool put(const struct dd_screen *s, const char *text, size_t n)
 {
     const int saved = errno;
-    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
-    ssize_t done = write(s->fd, text, n);
-    if (done < 0 && errno == EAGAIN && ms > 0 && poll(&p, 1, ms) > 0)
-        done = write(s->fd, text, n);
+    const ssize_t done = write(s->fd, text, n);
     errno = saved;
     return done > 0;
 }
@@ -137,14 +134,16 @@ static enum line_state take_line(struct shared *m, enum line_state unless)
     }
 }
 
-void dd_screen_begin(struct dd_screen *s)
+bool dd_screen_begin(struct dd_screen *s)
 {
     if (s == NULL)
-        return;
+        return true;
     atomic_fetch_add(&s->shared->writers, 1);
-    if (take_line(s->shared, LINE_HIDDEN) == LINE_SHOWN)
-        atomic_store(&s->shared->line,
-                     put(s, ERASE, strlen(ERASE), ROOM_MS) ? LINE_HIDDEN : LINE_SHOWN);
+    if (take_line(s->shared, LINE_HIDDEN) != LINE_SHOWN)
+        return true;
+    const bool erased = put(s, ERASE, strlen(ERASE));
+    atomic_store(&s->shared->line, erased ? LINE_HIDDEN : LINE_SHOWN);
+    return erased;
 }
 
 void dd_screen_end(struct dd_screen *s)
@@ -155,7 +154,7 @@ void dd_screen_end(struct dd_screen *s)
 
 void dd_screen_clear(struct dd_screen *s)
 {
-    dd_screen_begin(s);
+    (void)dd_screen_begin(s);
     dd_screen_end(s);
 }
 
@@ -193,7 +192,7 @@ static void put_line(const struct dd_screen *s, const char *line, bool begins)
     const int n = snprintf(text, sizeof(text), "%*s\r%.*s\033[K", begins ? columns : 0, "",
                            columns - 1, line);
     if (n > 0)
-        (void)put(s, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1, 0);
+        (void)put(s, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
 static bool in_background(const struct dd_screen *s)

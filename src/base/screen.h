@@ -19,8 +19,9 @@ int dd_screen_memory(const struct dd_screen *s); /* -1: none */
 void dd_screen_free(struct dd_screen *s);
 
 /* Call these before and after each write of other text to the terminal. dd_screen_begin() erases
- * the line; no process draws it until dd_screen_end(). */
-void dd_screen_begin(struct dd_screen *s);
+ * the line; no process draws it until dd_screen_end(). It never waits: false if the line remains,
+ * because the terminal accepts nothing now (Ctrl-S). */
+bool dd_screen_begin(struct dd_screen *s);
 void dd_screen_end(struct dd_screen *s);
 
 /* True if this process may draw: no other living process does. */

@@ -175,8 +175,8 @@ static void write_all(struct console *c)
 {
     struct dd_screen *screen = console_screen(c);
     if (pending(c) > 0) {
-        dd_screen_begin(screen);
-        write_pending(c);
+        if (dd_screen_begin(screen)) /* else on_writable tries again */
+            write_pending(c);
         dd_screen_end(screen);
     }
     if (pending(c) == 0)

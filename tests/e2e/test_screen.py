@@ -68,12 +68,12 @@ def script(text):
     return ["--no-python", "sh", "-c", text, "sh"]
 
 
-def nodes(tmp_path, worker):
-    """Return the command lines of three nodes with one worker each and a common key."""
+def nodes(tmp_path, worker, workers=1):
+    """Return the command lines of three nodes with a common key."""
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
-    common = [f"--hosts={HOSTS}", "--nproc-per-node=1", "--rdzv-timeout=5m", f"--rdzv-id={uuid.uuid4().hex}", f"--key-file={key}",
+    common = [f"--hosts={HOSTS}", f"--nproc-per-node={workers}", "--rdzv-timeout=5m", f"--rdzv-id={uuid.uuid4().hex}", f"--key-file={key}",
               "--launcher=none"]
     return [[*common, f"--node-rank={i}", *script(worker)] for i in range(3)]
 
@@ -133,6 +133,22 @@ def test_at_a_restart_the_line_meets_no_output_of_workers(tmp_path):
         assert lines.count("one") == lines.count("two") == lines.count("stopping") == 1, lines
         assert sorted(line for line in lines if line.startswith("again")) == ["again 0", "again 1"]
         assert not any("nodes stopped" in line for line in lines)
+
+
+def test_output_after_the_line_waits_while_the_terminal_is_stopped(tmp_path):
+    """Ctrl-S, then the workers write and end, then Ctrl-Q."""
+    first, second, third = nodes(tmp_path, f"echo worker $RANK writes; touch {tmp_path}/ended.$RANK", workers=4)
+    with Screen(*first) as t, Job(*second) as other:
+        t.shows("2 of 3 nodes joined")
+        t.type("\x13")
+        with Job(*third) as last:
+            until(lambda: all((tmp_path / f"ended.{i}").exists() for i in range(12)), say="the workers' ends")
+            assert "writes" not in t.last()
+            t.type("\x11")
+            assert t.wait() == 0, t.seen
+            assert (other.wait(), last.wait()) == (0, 0), other.err + last.err
+        assert sorted(line for line in t.lines() if "writes" in line) == [f"worker {i} writes" for i in range(4)]
+        assert not any("ddrun:" in line for line in t.lines())
 
 
 def test_the_line_of_an_agent_that_is_killed_is_erased(tmp_path):

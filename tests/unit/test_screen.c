@@ -89,12 +89,26 @@ static void a_message_erases_the_line_first(void **state)
 static void nothing_is_drawn_while_another_process_writes(void **state)
 {
     const struct bed *b = *state;
-    dd_screen_begin(b->screen);
+    assert_true(dd_screen_begin(b->screen));
     dd_screen_draw(b->screen, "waiting");
     assert_string_equal(output(b), "");
     dd_screen_end(b->screen);
     dd_screen_draw(b->screen, "waiting");
     assert_non_null(strstr(output(b), "waiting"));
+}
+
+static void a_stopped_terminal_keeps_the_line_and_delays_nobody(void **state)
+{
+    const struct bed *b = *state;
+    dd_screen_draw(b->screen, "waiting");
+    (void)output(b);
+    assert_int_equal(tcflow(b->slave, TCOOFF), 0);
+    assert_false(dd_screen_begin(b->screen));
+    dd_screen_end(b->screen);
+    assert_int_equal(tcflow(b->slave, TCOON), 0);
+    assert_true(dd_screen_begin(b->screen));
+    dd_screen_end(b->screen);
+    assert_string_equal(output(b), "\r\033[K");
 }
 
 static void a_child_erases_what_its_parent_has_drawn(void **state)
@@ -145,7 +159,7 @@ static void what_is_no_terminal_has_no_screen(void **state)
     (void)unsetenv("TERM");
     assert_null(dd_screen_new(b->slave));
     assert_null(dd_screen_open(b->slave, -1));
-    dd_screen_begin(NULL);
+    assert_true(dd_screen_begin(NULL));
     dd_screen_draw(NULL, "waiting");
     dd_screen_end(NULL);
     assert_false(dd_screen_claim(NULL));
@@ -162,6 +176,7 @@ int main(void)
         TEST(a_line_is_drawn_in_place_and_cut_to_the_width),
         TEST(a_message_erases_the_line_first),
         TEST(nothing_is_drawn_while_another_process_writes),
+        TEST(a_stopped_terminal_keeps_the_line_and_delays_nobody),
         TEST(a_child_erases_what_its_parent_has_drawn),
         TEST(one_process_draws_until_it_is_gone),
         TEST(what_is_no_terminal_has_no_screen),
