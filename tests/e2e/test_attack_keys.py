@@ -49,9 +49,10 @@ def cookies_after(own, now, window=300, most=64):
 def pbs_job(place, cookie, index):
     """Return the variables of a PBS task; all but the cookie are public."""
     path = os.path.join(place, "nodefile")
-    with open(path, "w", encoding="ascii") as f:
-        f.write("node1\nnode2\n")
-    os.chmod(path, 0o644)
+    if not os.path.exists(path):  # a task that runs already may be reading it
+        with open(path, "w", encoding="ascii") as f:
+            f.write("node1\nnode2\n")
+        os.chmod(path, 0o644)
     return {"PBS_JOBID": "12.pbshead", "PBS_NODEFILE": path, "PBS_NODENUM": str(index), "PBS_TASKNUM": f"2000000{index}",
             "PBS_JOBCOOKIE": cookie, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "1", "ENVIRONMENT": "BATCH"}
 
