@@ -26,11 +26,19 @@ struct submit_options {
 
 /* ---- options ---- */
 
+/* Values are refused for their characters: do not print those. */
+static int refuse_value(const char *text, const char *expected, struct dd_err *err)
+{
+    char shown[80];
+    return dd_err_set(err, -EINVAL, "invalid value '%s': expected %s",
+                      dd_log_escape(shown, sizeof(shown), text, strlen(text)), expected);
+}
+
 static int parse_plain(const char *text, void *field, const char *more, const char *expected,
                        struct dd_err *err)
 {
     if (!submit_is_plain(text, more) || text[0] == '-')
-        return dd_err_set(err, -EINVAL, "invalid value '%.60s': expected %s", text, expected);
+        return refuse_value(text, expected, err);
     *(const char **)field = text;
     return 0;
 }
@@ -53,10 +61,10 @@ static int parse_account(const char *text, void *field, struct dd_err *err)
 static int parse_log(const char *text, void *field, struct dd_err *err)
 {
     if (!submit_is_log(text))
-        return dd_err_set(err, -EINVAL,
-                          "invalid value '%.60s': expected a file name of letters, digits and "
-                          "'._-/+=:,@'; %%j stands for the job id",
-                          text);
+        return refuse_value(text,
+                            "a file name of letters, digits and '._-/+=:,@'; %j stands for the "
+                            "job id",
+                            err);
     *(const char **)field = text;
     return 0;
 }
@@ -65,8 +73,7 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
 static int parse_time(const char *text, void *field, struct dd_err *err)
 {
     if (strspn(text, "0123456789.") == strlen(text) || submit_time_parse(text, field) < 0)
-        return dd_err_set(err, -EINVAL, "invalid value '%.60s': expected 12h, 90m or HH:MM:SS",
-                          text);
+        return refuse_value(text, "12h, 90m or HH:MM:SS", err);
     return 0;
 }
 

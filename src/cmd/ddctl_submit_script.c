@@ -189,6 +189,24 @@ static int refuse_placeholder(const char *text, size_t n, unsigned line, struct 
                       "the placeholders are %s", known != NULL ? known : "in the manual");
 }
 
+/* Between the quotes of a comment, a line break still ends the comment: the rest of the value would
+ * be run. */
+static int refuse_break(const char *text, size_t n, unsigned line, struct dd_err *err)
+{
+    return dd_err_tip(err,
+                      dd_err_set(err, -EINVAL,
+                                 "line %u of the template: %.*s in a comment: its value contains a "
+                                 "line break",
+                                 line, (int)n, text),
+                      "remove the placeholder from the comment, or the line break from the value");
+}
+
+static bool has_break(const struct dd_buf *b, size_t from)
+{
+    return memchr(b->data + from, '\n', b->len - from) != NULL ||
+           memchr(b->data + from, '\r', b->len - from) != NULL;
+}
+
 struct expansion {
     struct values v;
     unsigned line;
@@ -199,8 +217,10 @@ struct expansion {
 static int expand_line(struct dd_buf *out, const char *at, const char *end, struct expansion *x,
                        struct dd_err *err)
 {
+    const char *comment = memchr(at, '#', (size_t)(end - at));
     int rc, all = 1;
     while (at < end) {
+        const size_t before = out->len;
         const size_t n = placeholder_length(at);
         const struct placeholder *p = n > 0 ? placeholder_find(at, n) : NULL;
         if (n > 0 && p == NULL)
@@ -210,6 +230,8 @@ static int expand_line(struct dd_buf *out, const char *at, const char *end, stru
             return dd_err_set(err, rc, "the job script is too large");
         if (p != NULL && rc == 0)
             all = 0;
+        if (p != NULL && rc > 0 && comment != NULL && comment < at && has_break(out, before))
+            return refuse_break(at, n, x->line, err);
         if (p != NULL && p->put == put_command)
             x->has_command = true;
         at += n > 0 ? n : 1;
@@ -288,15 +310,19 @@ int submit_time_parse(const char *text, uint64_t *ret_seconds)
     const char *at = text;
     uint64_t days = 0, hours, minutes, seconds, ns;
     if (strchr(text, ':') == NULL) {
-        int rc = dd_num_duration_ns(text, &ns);
+        if (dd_num_duration_ns(text, &ns) < 0 || ns < DD_NS_PER_S)
+            return -EINVAL;
         *ret_seconds = ns / DD_NS_PER_S;
-        return rc < 0 || ns < DD_NS_PER_S ? -EINVAL : 0;
+        return 0;
     }
     if (strchr(text, '-') != NULL && !take_number(&at, '-', &days))
         return -EINVAL;
     if (!take_number(&at, ':', &hours) || !take_number(&at, ':', &minutes) ||
         !take_number(&at, '\0', &seconds) || minutes > 59 || seconds > 59)
         return -EINVAL;
-    *ret_seconds = ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
-    return *ret_seconds > 0 ? 0 : -EINVAL;
+    const uint64_t all = ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
+    if (all == 0)
+        return -EINVAL;
+    *ret_seconds = all;
+    return 0;
 }

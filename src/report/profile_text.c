@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPERATIONS_MAX = 64, TEXT_MAX = 600 };
+enum { OPERATIONS_MAX = 64, TEXT_MAX = 900 };
 
 static long long profile_number(const json_t *o, const char *name)
 {

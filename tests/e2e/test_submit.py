@@ -111,6 +111,17 @@ def test_template_of_the_site_replaces_the_default(login):
     assert some_line(err, "error", "line 2", "@NODE@") and some_line(err, "tip", "@NODES@")
 
 
+def test_value_cannot_leave_a_comment_of_the_template(login):
+    login.file("site.sh", "#!/bin/sh\n# of @DIRECTORY@\nexec @COMMAND@\n")
+    place = os.path.join(login.place, "a\ntouch called\n")
+    os.mkdir(place)
+    done = subprocess.run([DDCTL, "submit", "--dry-run", "--force", f"--template={login.place}/site.sh", "--", DDRUN, "../train.py"],
+                          cwd=place, env=clean_env(PATH=f"{login.bin}:/usr/bin:/bin"), capture_output=True, text=True, timeout=LIMIT,
+                          check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert some_line(done.stderr, "error", "line 2 of the template", "@DIRECTORY@", "line break")
+
+
 def test_every_failed_check_is_reported_before_anything_is_submitted(login):
     err = login.refused("--nodes=3", "--time=2h", "--partition=short", "--log=missing/%j", "--", DDRUN, "nope.py")
     assert some_line(err, "error", "nope.py", "does not exist")
@@ -135,6 +146,9 @@ def test_every_failed_check_is_reported_before_anything_is_submitted(login):
     (["--time=30"], [DDRUN, "train.py"], ("--time", "'30'", "12h")),
     (["--name=a b"], [DDRUN, "train.py"], ("--name", "'a b'")),
     (["--account=x'"], [DDRUN, "train.py"], ("--account", "x'")),
+    (["--name=\x1b[2J"], [DDRUN, "train.py"], ("--name", r"'\x1b[2J'")),
+    (["--account=a\nb"], [DDRUN, "train.py"], ("--account", r"'a\x0ab'")),
+    (["--log=\x9b2J"], [DDRUN, "train.py"], ("--log", r"'\xc2\x9b2J'")),
     (["--log=%x.out"], [DDRUN, "train.py"], ("--log", "%x.out")),
 ])
 def test_what_would_fail_in_the_job_is_refused(login, options, command, parts):

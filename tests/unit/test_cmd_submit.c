@@ -37,9 +37,14 @@ static const struct {
     {.template = "cd @DIRECTORY@\nexport @ENVIRONMENT@\n@COMMAND@\n",
      .script = "cd '/data/a b'\nexport PATH='/opt/x:/usr/bin' VIRTUAL_ENV='/v'\\''s'\n"
                "/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3\n"},
-    {.template = "-o @LOG@\n#@COMMAND@",
+    {.template = "-o @LOG@\n@COMMAND@ # @NAME@",
      .script = "-o logs/train-%j.out\n"
-               "#/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3\n"},
+               "/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3 # train\n"},
+    /* a line break would end the comment */
+    {.template = "@COMMAND@\n#@COMMAND@",
+     .error = "line 2 of the template: @COMMAND@ in a comment: its value contains a line break"},
+    {.template = "#X @NAME@\n\ndate # @NODES@ @COMMAND@",
+     .error = "line 3 of the template: @COMMAND@ in a comment: its value contains a line break"},
     {.template = ">@LOG@ @COMMAND@\n",
      .job_id = "PBS_JOBID",
      .script = ">logs/train-\"$PBS_JOBID\".out "
@@ -91,11 +96,10 @@ static void times_of_schedulers_are_read(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
-        uint64_t s = 0;
+        uint64_t s = 7;
         int rc = submit_time_parse(times[i].text, &s);
         assert_int_equal(rc, times[i].seconds > 0 ? 0 : -EINVAL);
-        if (rc == 0)
-            assert_int_equal(s, times[i].seconds);
+        assert_int_equal(s, rc == 0 ? times[i].seconds : 7);
     }
 }
 
