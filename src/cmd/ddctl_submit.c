@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -387,6 +388,8 @@ static int submit_job(struct submit *s)
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
     struct submit_process p;
     struct dd_err err = {0};
+    sigset_t before;
+    submit_hold_signals(&before); /* until the id is printed: the job may already be queued */
     if (start(s, &p, &line, &err) < 0) {
         dd_log(&s->log, DD_LOG_ERR, "%s", err.text);
         return 1;
@@ -400,6 +403,7 @@ static int submit_job(struct submit *s)
     if (s->o.follow)
         return follow(s, &p, id, log);
     const int failed = submit_wait(&p);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
     return failed != 0 ? failed : code;
 }
 

@@ -12,12 +12,30 @@
 
 enum { POLL_MS = 250 };
 
+static void signals_of_user(sigset_t *set)
+{
+    (void)sigemptyset(set);
+    (void)sigaddset(set, SIGINT);
+    (void)sigaddset(set, SIGTERM);
+    (void)sigaddset(set, SIGHUP);
+}
+
+void submit_hold_signals(sigset_t *before)
+{
+    sigset_t set;
+    signals_of_user(&set);
+    (void)sigprocmask(SIG_BLOCK, &set, before);
+}
+
 /* In the child. */
 static void run(const char *const *argv, int in, int out)
 {
     const int null = in < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : in;
+    sigset_t set;
     (void)setsid();
     (void)signal(SIGPIPE, SIG_DFL);
+    signals_of_user(&set);
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && dup2(null, STDIN_FILENO) >= 0 &&
         dup2(out, STDOUT_FILENO) >= 0)
         (void)execv(argv[0], (char *const *)(const void *)argv);
@@ -117,10 +135,7 @@ int submit_follow(struct submit_process *p, const char *log)
     off_t at = 0;
     int status = 0, sig;
     bool ended = false;
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGHUP);
+    signals_of_user(&set);
     (void)sigaddset(&set, SIGCHLD);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     while (!ended) {

@@ -5,11 +5,16 @@
 #include "base/buf.h"
 #include "base/log.h"
 
+#include <signal.h>
 #include <sys/types.h>
 
 /* Run a command with this stdin (-1: /dev/null) and append its stdout to out; it inherits stderr.
  * Return its exit status, 128 + signal, or -errno. */
 int submit_capture(const char *const *argv, int in, struct dd_buf *out);
+
+/* Block SIGINT, SIGTERM and SIGHUP, but not in commands that are started later. before: receives
+ * the signal mask. */
+void submit_hold_signals(sigset_t *before);
 
 struct submit_process {
     pid_t pid;

@@ -3,6 +3,7 @@ commands; test_submit_schedulers.py has real ones."""
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -186,6 +187,17 @@ def test_failure_of_the_submit_command_is_reported(login):
     done = login.submit("--force", "--", DDRUN, "train.py")
     assert (done.returncode, done.stdout) == (1, ""), done
     assert "no money" in done.stderr and some_line(done.stderr, "sbatch failed", "exit code 3")
+
+
+@pytest.mark.parametrize("sig", ["INT", "TERM", "HUP"])
+def test_id_is_printed_although_a_signal_arrives_before_it(login, sig):
+    login.command("sbatch", f"kill -{sig} $PPID; kill -{sig} $$; echo 77\n")
+    done = login.submit("--force", "--", DDRUN, "train.py")
+    assert done.stdout == "", done  # a signal to sbatch itself ends it
+    login.command("sbatch", f"kill -{sig} $PPID; echo 77\n")
+    done = login.submit("--force", "--", DDRUN, "train.py")
+    assert done.stdout == "77\n" and some_line(done.stderr, "submitted job 77"), done
+    assert done.returncode == -getattr(signal, f"SIG{sig}")
 
 
 def test_log_is_followed_to_its_last_line(login):
