@@ -9,5 +9,6 @@ module-whatis "Launcher and rendezvous for PyTorch, JAX, TensorFlow, Horovod and
 prepend-path PATH $prefix/bin
 prepend-path MANPATH $prefix/share/man
 prepend-path LD_LIBRARY_PATH $prefix/lib
+prepend-path PYTHONPATH $prefix/share/ddrun/python
 prepend-path PKG_CONFIG_PATH $prefix/lib/pkgconfig
 append-path MANPATH {} ;# the system's pages stay, where MANPATH was not set

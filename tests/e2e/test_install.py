@@ -73,7 +73,7 @@ def test_completions_lie_where_the_shell_looks(moved, tmp_path, shell, file):
 
 
 @pytest.mark.parametrize("init, name", [(MODULES, "ddrun.tcl"), (LMOD, "ddrun.tcl"), (LMOD, "ddrun.lua")])
-def test_the_module_brings_the_command_and_its_manual_and_leaves_the_systems(moved, tmp_path, init, name):
+def test_the_module_brings_the_command_the_python_package_and_the_manual_and_leaves_the_systems(moved, tmp_path, init, name):
     if not os.path.exists(init):
         pytest.skip("no Environment Modules on this machine" if init == MODULES else "no Lmod on this machine")
     os.makedirs(tmp_path / "ddrun")
@@ -83,13 +83,14 @@ def test_the_module_brings_the_command_and_its_manual_and_leaves_the_systems(mov
     os.symlink(moved, place)
     assert text.count("/opt/ddrun") == 1
     (tmp_path / "ddrun" / ("1.0.lua" if name.endswith(".lua") else "1.0")).write_text(text.replace("/opt/ddrun", place))
-    script = f". {init}; unset MANPATH; export MODULEPATH={tmp_path}; module load ddrun && which ddrun && man -w ddrun && man -w {PAGE or 'ddrun'}; " \
-             "module unload ddrun; echo end=$(which ddrun)$MANPATH"
+    script = f". {init}; unset MANPATH; export MODULEPATH={tmp_path}; module load ddrun && which ddrun && man -w ddrun && man -w {PAGE or 'ddrun'} && " \
+             "python3 -c 'import ddrun; print(ddrun.__file__)'; module unload ddrun; echo end=$(which ddrun)$MANPATH$PYTHONPATH"
     said = sh("bash", "-c", script, PATH="/usr/local/bin:/usr/bin:/bin")
     lines = said.stdout.split()
     assert lines[0] == f"{place}/bin/ddrun", said.stderr
-    assert len(lines) == 4 and lines[1] == f"{place}/share/man/man1/ddrun.1", (lines, said.stderr)
-    assert lines[3] == "end=" and (PAGE is None or not lines[2].startswith(place)), lines
+    assert len(lines) == 5 and lines[1] == f"{place}/share/man/man1/ddrun.1", (lines, said.stderr)
+    assert lines[3] == f"{place}/share/ddrun/python/ddrun/__init__.py", (lines, said.stderr)
+    assert lines[4] == "end=" and (PAGE is None or not lines[2].startswith(place)), lines
 
 
 def test_what_the_manual_and_the_pages_name_is_there(installed):
