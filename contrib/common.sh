@@ -1,5 +1,5 @@
-# Shared by contrib/quickstart and contrib/check: packages by name, a Python environment outside the
-# tree, quiet builds. Sourced by bash; sets $top and $build.
+# Functions for the scripts in contrib: install packages by name, make a Python environment outside the
+# tree, build quietly. Sourced by bash; sets $top and $build.
 # shellcheck shell=bash
 
 TORCH_VERSION=2.13.0
@@ -9,11 +9,11 @@ build=$top/build
 say() { printf '%s\n' "$*"; }
 complain() { printf '%s\n' "$*" >&2; }
 
-# Seconds since the shell's start, with tenths.
+# Print the seconds since the shell's start, with tenths.
 now() { printf '%s' "${EPOCHREALTIME/,/.}"; }
 elapsed() { LC_ALL=C awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 
-# Debian's names of the packages that are not installed, of those given.
+# Print those of the given Debian packages that are not installed.
 missing_packages() {
     local name
     for name; do
@@ -21,7 +21,7 @@ missing_packages() {
     done
 }
 
-# run_as_root COMMAND...: directly as root, or through sudo if it needs no password or a terminal is there to ask.
+# run_as_root COMMAND...: directly as root, or through sudo if it needs no password or can ask for one on a terminal.
 run_as_root() {
     if [[ $(id -u) -eq 0 ]]; then
         "$@"
@@ -36,15 +36,15 @@ apt_get() {
     run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# ", 66 MB to fetch", as far as apt knows.
+# Print ", 66 MB to fetch", as far as apt knows.
 fetch_size() {
     # shellcheck disable=SC2086
     apt-get -qq --print-uris --no-install-recommends install $1 2>/dev/null |
         LC_ALL=C awk '{ s += $3 } END { if (s > 0) printf ", %.0f MB to fetch", s / 1e6 }'
 }
 
-# Names those of the packages that are missing, says how much they are, and installs them. 1: some are
-# still missing; it has been said which, and what to type.
+# Print the missing packages and their size, and install them. 1: some are still missing; the function
+# has printed which, and the command that installs them.
 need_packages() {
     local missing log=$build/packages.log
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
@@ -56,7 +56,7 @@ need_packages() {
     [[ -z $missing ]] && return 0
     mkdir -p "$build"
     : >"$log"
-    # a fresh image may know no package at all
+    # a fresh image may have no package lists
     [[ -n $(fetch_size "$missing") ]] || apt_get update >>"$log" 2>&1 </dev/null
     say "Debian packages to install$(fetch_size "$missing"): $missing"
     # shellcheck disable=SC2086
@@ -71,7 +71,7 @@ need_packages() {
     return 1
 }
 
-# A Python that can make the environment: $PYTHON, or the first that is new enough.
+# Print a Python that can make the environment: $PYTHON, or the first that is new enough.
 find_python() {
     local python
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10 python3.9; do
@@ -84,7 +84,7 @@ find_python() {
     return 1
 }
 
-# Distributions that the environment lacks, of those given as NAME or NAME==VERSION.
+# Print those of the given distributions (NAME or NAME==VERSION) that the environment lacks.
 missing_distributions() {
     "$venv/bin/python" - "$@" <<'END'
 import importlib.metadata
@@ -101,8 +101,8 @@ for wanted in sys.argv[1:]:
 END
 }
 
-# need_venv DISTRIBUTION...: sets $venv to an environment that has them; what is there already is
-# used again. DDRUN_VENV names one of your own.
+# need_venv DISTRIBUTION...: set $venv to an environment that has them, an existing one if possible.
+# DDRUN_VENV names one of your own.
 need_venv() {
     local python tag missing log=$build/venv.log
     mkdir -p "$build"
@@ -131,8 +131,8 @@ need_venv() {
     return 1
 }
 
-# Whether pip would install PyTorch with the libraries of CUDA: what it needs is read without fetching
-# it, which pip can since 23.2. 1: no, or it cannot be told.
+# True if pip would install PyTorch with the libraries of CUDA: pip 23.2 and later reads the requirements
+# without downloading PyTorch. 1: no, or unknown.
 torch_brings_cuda() {
     local quietly=(--quiet --no-input --disable-pip-version-check)
     [[ -n ${DDRUN_VENV:-} ]] ||
@@ -149,7 +149,7 @@ sys.exit(not any(name.startswith(("nvidia-", "cuda-")) and "extra ==" not in nam
 END
 }
 
-# The build with CUDA is 3 GB that nobody has asked for: only with a yes.
+# Ask before PyTorch with CUDA is installed, which has 3 GB.
 torch_is_wanted() {
     local wanted answer
     wanted=$(grep -o 'torch==[^ ]*' <<<"$1") || return 0
@@ -166,8 +166,8 @@ torch_is_wanted() {
     return 1
 }
 
-# scikit-learn is wanted for its data alone: without what it is built on. DeepSpeed is built here, looks for PyTorch
-# meanwhile, and is to compile nothing. Nothing may bring another PyTorch.
+# Install scikit-learn without its dependencies, because only its data are used. DeepSpeed's build runs here, needs PyTorch, and
+# must compile nothing. No distribution may install another PyTorch.
 install_distributions() {
     local log=$1 name full=() own=()
     for name in $2; do
@@ -190,10 +190,10 @@ install_distributions() {
             "${own[@]}" "torch==$TORCH_VERSION" >>"$log" 2>&1 </dev/null
 }
 
-# own_venv NAME: where the environment of that name is.
+# own_venv NAME: print the directory of the environment of that name.
 own_venv() { printf '%s' "${DDRUN_VENVS:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/ddrun}/venv-$1"; }
 
-# need_own_venv NAME DISTRIBUTION...: an environment for these alone, venv-NAME in the cache or in DDRUN_VENVS.
+# need_own_venv NAME DISTRIBUTION...: make an environment for these alone, venv-NAME in the cache or in DDRUN_VENVS.
 need_own_venv() {
     local missing log=$build/venv-$1.log venv
     venv=$(own_venv "$1")
@@ -206,7 +206,7 @@ need_own_venv() {
     "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check $missing >>"$log" 2>&1 </dev/null
 }
 
-# configure_in DIRECTORY CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
+# configure_in DIRECTORY CONFIGURE_ARGUMENT...: configure, unless the arguments are those of the last time.
 configure_in() {
     local folder=$1
     shift

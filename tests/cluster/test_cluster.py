@@ -186,7 +186,7 @@ def test_a_crashed_node_goes_silently_and_slurm_finds_out(cluster):
         with cluster.popen(["bash", "-c", "exec 3<>/dev/tcp/node1/7777; sleep 1000"], node="node2"):
             squatter.wait_for("guest")
             cluster.crash("node2")
-        # Nobody told node1: its end of the connection stays.
+        # The crash sends nothing to node1: its end of the connection stays.
         assert any("7777" in s.local and s.state == "established" for s in cluster.sockets("node1"))
         assert cluster.processes("node2") == [] and cluster.sockets("node2") == []
         until(lambda: cluster.states()["node2"].startswith("down"), LIMIT, cluster.states)

@@ -319,7 +319,7 @@ def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
     assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
 
 
-# --- who may join ---
+# --- admission of nodes ---
 
 
 def test_a_node_with_another_key_is_refused_by_name(slurm):

@@ -206,7 +206,7 @@ def many_files():
 def test_15000_connections_fit_in_64_mib(new_server, many_files):
     server = new_server()
     before = server.rss()
-    # several addresses of ours, because each has ports for some 28,000 connections only
+    # several source addresses, because each has ports for some 28,000 connections only
     clients = [Client(server.port, source=(f"127.0.0.{2 + i % 8}", 0)) for i in range(CROWD)]
     try:
         grown = server.rss() - before

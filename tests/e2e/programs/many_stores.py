@@ -1,7 +1,7 @@
-"""many_stores.py CONNECTIONS ROUNDS FILE: a worker that opens many connections to its store in each round, as soon as FILE is there.
+"""many_stores.py CONNECTIONS ROUNDS FILE: a worker that opens many connections to its store in each round, once FILE exists.
 
 Rank 0 prints the store's address. Every worker prints how many connections were not answered. All rounds but the last end with a failure of
-rank 0, once all workers have done.
+rank 0, once all workers have finished.
 """
 import os
 import socket
