@@ -39,30 +39,16 @@ static int need_rendezvous(struct http_server *s, struct dd_err *err)
     return rendezvous_new(&s->rendezvous, &s->cfg.rendezvous, seed, err);
 }
 
-static int sock_addr(int fd, int (*get)(int, struct sockaddr *, socklen_t *), struct net_addr *ret)
-{
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-    return get(fd, (struct sockaddr *)&ss, &len) < 0
-               ? -errno
-               : net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len);
-}
-
 /* Horovod's HTTP has no authentication: ask the kernel which user owns the other end. */
 static bool is_ours(struct http_server *s, int fd)
 {
-    struct net_addr here;
-    struct net_addr there;
     uid_t other;
-    if (sock_addr(fd, getsockname, &here) < 0 || sock_addr(fd, getpeername, &there) < 0)
-        return false; /* already disconnected */
-    int rc = net_peer_own(s->cfg.peer, &there, &here, &other);
-    if (rc == 0 && net_peer_is_connected(fd))
-        return true;
-    refused(s, rc == 0        ? "it was closed before its owner was known"
-               : rc == -EPERM ? "it belongs to another user"
-                              : "the kernel reports no owner");
-    return false;
+    const int rc = net_peer_own_fd(s->cfg.peer, fd, &other);
+    if (rc < 0)
+        refused(s, rc == -EPERM      ? "it belongs to another user"
+                   : rc == -ENOTCONN ? "it was closed before its owner was known"
+                                     : "the kernel reports no owner");
+    return rc == 0;
 }
 
 static void take_connection(struct http_server *s, int fd)

@@ -124,6 +124,28 @@ int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct 
     return -EPERM;
 }
 
+static int peer_uid_addr(int fd, int (*get)(int, struct sockaddr *, socklen_t *),
+                         struct net_addr *ret)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    return get(fd, (struct sockaddr *)&ss, &len) < 0
+               ? -ENOTCONN
+               : net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len);
+}
+
+int net_peer_own_fd(struct net_peer *p, int fd, uid_t *ret_uid)
+{
+    struct net_addr here;
+    struct net_addr there;
+    int rc = peer_uid_addr(fd, getsockname, &here);
+    if (rc == 0)
+        rc = peer_uid_addr(fd, getpeername, &there);
+    if (rc == 0)
+        rc = net_peer_own(p, &there, &here, ret_uid);
+    return rc == 0 && !net_peer_is_connected(fd) ? -ENOTCONN : rc;
+}
+
 bool net_peer_is_connected(int fd)
 {
     struct tcp_info info;

@@ -45,6 +45,9 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
  * net_peer_uid(). */
 int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
                  uid_t *ret_uid);
+/* The same for the other end of an accepted connection, which is still connected when 0 is
+ * returned. -ENOTCONN: it is disconnected. */
+int net_peer_own_fd(struct net_peer *p, int fd, uid_t *ret_uid);
 /* True if the connection was neither reset nor timed out; the peer may have sent FIN. */
 bool net_peer_is_connected(int fd);
 
