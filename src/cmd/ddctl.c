@@ -75,6 +75,10 @@ static const struct opt_command commands[] = {
      .help = "show where the time of a job went (ddrun --timeline)",
      .table = &ddctl_timeline_options,
      .run = ddctl_timeline},
+    {.name = "web",
+     .help = "show a running job on a page in your browser",
+     .table = &ddctl_web_options,
+     .run = ddctl_web},
 };
 
 static const struct opt_table ddctl_options = {

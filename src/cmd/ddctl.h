@@ -44,4 +44,7 @@ int ddctl_signal(int argc, char **argv);
 extern const struct opt_table ddctl_submit_options;
 int ddctl_submit(int argc, char **argv);
 
+extern const struct opt_table ddctl_web_options;
+int ddctl_web(int argc, char **argv);
+
 #endif

@@ -1,4 +1,6 @@
 /* ddctl events: show past and new events of a running job. */
+#include "cmd/ddctl_events.h"
+
 #include "base/io.h"
 #include "base/sig.h"
 #include "cmd/common.h"
@@ -82,21 +84,28 @@ static int ddctl_events_put_form(struct dd_buf *out, const json_t *e, const char
     return rc;
 }
 
-static int ddctl_events_put_event(struct dd_buf *out, const json_t *e)
+int event_text(struct dd_buf *out, const json_t *e)
 {
     const char *event = json_text(e, "event");
     const char *form = NULL;
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
         if (strcmp(forms[i].event, event) == 0)
             form = forms[i].form;
-    int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
-    if (rc == 0)
-        rc = form != NULL ? ddctl_events_put_form(out, e, form)
-                          : dd_buf_puts(out, event); /* unknown: the event of a later version */
+    const int rc = form != NULL
+                       ? ddctl_events_put_form(out, e, form)
+                       : dd_buf_puts(out, event); /* unknown: the event of a later version */
     while (rc == 0 && out->len > 0 &&
            strchr(" :", out->data[out->len - 1]) !=
                NULL) /* the last member was empty: remove the separator before it */
         out->len--;
+    return rc;
+}
+
+static int ddctl_events_put_event(struct dd_buf *out, const json_t *e)
+{
+    int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
+    if (rc == 0)
+        rc = event_text(out, e);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 

@@ -13,10 +13,10 @@
 static void tables_are_sound(void **state)
 {
     const struct opt_table *const tables[] = {
-        &ddrun_options,        &ddrund_options,      &ddctl_env_options,     &ddctl_hosts_options,
-        &ddctl_status_options, &ddctl_drain_options, &ddctl_events_options,  &ddctl_kv_options,
-        &ddctl_signal_options, &ddctl_jobs_options,  &ddctl_metrics_options, &ddctl_submit_options,
-        &ddctl_profile_options};
+        &ddrun_options,         &ddrund_options,      &ddctl_env_options,     &ddctl_hosts_options,
+        &ddctl_status_options,  &ddctl_drain_options, &ddctl_events_options,  &ddctl_kv_options,
+        &ddctl_signal_options,  &ddctl_jobs_options,  &ddctl_metrics_options, &ddctl_submit_options,
+        &ddctl_profile_options, &ddctl_web_options};
     (void)state;
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         struct dd_err err = {0};

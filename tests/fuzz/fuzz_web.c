@@ -1,0 +1,30 @@
+/* The target and the Host header of a request to 'ddctl web', separated by a line feed. Nothing
+ * that shows the job is served to a request without the token. */
+#include "cmd/ddctl_web_guard.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char token[] = "0123456789abcdef0123456789abcdef";
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        return 0;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    char *host = strchr(text, '\n');
+    if (host != NULL)
+        *host++ = '\0';
+    const int what = web_route(text, host, token);
+    if ((what == WEB_PAGE || what == WEB_STATE || what == WEB_TIMELINE) &&
+        strstr(text, token) == NULL)
+        abort();
+    if (what != WEB_FORBIDDEN && (host == NULL || !web_host_is_loopback(host)))
+        abort();
+    free(text);
+    return 0;
+}
