@@ -127,10 +127,11 @@ void metrics_file_start(struct metrics_file *f)
                 MSG(CTL_REQUEST, .id = CONTROL_ID_METRICS, .what = "metrics", .text = "follow"));
 }
 
-/* A text is dropped while the child is busy with earlier ones and the socket is full. */
+/* A text is dropped while the child is busy with earlier ones and the socket is full; an empty one
+ * would be the end of the socket to the child. */
 void metrics_file_take(const struct metrics_file *f, const char *text)
 {
-    if (f->fd >= 0)
+    if (f->fd >= 0 && text[0] != '\0')
         (void)send(f->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
