@@ -53,11 +53,13 @@ static void recorder_flush(struct phase_recorder *c)
     dd_strv_done(&c->pending);
 }
 
-/* A phase that there is no memory for is missing in the timeline. */
+/* A phase that there is no memory for, or that the daemon would not take, is missing in the
+ * timeline. */
 static void recorder_add(struct phase_recorder *c, const struct phase *p)
 {
     char text[PHASE_TEXT_MAX];
-    if (!c->asked || p->begin_ns == 0 || p->end_ns < p->begin_ns)
+    if (!c->asked || p->begin_ns == 0 || p->end_ns < p->begin_ns ||
+        c->pending.n >= phases_max(c->round->plan.local_size))
         return;
     phase_format(text, p);
     (void)dd_strv_push(&c->pending, text);

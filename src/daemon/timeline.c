@@ -19,8 +19,6 @@
 enum {
     LINE_MAX_BYTES = 1 << 16,
     EARLY_MAX = 16 << 20, /* bytes kept before the first round */
-    PHASES_OF_NODE = 64,  /* limit for a node in a round, */
-    PHASES_OF_WORKER = 4, /* and in addition for each of its workers */
 };
 
 struct timeline_node {
@@ -160,7 +158,7 @@ static int timeline_pid(struct timeline *t, const char *name)
 
 static void timeline_renew(struct timeline_peer *p)
 {
-    p->left = PHASES_OF_NODE + PHASES_OF_WORKER * (unsigned)p->workers;
+    p->left = phases_max(p->workers);
     p->first_store = false;
 }
 

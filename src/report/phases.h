@@ -50,6 +50,12 @@ struct phase {
     int64_t begin_ns, end_ns;
 };
 
+/* How many phases a daemon takes from a node with that number of workers in a round. */
+static inline unsigned phases_max(int workers)
+{
+    return 64 + 4 * (unsigned)workers;
+}
+
 /* Write the phase as text. */
 void phase_format(char out[PHASE_TEXT_MAX], const struct phase *p);
 /* Parse a text of a peer. -ENOENT: a phase of another version; -EPROTO: not a phase. */
