@@ -10,15 +10,21 @@
 
 typedef void dispatch_f(struct dispatch *d, struct session *s, const struct msg *m);
 
+/* Request phases before the node can get a plan: the plan ends a phase, too. */
+static void dispatch_join_accepted(void *arg, struct session *s, const struct msg_join *m)
+{
+    const struct dispatch *d = arg;
+    if (d->timeline == NULL)
+        return;
+    timeline_add_peer(d->timeline, &s->timeline, m,
+                      s->is_leader || net_addr_is_loopback(link_peer(s->link)));
+    session_send(s, &(struct msg){.type = MSG_RECORD_PHASES});
+}
+
 static void dispatch_join(struct dispatch *d, struct session *s, const struct msg *m)
 {
     report_clock_update(&s->clock, m->join.sent_ns, dd_now_ns());
-    if (d->timeline != NULL && s->id < 0 && hostlist_name_ok(m->join.name)) {
-        timeline_add_peer(d->timeline, &s->timeline, &m->join,
-                          s->is_leader || net_addr_is_loopback(link_peer(s->link)));
-        session_send(s, &(struct msg){.type = MSG_RECORD_PHASES});
-    }
-    join_take(d->job, s, &m->join);
+    join_take(d->job, s, &m->join, dispatch_join_accepted, d);
 }
 
 static void dispatch_probe_result(struct dispatch *d, struct session *s, const struct msg *m)

@@ -61,7 +61,8 @@ static void join_step(struct job *j, struct session *s, const struct msg_join *m
                                      .text = m->text});
 }
 
-void join_take(struct job *j, struct session *s, const struct msg_join *m)
+void join_take(struct job *j, struct session *s, const struct msg_join *m,
+               join_accepted_f *accepted, void *arg)
 {
     struct join_history h = {.committed = RDZV_MEMBERS_NONE, .planned = RDZV_MEMBERS_NONE};
     struct dd_err err = {0};
@@ -94,6 +95,7 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m)
     } else {
         session_set_ports(s, m->ports);
         (void)session_take_id(s);
+        accepted(arg, s, m);
         join_step(j, s, m, &h);
     }
     rdzv_members_clear(&h.committed);

@@ -4,7 +4,11 @@
 
 #include "daemon/job.h"
 
+/* Called for a node with a valid JOIN before the job learns of it. */
+typedef void join_accepted_f(void *arg, struct session *s, const struct msg_join *m);
+
 /* May free s. */
-void join_take(struct job *j, struct session *s, const struct msg_join *m);
+void join_take(struct job *j, struct session *s, const struct msg_join *m,
+               join_accepted_f *accepted, void *arg);
 
 #endif

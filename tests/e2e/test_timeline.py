@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from support import BUILD, Job, clean_env, comm, free_port, parent, run, some_line
+from stranger import CONTROL, Stranger, message
 from test_ddctl_job import Running
 
 # Rank 3 fails once all ranks have written.
@@ -180,6 +181,27 @@ def test_timeline_follows_no_link_that_appears_after_the_start(tmp_path):
 
 def test_timeline_waits_for_no_reader_of_a_pipe(tmp_path):
     assert some_line(swap(tmp_path, os.mkfifo), "warning: --timeline: cannot write", "No such device or address")
+
+
+def test_refused_node_takes_no_place_in_the_timeline(tmp_path):
+    port = free_port()
+    args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1",
+            f"--timeline={tmp_path}/t.json"]
+    fields = {"index": 1, "nnodes": 2, "min_nodes": 2, "epoch": 0, "elsewhere": 0, "ended_well": 0, "slots": 1, "pid": 1,
+              "name": "refused", "addr": "127.0.0.1", "addrs": ["127.0.0.1"], "members": "", "committed": "", "spent": "x", "sent_ns": 0,
+              "unfit": "", "ports": "", "text": ""}
+    with Job(*args, "--node-rank=0", "true") as job:
+        with Stranger(port, 1, 2, join=message("join", **fields)) as refused:
+            kind, answer = refused.next()
+            assert kind == CONTROL and json.loads(answer)["type"] == "refuse", answer
+        with Stranger(port, 1, 2) as other:
+            round_ = other.hear("plan")["round"]
+            other.say("started", round=round_)
+            other.say("done", round=round_, sent_ns=0, left=1, stopped=0, killed=0, unfit="", ports="")
+            other.hear("finish")
+        assert job.wait() == 0, job.err
+    nodes = set(Timeline(tmp_path / "t.json").nodes)
+    assert "stranger" in nodes and "refused" not in nodes
 
 
 def test_file_system_that_hangs_does_not_delay_the_end_of_the_job(tmp_path):
