@@ -24,6 +24,9 @@ struct summary {
     const json_t *events;
     struct span *spans; /* the phases among the events */
     size_t n;
+    const struct span *
+        *starts; /* the spans that instants are measured from, in the order of by_place() */
+    size_t nstarts;
     int64_t exec; /* when ddrun started */
     int first_round, last_round;
 };
@@ -100,32 +103,67 @@ static bool is_named(const struct span *p, enum phase_kind kind)
     return strcmp(p->name, phase_rows[kind].name) == 0;
 }
 
-/* The beginning of that phase on the same node (and rank, if the phase is of a rank) and in the
- * same round; -1: unknown. */
+/* The phase from whose beginning that instant is measured; PHASE_KIND_MAX: none. */
+static enum phase_kind start_of(const struct span *p)
+{
+    return is_named(p, PHASE_FIRST_OUTPUT)  ? PHASE_SPAWNED
+           : is_named(p, PHASE_FIRST_STORE) ? PHASE_SPAWN
+                                            : PHASE_KIND_MAX;
+}
+
+static int compare(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* By node, rank and round: the phase of a node and that of a worker never have the same rank. */
+static int by_place(const void *a, const void *b)
+{
+    const struct span *x = *(const struct span *const *)a;
+    const struct span *y = *(const struct span *const *)b;
+    int rc = compare(x->pid, y->pid);
+    if (rc == 0)
+        rc = compare(x->tid, y->tid);
+    return rc == 0 ? compare(x->round, y->round) : rc;
+}
+
+/* Prepare begin_of(). */
+static int summary_sort_starts(struct summary *s)
+{
+    s->starts = calloc(s->n + 1, sizeof(*s->starts));
+    for (size_t i = 0; s->starts != NULL && i < s->n; i++)
+        if (is_named(&s->spans[i], PHASE_SPAWNED) || is_named(&s->spans[i], PHASE_SPAWN))
+            s->starts[s->nstarts++] = &s->spans[i];
+    if (s->nstarts > 1)
+        qsort(s->starts, s->nstarts, sizeof(*s->starts), by_place);
+    return s->starts != NULL ? 0 : -ENOMEM;
+}
+
+/* The beginning of that phase of the same node, or rank if it is of ranks, in the same round; -1:
+ * unknown. */
 static int64_t begin_of(const struct summary *s, enum phase_kind kind, const struct span *like)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        const struct span *p = &s->spans[i];
-        if (p->pid == like->pid && p->round == like->round && is_named(p, kind) &&
-            (!phase_rows[kind].of_rank || p->tid == like->tid))
-            return p->ts;
-    }
-    return -1;
+    const struct span key = {.pid = like->pid,
+                             .tid = phase_rows[kind].of_rank ? like->tid : TRACE_TID_NODE,
+                             .round = like->round};
+    const struct span *wanted = &key;
+    const struct span *const *found = bsearch(&wanted, s->starts, s->nstarts, sizeof(*s->starts),
+                                              by_place);
+    return found != NULL && is_named(*found, kind) ? (*found)->ts : -1;
 }
 
 /* Set the duration of first-output and first-store: the time since the fork of the workers. */
-static void summary_measure(struct summary *s)
+static int summary_measure(struct summary *s)
 {
-    for (size_t i = 0; i < s->n; i++) {
+    const int rc = summary_sort_starts(s);
+    for (size_t i = 0; rc == 0 && i < s->n; i++) {
         struct span *p = &s->spans[i];
-        int64_t from = -1;
-        if (is_named(p, PHASE_FIRST_OUTPUT))
-            from = begin_of(s, PHASE_SPAWNED, p);
-        else if (is_named(p, PHASE_FIRST_STORE))
-            from = begin_of(s, PHASE_SPAWN, p);
+        const enum phase_kind kind = start_of(p);
+        const int64_t from = kind < PHASE_KIND_MAX ? begin_of(s, kind, p) : -1;
         if (from >= 0)
             p->dur = p->ts > from ? p->ts - from : 0;
     }
+    return rc;
 }
 
 static int summary_collect(struct summary *s)
@@ -153,8 +191,7 @@ static int summary_collect(struct summary *s)
                                          .ts = time_of(e, "ts"),
                                          .dur = time_of(e, "dur")};
     }
-    summary_measure(s);
-    return 0;
+    return summary_measure(s);
 }
 
 static int by_duration(const void *a, const void *b)
@@ -356,6 +393,7 @@ int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_e
         put_phases(&s, out);
         put_rounds(&s, out);
     }
+    free(s.starts);
     free(s.spans);
     json_decref(all);
     return rc;
