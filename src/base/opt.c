@@ -65,12 +65,12 @@ static int refuse_ambiguous(const struct parser *p, const char *word, size_t len
                       list);
 }
 
-static int refuse_unknown(const struct parser *p, const char *dashes, const char *word, size_t len)
+const struct opt_row *opt_nearest_row(const struct opt_table *t, const char *word, size_t len)
 {
     const struct opt_row *row;
     const struct opt_row *nearest = NULL;
     size_t least = len / 3 + 1;
-    for (size_t i = 0; len < 64 && (row = opt_row_at(p->t, i)) != NULL; i++) {
+    for (size_t i = 0; len < 64 && (row = opt_row_at(t, i)) != NULL; i++) {
         if (row->hidden || len < 2)
             continue;
         size_t d = row_fits(row, word, len) > 0 ? 0 : opt_distance(word, len, row->name);
@@ -79,6 +79,12 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
             nearest = row;
         }
     }
+    return nearest;
+}
+
+static int refuse_unknown(const struct parser *p, const char *dashes, const char *word, size_t len)
+{
+    const struct opt_row *nearest = opt_nearest_row(p->t, word, len);
     const struct shown s = opt_show(word, len);
     if (nearest != NULL)
         return dd_err_tip(p->err,
@@ -369,6 +375,50 @@ static int opt_read_environment(struct parser *p, char *const *env)
     return rc;
 }
 
+const struct opt_row *opt_row_named(const struct opt_table *t, const char *name)
+{
+    const struct opt_row *row = row_of(t, name, strlen(name));
+    return row != NULL && !opt_row_is_builtin(row) && !row->hidden ? row : NULL;
+}
+
+/* Put the entries that precede all others before those of the command line. */
+static int opt_read_ahead(struct parser *p, const struct opt_input *in)
+{
+    int rc = 0;
+    for (size_t i = in->n_settings; rc == 0 && i-- > 0;) {
+        const struct opt_setting *s = &in->settings[i];
+        DD_AUTO(strv) struct dd_strv after = {0};
+        struct dd_strv *field = (void *)((char *)p->values + s->row->offset);
+        if (!s->ahead)
+            continue;
+        after = *field;
+        *field = (struct dd_strv){0};
+        if (dd_strv_push(field, s->value) < 0 || (after.n > 0 && dd_strv_copy(field, after.v) < 0))
+            rc = -ENOMEM;
+    }
+    return rc < 0 ? dd_err_set(p->err, rc, "out of memory") : 0;
+}
+
+/* After the environment: rows that it or the command line has set keep their values. */
+static int opt_read_settings(struct parser *p, const struct opt_input *in)
+{
+    char name[600];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < in->n_settings; i++) {
+        const struct opt_setting *s = &in->settings[i];
+        struct opt_source *src = &p->res->sources[s->row - p->t->rows];
+        const struct opt_place place = {.style = OPT_STYLE_OTHER, .name = name};
+        if (s->ahead || src->from > OPT_FROM_FILE)
+            continue;
+        (void)snprintf(name, sizeof(name), "%s: %s", s->place, s->row->name);
+        rc = opt_set_at(s->row, p->values, &place, s->value, p->err);
+        src->from = OPT_FROM_FILE;
+        src->place = s->place;
+        src->value = s->value;
+    }
+    return rc;
+}
+
 static int set_defaults(struct parser *p)
 {
     int rc = 0;
@@ -389,6 +439,7 @@ static int note_row(struct dd_strv *out, const struct opt_row *row, const struct
 {
     static const char *const from[] = {
         [OPT_FROM_DEFAULT] = "default",
+        [OPT_FROM_FILE] = "",
         [OPT_FROM_ENV] = "environment ",
         [OPT_FROM_COMMAND_LINE] = "command line",
     };
@@ -396,10 +447,28 @@ static int note_row(struct dd_strv *out, const struct opt_row *row, const struct
     if (value != NULL)
         (void)dd_log_escape(shown, sizeof(shown), value, strlen(value));
     return dd_strv_pushf(out, "%s\t%s\t%s%s", row->name, shown, from[src->from],
-                         src->from == OPT_FROM_ENV ? src->name : "");
+                         src->from == OPT_FROM_ENV    ? src->name
+                         : src->from == OPT_FROM_FILE ? src->place
+                                                      : "");
 }
 
-static int note_config(struct parser *p)
+/* Record the entries of files that precede those of all sources. Return their number. */
+static int note_ahead(struct parser *p, const struct opt_input *in, const struct opt_row *row)
+{
+    int n = 0;
+    for (size_t i = 0; i < in->n_settings; i++) {
+        const struct opt_setting *s = &in->settings[i];
+        const struct opt_source src = {.from = OPT_FROM_FILE, .place = s->place};
+        if (!s->ahead || s->row != row)
+            continue;
+        if (note_row(&p->res->config, row, &src, s->value) < 0)
+            return -ENOMEM;
+        n++;
+    }
+    return n;
+}
+
+static int note_config(struct parser *p, const struct opt_input *in)
 {
     struct dd_strv *out = &p->res->config;
     int rc = 0;
@@ -414,9 +483,12 @@ static int note_config(struct parser *p)
             rc = note_row(out, row, src, *(const bool *)field ? "yes" : "no");
         else if (row->kind != OPT_REPEATED || many->n == 0)
             rc = note_row(out, row, src, src->value);
-        else
-            for (size_t k = 0; rc == 0 && k < many->n; k++)
+        else {
+            const int ahead = note_ahead(p, in, row);
+            rc = ahead < 0 ? ahead : 0;
+            for (size_t k = (size_t)ahead; rc == 0 && k < many->n; k++)
                 rc = note_row(out, row, src, many->v[k]);
+        }
     }
     return rc;
 }
@@ -435,8 +507,12 @@ int opt_parse(const struct opt_table *t, void *values, const struct opt_input *i
     if (rc == 0 && (res.ask == OPT_ASK_NOTHING || res.ask == OPT_ASK_CONFIG)) {
         rc = opt_read_environment(&p, in->env);
         if (rc == 0)
+            rc = opt_read_settings(&p, in);
+        if (rc == 0)
             rc = set_defaults(&p);
-        if (rc == 0 && res.ask == OPT_ASK_CONFIG && note_config(&p) < 0)
+        if (rc == 0)
+            rc = opt_read_ahead(&p, in);
+        if (rc == 0 && res.ask == OPT_ASK_CONFIG && note_config(&p, in) < 0)
             rc = dd_err_set(err, -ENOMEM, "out of memory");
     }
     if (rc < 0)

@@ -20,10 +20,9 @@
  *
  *   struct hello o = {0};                              (opt_parse sets the defaults)
  *   DD_AUTO(opt_result) struct opt_result res = {0};
- *   if (opt_parse(&table, &o, &(struct opt_input){argc, argv, environ}, &res, &err) < 0)
- *       print "hello: ERR.TEXT", exit with 2;
- *   if (res.ask != OPT_ASK_NOTHING) {                  (--help, --version, --show-config, ...)
- *       DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+ *   if (opt_parse(&table, &o, &(struct opt_input){.argc = argc, .argv = argv, .env = environ},
+ * &res, &err) < 0) print "hello: ERR.TEXT", exit with 2; if (res.ask != OPT_ASK_NOTHING) { (--help,
+ * --version, --show-config, ...) DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
  *       opt_answer(&table, &res, &out) and print it, exit with 0;
  *   }
  *   argv[res.script] is SCRIPT (res.script == argc: none), argv + res.args its arguments
@@ -37,7 +36,7 @@
  * - "-" within a long name may be written "_";
  * - a prefix of a name suffices if it is unique, or unique among the names in `first`;
  * - a value that starts with "-" and is not a number needs "=" ("--opt=-x");
- * - the last occurrence wins; the command line overrides the environment, which overrides
+ * - the last occurrence wins; the command line overrides the environment, that the files, and those
  *   the default. */
 #ifndef DD_BASE_OPT_H
 #define DD_BASE_OPT_H
@@ -78,6 +77,9 @@ struct opt_row {
     const char *env;  /* additional variables, comma-separated, which precede those from the table's
                          prefixes */
     bool no_env;      /* the table's prefixes define no variable for it */
+    bool no_file;     /* cannot be set in a file */
+    bool no_project; /* cannot be set in a file of the current directory: it runs a program, names a
+                        key or weakens the protection of the job */
     const char *needs;   /* options, comma-separated, at least one of which it needs to take effect;
                             NULL: none */
     const char *example; /* a valid value for error messages; NULL: derived from default and kind */
@@ -131,11 +133,12 @@ struct opt_table {
 
 #define OPT_ROWS(array) .rows = (array), .n_rows = sizeof(array) / sizeof((array)[0])
 
-enum opt_from { OPT_FROM_DEFAULT, OPT_FROM_ENV, OPT_FROM_COMMAND_LINE };
+enum opt_from { OPT_FROM_DEFAULT, OPT_FROM_FILE, OPT_FROM_ENV, OPT_FROM_COMMAND_LINE };
 
 struct opt_source {
     enum opt_from from;
     char name[64];     /* the variable, or the option as written */
+    const char *place; /* OPT_FROM_FILE: "FILE:LINE", borrowed from the setting */
     const char *value; /* the text as given, borrowed from argv, env or the row; NULL: none */
     unsigned times;    /* number of occurrences on the command line */
 };
@@ -162,17 +165,27 @@ struct opt_result {
     struct dd_strv config;      /* "name\tvalue\tsource" per row, for --show-config */
 };
 
+/* A value from a file. */
+struct opt_setting {
+    const struct opt_row *row;
+    char *value;
+    char *place; /* "FILE:LINE" */
+    bool ahead;  /* an entry of an OPT_REPEATED row that precedes the entries of all sources */
+};
+
 /* Where values come from, besides the defaults. */
 struct opt_input {
     int argc;
     char *const *argv; /* argv[0] is the program */
     char *const *env;
+    const struct opt_setting *settings; /* all of a row apply, in this order */
+    size_t n_settings;
 };
 
 /* Read the defaults and in into *values, which must be zeroed. Strings
- * are borrowed from argv, env and the table. Return 0, -EINVAL with a message (exit code 2), or
- * -ENOMEM; opt_values_done() must be called in any case. An empty variable counts as not set.
- * Parsing ends at --help and --version. */
+ * are borrowed from argv, env, the settings and the table. Return 0, -EINVAL with a message (exit
+ * code 2), or -ENOMEM; opt_values_done() must be called in any case. An empty variable counts as
+ * not set. Parsing ends at --help and --version. */
 int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
               struct opt_result *ret, struct dd_err *err);
 
@@ -183,8 +196,13 @@ int opt_set(const struct opt_row *row, void *values, const char *place, const ch
 /* Return the source of the value of option `name`, borrowed from res. NULL: no such row. */
 const struct opt_source *opt_result_source(const struct opt_result *res, const struct opt_table *t,
                                            const char *name);
-/* True if the environment or the command line set it. */
+/* True if a file, the environment or the command line set it. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
+/* Return the row that a file names by its full name or an alias, or NULL. */
+const struct opt_row *opt_row_named(const struct opt_table *t, const char *name);
+/* Return the row that was likely meant by this word, which names none, or NULL. */
+const struct opt_row *opt_nearest_row(const struct opt_table *t, const char *word, size_t len);
+
 /* True if it is on the command line but has no effect, since all options in its `needs` are absent.
  */
 bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,

@@ -12,7 +12,7 @@ static const struct opt_row builtin[] = {
      .help = "print the version"},
     {.name = "show-config", .kind = OPT_FLAG, .no_env = true, .group = "Help",
      .help = "print all option values with their sources and exit",
-     .more = "Prints one line per option: name, value and source (default, command line, or " "environment and the variable), separated by tabs."},
+     .more = "Prints one line per option: name, value and source (default, FILE:LINE, environment " "and the variable, or command line), separated by tabs."},
     {.name = "dump-options", .kind = OPT_STRING, .metavar = "FORMAT", .no_env = true,
      .choices = "man,bash,zsh,fish,json", .group = "Help", .hidden = true,
      .help = "print the option table for a manual, shell or program"},

@@ -4,6 +4,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_doctor.h"
+#include "cmd/site_files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@ void command_line_done(struct command_line *c)
     opt_result_done(&c->result);
     horovodrun_done(&c->options.horovodrun);
     dd_strv_done(&c->script);
+    dd_strv_done(&c->argv);
+    site_settings_done(&c->settings);
     free(DD_TAKE(c->rows));
 }
 
@@ -55,6 +58,8 @@ static void command_line_warn(const struct command_line *c, bool launched, const
         cmd_warn_of_idle(&c->table, &c->result, log);
         warn_of_fixed_size(&c->options, &c->table, &c->result, log);
     }
+    if (c->left_out.rc < 0 && cmd_is_first_task(environ))
+        dd_log(log, DD_LOG_WARN, "%s", c->left_out.text);
     if (cmd_is_first_task(environ))
         torchrun_tell(&c->options, log);
 }
@@ -78,12 +83,55 @@ static int command_line_check(struct command_line *c, int argc, char **argv, boo
     return rc;
 }
 
+/* True if the options themselves ask for values of files: not with --no-config or --help, nor if
+ * they are wrong. */
+static bool command_line_wants_files(const struct command_line *c, const struct opt_input *in)
+{
+    struct ddrun_options o = {0};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    const bool valid = opt_parse(&c->table, &o, in, &res, NULL) == 0;
+    const bool wants = valid && !o.no_config &&
+                       (res.ask == OPT_ASK_NOTHING || res.ask == OPT_ASK_CONFIG);
+    opt_values_done(&c->table, &o);
+    horovodrun_done(&o.horovodrun);
+    return wants;
+}
+
+/* Add the values of files to *in. */
+static int command_line_read_files(struct command_line *c, struct opt_input *in, struct dd_err *err)
+{
+    DD_AUTO(site_files) struct site_files files;
+    int rc = site_files_open(&files, err);
+    if (rc == 0 && files.any && command_line_wants_files(c, in))
+        rc = site_files_read(&c->settings, &files, &c->table, &c->left_out, err);
+    in->settings = c->settings.v;
+    in->n_settings = c->settings.n;
+    return rc;
+}
+
+/* Parse the options; return as cmd_options does. */
+static int command_line_parse(struct command_line *c, int argc, char **argv, bool launched,
+                              const struct dd_log *log)
+{
+    struct opt_input in = {.argc = argc, .argv = argv, .env = environ};
+    struct dd_err err = {0};
+    if (!launched && command_line_read_files(c, &in, &err) < 0)
+        return cmd_fail(&c->table, &err);
+    int code = cmd_options_from(&c->table, &c->options, &in, &c->result);
+    if (code < 0 && (c->settings.n > 0 || c->left_out.rc < 0) &&
+        site_settings_argv(&c->argv, &c->settings, &c->table, &c->result, argv) < 0) {
+        dd_log(log, DD_LOG_ERR, "out of memory");
+        return 1;
+    }
+    return code;
+}
+
 int command_line_read(struct command_line *c, int argc, char **argv, bool launched,
                       struct dd_log *log)
 {
     struct dd_err err = {0};
     command_line_choose_table(c, argv[0]);
-    int code = cmd_options(&c->table, &c->options, argc, argv, &c->result);
+    int code = command_line_parse(c, argc, argv, launched, log);
     if (code >= 0)
         return code;
     torchrun_apply(&c->options, &c->table, &c->result, torchrun_is_name(argv[0]));

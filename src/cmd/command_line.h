@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cmd/ddrun_options.h"
+#include "cmd/site_settings.h"
 
 struct command_line {
     struct ddrun_options options;
@@ -11,6 +12,9 @@ struct command_line {
     struct opt_table table;
     struct opt_row *rows; /* the table with torchrun's defaults; NULL when called as ddrun */
     struct opt_result result;
+    struct site_settings settings; /* of files, which the values refer to */
+    struct dd_err left_out;        /* why a project file is ignored; rc is 0 if none is */
+    struct dd_strv argv; /* for the other nodes: with the settings as options. Empty: no file */
 };
 
 /* Read the command line, and set log->level from it. `launched`: the arguments are those of the

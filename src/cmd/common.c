@@ -39,11 +39,14 @@ bool cmd_is_first_task(char *const *env)
 
 /* True if the command line itself is wrong, which all tasks of a step share; a variable may be
  * wrong in this task alone. */
-static bool cmd_wrong_everywhere(const struct opt_table *t, void *values, int argc, char **argv)
+static bool cmd_wrong_everywhere(const struct opt_table *t, void *values,
+                                 const struct opt_input *in)
 {
     char *nothing[] = {NULL};
     DD_AUTO(opt_result) struct opt_result res = {0};
-    return opt_parse(t, values, &(struct opt_input){argc, argv, nothing}, &res, NULL) < 0;
+    return opt_parse(t, values,
+                     &(struct opt_input){.argc = in->argc, .argv = in->argv, .env = nothing}, &res,
+                     NULL) < 0;
 }
 
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
@@ -80,11 +83,18 @@ static int cmd_answer(const struct opt_table *t, const struct opt_result *res)
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)
 {
+    return cmd_options_from(t, values,
+                            &(struct opt_input){.argc = argc, .argv = argv, .env = environ}, res);
+}
+
+int cmd_options_from(const struct opt_table *t, void *values, const struct opt_input *in,
+                     struct opt_result *res)
+{
     struct dd_err err = {0};
     struct dd_log log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO)};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
-    if (opt_parse(t, values, &(struct opt_input){argc, argv, environ}, res, &err) < 0) {
-        if (cmd_is_first_task(environ) || !cmd_wrong_everywhere(t, values, argc, argv))
+    if (opt_parse(t, values, in, res, &err) < 0) {
+        if (cmd_is_first_task(environ) || !cmd_wrong_everywhere(t, values, in))
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
@@ -114,7 +124,8 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
                       struct opt_result *res)
 {
     struct dd_err err = {0};
-    if (opt_parse(t, values, &(struct opt_input){argc, argv, environ}, res, &err) < 0)
+    if (opt_parse(t, values, &(struct opt_input){.argc = argc, .argv = argv, .env = environ}, res,
+                  &err) < 0)
         return cmd_fail(t, &err);
     return cmd_answer(t, res);
 }

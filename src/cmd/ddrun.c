@@ -42,6 +42,8 @@ static int invocation_read(struct invocation *v, int argc, char **argv, bool lau
     int code = command_line_read(&v->command_line, argc, argv, launched, &v->run.log);
     if (code >= 0)
         return code;
+    if (v->command_line.argv.n > 0)
+        v->argv = v->command_line.argv.v;
     v->run.script = v->command_line.script.v;
     terminal_save(&v->run.terminal);
     return -1;

@@ -139,6 +139,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "COMMAND",
      .example = "ssh -p 2222",
+     .no_project = true,
      .group = "Nodes and workers",
      .help = "command to run instead of the launcher's program",
      .more = "For example --launcher=ssh --launch-command='ssh -p 2222 -o BatchMode=yes'.",
@@ -336,8 +337,8 @@ static const struct opt_row rows[] = {
              "without them when chief and workers have succeeded; ddrun then stops the other "
              "tasks."},
 
-    {OPTION_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
-     .help = "set NAME for all workers, or for RANKS such as 0,3-5",
+    {OPTION_ENV(struct ddrun_options), .no_project = true, .group = "Program", .letter = 'x',
+     .common = true, .help = "set NAME for all workers, or for RANKS such as 0,3-5",
      .more = "Takes precedence over all other values of the variable. May be repeated. NAME "
              "alone (as with mpirun -x) takes the value from this shell and forwards it to all "
              "nodes, even if --launch-env does not match it. A variable that is specific to "
@@ -348,6 +349,7 @@ static const struct opt_row rows[] = {
      .metavar = "RANKS:CMD",
      .no_env = true,
      .example = "'0:nsys profile -o report.$RANK'",
+     .no_project = true,
      .group = "Program",
      .help = "run the program of RANKS under CMD: nsys, gdb, strace",
      .more = "A shell expands CMD in the environment of the worker, and executes it in its own "
@@ -359,6 +361,7 @@ static const struct opt_row rows[] = {
      .metavar = "RANKS:LIB",
      .no_env = true,
      .example = "0:/opt/lib/libmpitrace.so",
+     .no_project = true,
      .group = "Program",
      .help = "prepend LIB to LD_PRELOAD of RANKS, such as a tracer",
      .more = "LIB is a path, or a name that the dynamic linker finds; separate several with "
@@ -372,13 +375,22 @@ static const struct opt_row rows[] = {
      .max = HOSTLIST_MAX,
      .no_env = true,
      .hidden = true,
+     .no_file = true,
      .group = "Program",
      .help = "check the command line for a job of NODES nodes (used internally)",
      FIELD(check_for)},
+    {.name = "no-config",
+     .kind = OPT_FLAG,
+     .no_file = true,
+     .group = "Program",
+     .help = "ignore the ddrun.toml files of site, user and directory",
+     .more = "See FILES.",
+     FIELD(no_config)},
     {.name = "dry-run",
      .common = true,
      .kind = OPT_FLAG,
      .no_env = true,
+     .no_file = true,
      .group = "Program",
      .help = "show what ddrun would start on this node, and exit",
      .more = "Prints the ranks, the command of each worker, and the variables that ddrun adds, "
@@ -392,6 +404,7 @@ static const struct opt_row rows[] = {
      .choices = "text,json",
      .implied = "text",
      .no_env = true,
+     .no_file = true,
      .group = "Program",
      .help = "check all nodes of the job for problems, and exit",
      .more = "Runs ddctl doctor with those options of this command line that ddctl doctor has. "
@@ -403,6 +416,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
+     .no_project = true,
      .group = "Rendezvous and network",
      .help = "address of the first node, or etcd://HOST/PREFIX",
      .more = "Needed only where no scheduler defines the nodes. "
@@ -496,6 +510,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_CUSTOM,
      .metavar = "K=V,...",
      .example = "timeout=900",
+     .no_project = true,
      .group = "Rendezvous and network",
      .help = "rendezvous settings of torchrun",
      .more = "join_timeout, or else timeout, is --rdzv-timeout in whole seconds, if that "
@@ -510,6 +525,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "FILE",
      .example = "~/.ddrun.key",
+     .no_project = true,
      .group = "Security",
      .help = "file with the job's secret, readable by you alone",
      .more = "Without this option, ddrun uses the first of these that exists: the variable "
@@ -522,6 +538,7 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .def = "auto",
      .choices = "auto,pbs-cookie",
+     .no_project = true,
      .group = "Security",
      .help = "source of the key if none is given",
      .more = "'pbs-cookie' uses PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a "
@@ -533,11 +550,13 @@ static const struct opt_row rows[] = {
      .metavar = "PATH",
      .def_doc = "MUNGE's default",
      .example = "/run/munge/munge.socket.2",
+     .no_project = true,
      .group = "Security",
      .help = "socket of the MUNGE daemon",
      FIELD(munge_socket)},
     {.name = "insecure",
      .kind = OPT_FLAG,
+     .no_project = true,
      .group = "Security",
      .help = "use no key and no encryption; anyone can join",
      FIELD(insecure)},
@@ -641,6 +660,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "URL",
      .example = "https://hooks.example.org/ddrun",
+     .no_project = true,
      .group = "Failures",
      .help = "send the events of the job to a web hook",
      .more = "ddrun sends one POST with a JSON object for each event: a round begins, a worker "
@@ -668,6 +688,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "CMD",
      .example = "'nvidia-smi -L'",
+     .no_project = true,
      .group = "Health checks and hung workers",
      .help = "shell command that must exit 0 for the node to be used",
      .more = "It runs on each node before each round. If it fails, the last line of its output "
@@ -717,6 +738,7 @@ static const struct opt_row rows[] = {
      .metavar = "CMD",
      .example = "'gcore $DDRUN_HUNG_PID'",
      .needs = "hang-timeout",
+     .no_project = true,
      .group = "Health checks and hung workers",
      .help = "shell command to run before a hung worker is killed",
      .more = "Replaces py-spy and SIGABRT, and runs for at most 60 s. DDRUN_HUNG_PID and "

@@ -59,7 +59,7 @@ struct ddrun_options {
     int pty;
     const char *role, *bind, *slurm_env;
     const char *mpi;
-    bool dry_run;
+    bool dry_run, no_config;
     int check_for;      /* check the command line for a job of so many nodes; 0: not given */
     const char *doctor; /* output format of --doctor; NULL: not given */
     struct framework_options framework;

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, HERE, told
+from support import DDRUN, HERE, built_with, told
 from test_slurm import (LIGHT, LIMIT, USUAL, Slurm, _can_cluster, _four_nodes, assert_trained, cluster,  # noqa: F401
                         slurm, trained, until)
 
@@ -217,6 +217,27 @@ def test_the_starting_host_may_be_any_of_them_or_none(ssh):
         assert done.rc == 0, done.err
         names = ["node1", "node2", "node3"] if node == "node3" else ["node1", "node2"]
         assert sorted(done.out.splitlines()) == [f"{r} {name}" for r, name in enumerate(names)]
+
+
+@pytest.mark.skipif(not built_with("TOML"), reason="configure has not found toml++ (Debian: libtomlplusplus-dev)")
+def test_started_nodes_get_the_values_of_the_first_ones_files(ssh):
+    """Each has a /tmp of its own; the others have a file there that would be refused."""
+    place = f"/tmp/{os.path.basename(ssh.place)}-config"
+    folders = [ssh.cluster.machines[name].path(place) for name in ssh.names]
+    for i, folder in enumerate(folders):
+        os.makedirs(folder)
+        ssh._write(f"{folder}/ddrun.toml", "wrong = 1\n" if i > 0 else
+                   'nproc-per-node = 2\nenv = ["A=file", "B=file"]\n[environment]\nB = "default"\nC = "x y"\n', mode=0o644)
+    env = {"XDG_CONFIG_HOME": place}
+    try:
+        done = ssh.run("--env=D=user", "sh", "-c", "echo $RANK $WORLD_SIZE $A $B $C $D", env=env)
+        other = ssh.run("sh", "-c", "echo $RANK $WORLD_SIZE $A $B $C", env=env)
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
+    assert done.rc == 0 and other.rc == 0, done.err + other.err
+    assert sorted(done.out.splitlines()) == [f"{rank} 8 default x y user" for rank in range(8)]
+    assert sorted(other.out.splitlines()) == [f"{rank} 8 file file x y" for rank in range(8)]
 
 
 def test_workers_find_the_shells_environment_folder_and_limits(ssh):

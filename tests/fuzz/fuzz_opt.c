@@ -112,7 +112,9 @@ static void check(const struct dd_strv *argv, const struct dd_strv *env)
     struct dd_err err = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1U << 22);
-    int rc = opt_parse(&table, &v, &(struct opt_input){(int)argv->n, argv->v, env->v}, &res, &err);
+    int rc = opt_parse(&table, &v,
+                       &(struct opt_input){.argc = (int)argv->n, .argv = argv->v, .env = env->v},
+                       &res, &err);
     if (rc != 0 && (rc != -EINVAL || !is_message(err.text)))
         abort();
     if (rc == 0) {

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -55,11 +56,45 @@ static void misspelt_variables_are_seen(void **state)
     }
 }
 
+/* By its metavar; others by their names. A new option of these kinds needs no_project, too. */
+static bool is_dangerous(const struct opt_row *row)
+{
+    static const char *const metavars[] = {"CMD", "COMMAND", "RANKS:CMD", "[RANKS:]NAME=VALUE",
+                                           "URL"};
+    static const char *const names[] = {
+        "wrap",       "preload",      "launch-command", "on-hang", "health-check",  "key-file",
+        "key-source", "munge-socket", "insecure",       "notify",  "rdzv-endpoint", "rdzv-conf"};
+    for (size_t i = 0; row->metavar != NULL && i < sizeof(metavars) / sizeof(metavars[0]); i++)
+        if (strcmp(row->metavar, metavars[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(row->name, names[i]) == 0)
+            return true;
+    return strstr(row->help, "command") != NULL || strstr(row->name, "key") != NULL;
+}
+
+static void a_project_file_sets_no_option_that_runs_a_program_or_names_a_key(void **state)
+{
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < ddrun_options.n_rows; i++) {
+        const struct opt_row *row = &ddrun_options.rows[i];
+        if (row->hidden)
+            continue;
+        if (is_dangerous(row) && !row->no_file && !row->no_project)
+            print_error("--%s\n", row->name);
+        assert_true(!is_dangerous(row) || row->no_file || row->no_project);
+        n += is_dangerous(row);
+    }
+    assert_true(n >= 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_sound),
         cmocka_unit_test(misspelt_variables_are_seen),
+        cmocka_unit_test(a_project_file_sets_no_option_that_runs_a_program_or_names_a_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

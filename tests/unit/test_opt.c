@@ -191,8 +191,10 @@ static void run_begin(struct run *r, const char *words, const char *env)
     assert_int_equal(dd_strv_push(&r->argv, "tool"), 0);
     push_words(&r->argv, words);
     push_words(&r->env, env);
-    r->rc = opt_parse(&table, &r->v, &(struct opt_input){(int)r->argv.n, r->argv.v, r->env.v},
-                      &r->res, &r->err);
+    r->rc = opt_parse(
+        &table, &r->v,
+        &(struct opt_input){.argc = (int)r->argv.n, .argv = r->argv.v, .env = r->env.v}, &r->res,
+        &r->err);
 }
 
 static void run_end(struct run *r)
@@ -287,14 +289,14 @@ static void parse_cuts_very_long_words_in_its_sentences(void **state)
     struct values v = {0};
     struct opt_result res = {0};
     struct dd_err err;
-    assert_int_equal(opt_parse(&table, &v, &(struct opt_input){2, argv, NULL}, &res, &err),
-                     -EINVAL);
+    assert_int_equal(
+        opt_parse(&table, &v, &(struct opt_input){.argc = 2, .argv = argv}, &res, &err), -EINVAL);
     assert_in_range(strlen(err.text), 50, 250);
     word[1] = 'a';
     word[0] = 'a';
     char *const argv2[] = {tool, any, word, NULL};
-    assert_int_equal(opt_parse(&table, &v, &(struct opt_input){3, argv2, NULL}, &res, &err),
-                     -EINVAL);
+    assert_int_equal(
+        opt_parse(&table, &v, &(struct opt_input){.argc = 3, .argv = argv2}, &res, &err), -EINVAL);
     assert_in_range(strlen(err.text), 50, 250);
 }
 

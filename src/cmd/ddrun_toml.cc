@@ -1,0 +1,130 @@
+/* ddrun-toml: reads a TOML file on standard input, and writes its values with their lines as JSON:
+ *
+ *   {"values": [[LINE, ["partition", "gpu", "log-dir"], VALUE], ...]}
+ *   {"line": LINE, "error": "..."}     LINE is 0 if it is not known
+ *
+ * VALUE is the text of a string or number, true, false, a list of these, or null for any other
+ * type. The only program with toml++: a process of its own, since the library is C++. */
+#include <cstdio>
+#include <cstdlib>
+
+/* toml++ 3.3.0 checks some input by assertions. Src: "[[[" violates one of parse_key() */
+[[noreturn]] static void refuse()
+{
+    (void)std::printf("{\"line\": 0, \"error\": \"it is not valid TOML\"}\n");
+    (void)std::fflush(stdout);
+    std::_Exit(0);
+}
+
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : refuse())
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+constexpr std::size_t kFileMax = 64 << 10;
+
+std::string quote(std::string_view text)
+{
+    std::string out = "\"";
+    char escape[8];
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        (void)std::snprintf(escape, sizeof(escape), "\\u%04x", byte);
+        if (byte < 0x20 || c == '"' || c == '\\')
+            out += escape;
+        else
+            out += c;
+    }
+    return out + '"';
+}
+
+/* The shortest text with this value. */
+std::string number(double value)
+{
+    char text[40] = "";
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)std::snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (!(std::strtod(text, nullptr) != value))
+            break;
+    }
+    return std::isfinite(value) ? quote(text) : "null";
+}
+
+std::string scalar(const toml::node &node)
+{
+    if (const auto *s = node.as_string())
+        return s->get().find('\0') == std::string::npos ? quote(s->get()) : "null";
+    if (const auto *i = node.as_integer())
+        return quote(std::to_string(i->get()));
+    if (const auto *f = node.as_floating_point())
+        return number(f->get());
+    if (const auto *b = node.as_boolean())
+        return b->get() ? "true" : "false";
+    return "null";
+}
+
+std::string value(const toml::node &node)
+{
+    const toml::array *list = node.as_array();
+    if (list == nullptr)
+        return scalar(node);
+    std::string out;
+    for (const toml::node &element : *list)
+        out += (out.empty() ? "[" : ", ") + scalar(element);
+    return out.empty() ? "[]" : out + "]";
+}
+
+/* Append the values of a table and of the tables in it. The parser bounds their depth. */
+void walk(const toml::table &table, const std::string &path, std::string &out)
+{
+    for (const auto &[key, node] : table) {
+        const std::string here = (path.empty() ? "" : path + ", ") + quote(key.str());
+        if (const toml::table *inner = node.as_table())
+            walk(*inner, here, out);
+        else
+            out += (out.empty() ? "" : ",\n ") + ("[" + std::to_string(key.source().begin.line)) +
+                   ", [" + here + "], " + value(node) + "]";
+    }
+}
+
+std::string read_all()
+{
+    std::string text(kFileMax + 1, '\0');
+    std::size_t n = 0;
+    for (ssize_t k; n < text.size() && (k = read(STDIN_FILENO, &text[n], text.size() - n)) > 0;)
+        n += static_cast<std::size_t>(k);
+    text.resize(n);
+    return text;
+}
+
+} // namespace
+
+int main()
+{
+    const std::string text = read_all();
+    std::string out;
+    if (text.size() > kFileMax) {
+        (void)std::printf("{\"line\": 1, \"error\": \"the file is larger than 64 KiB\"}\n");
+        return 0;
+    }
+    const toml::parse_result result = toml::parse(text);
+    if (!result) {
+        const auto &error = result.error();
+        (void)std::printf("{\"line\": %u, \"error\": %s}\n",
+                          static_cast<unsigned>(error.source().begin.line),
+                          quote(error.description()).c_str());
+        return 0;
+    }
+    walk(result.table(), "", out);
+    (void)std::printf("{\"values\": [%s]}\n", out.c_str());
+    return std::fflush(stdout) == 0 ? 0 : 1;
+}

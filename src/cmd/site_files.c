@@ -1,0 +1,203 @@
+#include "cmd/site_files.h"
+
+#include "base/uid.h"
+#include "launch/find.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SITE, USER, PROJECT };
+
+enum { ANSWER_MAX = 4 << 20 }; /* a file has at most 64 KiB, each byte at most 60 in the answer */
+
+/* ---- which files ---- */
+
+static int name_files(char *names[SITE_FILES])
+{
+    const char *home = dd_env_get_nonempty(environ, "HOME");
+    const char *xdg = dd_env_get_nonempty(environ, "XDG_CONFIG_HOME");
+    int rc = 0;
+    names[SITE] = strdup(SYSCONFDIR "/ddrun/ddrun.toml");
+    names[PROJECT] = strdup("./ddrun.toml");
+    if (xdg != NULL && xdg[0] == '/')
+        rc = asprintf(&names[USER], "%s/ddrun.toml", xdg);
+    else if (home != NULL && home[0] == '/')
+        rc = asprintf(&names[USER], "%s/.config/ddrun.toml", home);
+    return rc < 0 || names[SITE] == NULL || names[PROJECT] == NULL ? -ENOMEM : 0;
+}
+
+/* ---- whether to trust them ---- */
+
+static bool is_trusted(uid_t owner)
+{
+    struct dd_uid own;
+    dd_uid_read(&own);
+    return owner == 0 || dd_uid_is_own(&own, owner);
+}
+
+/* The site's file may also belong to the user who installed ddrun. */
+static bool is_installer(uid_t owner)
+{
+    struct stat self;
+    return stat("/proc/self/exe", &self) == 0 && self.st_uid == owner;
+}
+
+/* Return 0 if the file may set options; otherwise the message is a clause about it. */
+static int check(int kind, int fd, struct dd_err *err)
+{
+    struct stat st;
+    struct stat here;
+    if (fstat(fd, &st) < 0)
+        return dd_err_set(err, -errno, "it cannot be examined: %m");
+    if (!S_ISREG(st.st_mode))
+        return dd_err_set(err, -EINVAL, "it is not a regular file");
+    if (!is_trusted(st.st_uid) && !(kind == SITE && is_installer(st.st_uid)))
+        return dd_err_set(err, -EPERM, "it belongs to uid %u", (unsigned)st.st_uid);
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return dd_err_tip(err, dd_err_set(err, -EPERM, "other users may write to it"),
+                          "chmod go-w FILE");
+    if (kind != PROJECT)
+        return 0;
+    if (st.st_nlink != 1) /* another user may have linked it here */
+        return dd_err_set(err, -EPERM, "it has more than one name (hard links)");
+    if (stat(".", &here) < 0)
+        return dd_err_set(err, -errno, "its directory cannot be examined: %m");
+    return is_trusted(here.st_uid)
+               ? 0
+               : dd_err_set(err, -EPERM, "its directory belongs to uid %u", (unsigned)here.st_uid);
+}
+
+int site_files_open(struct site_files *ret, struct dd_err *err)
+{
+    *ret = (struct site_files){.fds = {-1, -1, -1}};
+    if (name_files(ret->names) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (int kind = 0; kind < SITE_FILES; kind++) {
+        const int follow = kind == PROJECT ? O_NOFOLLOW : 0;
+        if (ret->names[kind] == NULL)
+            continue;
+        ret->fds[kind] = open(ret->names[kind],
+                              O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | follow);
+        if (ret->fds[kind] < 0 && errno != ENOENT && errno != ENOTDIR)
+            ret->errors[kind] = -errno;
+        ret->any = ret->any || ret->fds[kind] >= 0 || ret->errors[kind] < 0;
+    }
+    return 0;
+}
+
+/* Close a file that is not to be used. Only that of the project may be left out. */
+static int check_one(struct site_files *f, int kind, struct dd_err *left_out, struct dd_err *err)
+{
+    struct dd_err why = {0};
+    int rc = 0;
+    if (f->errors[kind] == -ELOOP)
+        rc = dd_err_set(&why, -ELOOP, "it is a symbolic link");
+    else if (f->errors[kind] < 0)
+        rc = dd_err_set(&why, f->errors[kind], "%s", strerror(-f->errors[kind]));
+    else if (f->fds[kind] >= 0)
+        rc = check(kind, f->fds[kind], &why);
+    if (rc == 0)
+        return 0;
+    if (f->fds[kind] >= 0)
+        close(DD_TAKE_FD(f->fds[kind]));
+    if (kind != PROJECT)
+        return dd_err_set(err, rc, "cannot use %s: %s", f->names[kind], why.text);
+    (void)dd_err_set(left_out, rc, "ignoring %s: %s", f->names[kind], why.text);
+    return 0;
+}
+
+void site_files_close(struct site_files *f)
+{
+    for (int kind = 0; kind < SITE_FILES; kind++) {
+        if (f->fds[kind] >= 0)
+            close(DD_TAKE_FD(f->fds[kind]));
+        free(DD_TAKE(f->names[kind]));
+    }
+}
+
+/* ---- the helper ---- */
+
+static int start_helper(const char *program, int in, int out, pid_t *ret)
+{
+    char name[] = "ddrun-toml";
+    char *const argv[] = {name, NULL};
+    posix_spawn_file_actions_t to;
+    int rc = posix_spawn_file_actions_init(&to);
+    if (rc != 0)
+        return -rc;
+    rc = posix_spawn_file_actions_adddup2(&to, in, STDIN_FILENO);
+    if (rc == 0)
+        rc = posix_spawn_file_actions_adddup2(&to, out, STDOUT_FILENO);
+    if (rc == 0)
+        rc = posix_spawn(ret, program, &to, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&to);
+    return -rc;
+}
+
+/* Append all that can be read from fd, then reap the process. */
+static int finish_helper(int fd, pid_t pid, struct dd_buf *answer)
+{
+    char chunk[4096];
+    int status = 0;
+    int rc = 0;
+    for (ssize_t n;
+         rc == 0 && ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR));)
+        rc = n > 0 ? dd_buf_append(answer, chunk, (size_t)n) : 0;
+    if (rc < 0)
+        (void)kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return rc < 0 ? rc : status == 0 ? 0 : -EPROTO;
+}
+
+static int run_helper(const char *name, int file, struct dd_buf *answer, struct dd_err *err)
+{
+    char program[PATH_MAX];
+    int ends[2];
+    pid_t pid = 0;
+    if (!launch_find_ours(program, "ddrun-toml", PKGLIBEXECDIR))
+        return dd_err_tip(err,
+                          dd_err_set(err, -ENOENT,
+                                     "cannot read %s: this ddrun was built without toml++ and has "
+                                     "no ddrun-toml",
+                                     name),
+                          "use --no-config to ignore the file");
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return dd_err_set(err, -errno, "cannot read %s: %m", name);
+    int rc = start_helper(program, file, ends[1], &pid);
+    close(ends[1]);
+    if (rc == 0)
+        rc = finish_helper(ends[0], pid, answer);
+    close(ends[0]);
+    return rc < 0
+               ? dd_err_set(err, rc, "cannot read %s: %s failed: %s", name, program, strerror(-rc))
+               : 0;
+}
+
+int site_files_read(struct site_settings *ret, struct site_files *f, const struct opt_table *t,
+                    struct dd_err *left_out, struct dd_err *err)
+{
+    struct site_job job;
+    int rc = 0;
+    site_job_read(&job, environ);
+    for (int kind = 0; rc == 0 && kind < SITE_FILES; kind++) {
+        DD_AUTO(buf) struct dd_buf answer = DD_BUF_INIT(ANSWER_MAX);
+        const struct site_file file = {.name = f->names[kind], .project = kind == PROJECT};
+        rc = check_one(f, kind, left_out, err);
+        if (rc < 0 || f->fds[kind] < 0)
+            continue;
+        rc = run_helper(f->names[kind], f->fds[kind], &answer, err);
+        if (rc == 0)
+            rc = site_settings_add(ret, t, &file, &job, &answer, err);
+    }
+    return rc;
+}

@@ -1,0 +1,322 @@
+#include "cmd/site_settings.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYERS = 3, SHOWN = 100 };
+
+#define ENVIRONMENT "environment"
+
+/* Variables that make programs load or run others. A project file, which may come with a download,
+ * cannot set them. */
+static const char *const loaders[] = {"LD_*",   "PATH",       "PYTHON*", "BASH_ENV",
+                                      "ENV",    "GCONV_PATH", "PERL5*",  "MALLOC_CONF",
+                                      "NODE_*", "LIBRARY_*",  NULL};
+/* An option has the same effect, and says so in --show-config. */
+static const char *const options_of_ours[] = {"DDRUN_*", "PET_*", NULL};
+
+/* Reads one file. */
+struct reader {
+    struct site_settings *s;
+    const struct opt_table *t;
+    const struct site_file *file;
+    const struct site_job *job;
+    struct dd_err *err;
+};
+
+/* One value of the file, and the section it is in. */
+struct item {
+    int line;
+    const json_t *value;
+    const char *key;
+    int layer;     /* layers of higher numbers take precedence */
+    bool applies;  /* to this job */
+    bool variable; /* in an [environment] */
+};
+
+void site_job_read(struct site_job *ret, char *const *env)
+{
+    const bool grid_engine = dd_env_get_nonempty(env, "SGE_ROOT") != NULL;
+    const char *pbs = dd_env_get_nonempty(env, "PBS_QUEUE");
+    const char *lsf = dd_env_get_nonempty(env, "LSB_QUEUE");
+    *ret = (struct site_job){.partition = dd_env_get_nonempty(env, "SLURM_JOB_PARTITION"),
+                             .queue = pbs != NULL   ? pbs
+                                      : lsf != NULL ? lsf
+                                      : grid_engine ? dd_env_get_nonempty(env, "QUEUE")
+                                                    : NULL,
+                             .env = env};
+}
+
+void site_settings_done(struct site_settings *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->v[i].value);
+        free(s->v[i].place);
+    }
+    free(s->v);
+    *s = (struct site_settings){0};
+}
+
+/* ---- the list ---- */
+
+/* Drop what earlier layers have set: the whole option, or this variable. */
+static void drop(struct site_settings *s, const struct opt_row *row, const char *variable)
+{
+    const size_t len = variable != NULL ? strlen(variable) : 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        struct opt_setting *v = &s->v[i];
+        const bool same = v->row == row && v->ahead == (variable != NULL) &&
+                          (variable == NULL ||
+                           (strncmp(v->value, variable, len) == 0 && v->value[len] == '='));
+        if (!same) {
+            s->v[kept++] = *v;
+            continue;
+        }
+        free(v->value);
+        free(v->place);
+    }
+    s->n = kept;
+}
+
+static int out_of_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+/* Append a setting; value is "NAME=TEXT" if variable is a name. */
+static int append(const struct reader *r, const struct opt_row *row, const struct item *it,
+                  const char *text)
+{
+    struct site_settings *s = r->s;
+    struct opt_setting *v = realloc(s->v, (s->n + 1) * sizeof(*v));
+    char *value = NULL;
+    char *place = NULL;
+    if (v == NULL)
+        return out_of_memory(r->err);
+    s->v = v;
+    int rc = asprintf(&value, "%s%s%s", it->variable ? it->key : "", it->variable ? "=" : "", text);
+    if (rc < 0)
+        return out_of_memory(r->err);
+    if (asprintf(&place, "%s:%d", r->file->name, it->line) < 0) {
+        free(value);
+        return out_of_memory(r->err);
+    }
+    s->v[s->n++] = (struct opt_setting){
+        .row = row, .value = value, .place = place, .ahead = it->variable};
+    return 0;
+}
+
+/* ---- errors ---- */
+
+/* A key of the file, sanitized for a message. */
+struct shown {
+    char text[SHOWN];
+};
+
+static struct shown show(const char *key)
+{
+    struct shown s;
+    (void)dd_log_escape(s.text, sizeof(s.text), key, strlen(key));
+    return s;
+}
+
+static int refuse_type(const struct reader *r, const struct item *it, const char *expected)
+{
+    return dd_err_set(r->err, -EINVAL, "%s:%d: %s: expected %s", r->file->name, it->line,
+                      show(it->key).text, expected);
+}
+
+static int refuse_section(const struct reader *r, int line, const char *section)
+{
+    return dd_err_tip(r->err,
+                      dd_err_set(r->err, -EINVAL, "%s:%d: unknown section '%s'", r->file->name,
+                                 line, show(section).text),
+                      "sections are [partition.NAME], [queue.NAME] and [" ENVIRONMENT
+                      "], also within the others");
+}
+
+static int refuse_key(const struct reader *r, const struct item *it)
+{
+    const struct opt_row *near = opt_nearest_row(r->t, it->key, strlen(it->key));
+    int rc = dd_err_set(r->err, -EINVAL, "%s:%d: unknown option '%s'", r->file->name, it->line,
+                        show(it->key).text);
+    near = near != NULL ? opt_row_named(r->t, near->name) : NULL;
+    if (near != NULL && !near->no_file)
+        return dd_err_tip(r->err, rc, "did you mean '%s'?", near->name);
+    return dd_err_tip(r->err, rc,
+                      "'%s --help=all' lists all options; a key has no dashes before it",
+                      r->t->program);
+}
+
+/* ---- one value ---- */
+
+static bool matches(const char *const *patterns, const char *name)
+{
+    for (; *patterns != NULL; patterns++) {
+        const size_t len = strcspn(*patterns, "*");
+        if (strncmp(*patterns, name, len) == 0 && ((*patterns)[len] == '*' || name[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_variable_name(const char *name)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)name[n]) || name[n] == '_')
+        n++;
+    return n > 0 && name[n] == '\0' && !isdigit((unsigned char)name[0]);
+}
+
+static int refuse_in_project(const struct reader *r, const struct item *it)
+{
+    return dd_err_tip(r->err,
+                      dd_err_set(r->err, -EINVAL, "%s:%d: %s cannot be set in a project file",
+                                 r->file->name, it->line, show(it->key).text),
+                      "set it in ~/.config/ddrun.toml or on the command line");
+}
+
+static int add_variable(const struct reader *r, const struct item *it)
+{
+    const struct opt_row *row = opt_row_named(r->t, "env");
+    if (row == NULL || row->kind != OPT_REPEATED || !is_variable_name(it->key))
+        return dd_err_set(r->err, -EINVAL, "%s:%d: '%s' is not the name of a variable",
+                          r->file->name, it->line, show(it->key).text);
+    if (matches(options_of_ours, it->key))
+        return dd_err_tip(r->err,
+                          dd_err_set(r->err, -EINVAL, "%s:%d: %s is a variable of %s itself",
+                                     r->file->name, it->line, it->key, r->t->program),
+                          "set the option of that name in place of the variable");
+    if (r->file->project && matches(loaders, it->key))
+        return refuse_in_project(r, it);
+    if (!json_is_string(it->value))
+        return refuse_type(r, it, "text or a number");
+    if (!it->applies || dd_env_get(r->job->env, it->key) != NULL)
+        return 0;
+    drop(r->s, row, it->key);
+    return append(r, row, it, json_string_value(it->value));
+}
+
+/* Return the text of a scalar, NULL: the option does not take its type. */
+static const char *text_of(const struct opt_row *row, const json_t *value)
+{
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (row->kind == OPT_FLAG && json_is_boolean(value))
+        return json_is_true(value) ? "yes" : "no";
+    return json_is_true(value) ? row->implied : NULL;
+}
+
+static int add_option(const struct reader *r, const struct item *it)
+{
+    const struct opt_row *row = opt_row_named(r->t, it->key);
+    const bool list = row != NULL && row->kind == OPT_REPEATED && json_is_array(it->value);
+    const size_t n = list ? json_array_size(it->value) : 1;
+    int rc = 0;
+    if (row == NULL || row->no_file)
+        return refuse_key(r, it);
+    if (r->file->project && row->no_project)
+        return refuse_in_project(r, it);
+    if (it->applies)
+        drop(r->s, row, NULL);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const char *text = text_of(row, list ? json_array_get(it->value, i) : it->value);
+        if (text == NULL)
+            return refuse_type(r, it,
+                               row->kind == OPT_FLAG       ? "true or false"
+                               : row->kind == OPT_REPEATED ? "text, or a list of texts"
+                                                           : "text or a number");
+        if (it->applies)
+            rc = append(r, row, it, text);
+    }
+    return rc;
+}
+
+/* ---- sections ---- */
+
+/* Find the section of a path such as ["partition", "gpu", "environment", "NCCL_DEBUG"]. */
+static int place_item(const struct reader *r, const json_t *path, struct item *it)
+{
+    const char *names[4] = {NULL};
+    const size_t n = json_array_size(path);
+    for (size_t i = 0; i < n && i < 4; i++)
+        names[i] = json_string_value(json_array_get(path, i));
+    if (n == 0 || n > 4 || names[n - 1] == NULL || names[0] == NULL)
+        return refuse_section(r, it->line, names[0] != NULL ? names[0] : "");
+    const bool partition = n > 2 && strcmp(names[0], "partition") == 0;
+    const bool queue = n > 2 && strcmp(names[0], "queue") == 0;
+    const size_t begin = partition || queue ? 2 : 0;
+    const char *wanted = partition ? r->job->partition : r->job->queue;
+    it->layer = partition ? 1 : queue ? 2 : 0;
+    it->applies = begin == 0 ||
+                  (wanted != NULL && names[1] != NULL && strcmp(wanted, names[1]) == 0);
+    it->variable = n == begin + 2 && names[begin] != NULL && strcmp(names[begin], ENVIRONMENT) == 0;
+    it->key = names[n - 1];
+    return n == begin + 1 || it->variable ? 0 : refuse_section(r, it->line, names[begin]);
+}
+
+/* Add the values of one layer. The first one checks the keys of all. */
+static int add_layer(const struct reader *r, const json_t *values, int layer)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < json_array_size(values); i++) {
+        const json_t *record = json_array_get(values, i);
+        struct item it = {.line = (int)json_integer_value(json_array_get(record, 0)),
+                          .value = json_array_get(record, 2)};
+        rc = place_item(r, json_array_get(record, 1), &it);
+        if (rc < 0 || (layer > 0 && it.layer != layer))
+            continue;
+        it.applies = it.applies && it.layer == layer;
+        rc = it.variable ? add_variable(r, &it) : add_option(r, &it);
+    }
+    return rc;
+}
+
+int site_settings_add(struct site_settings *s, const struct opt_table *t,
+                      const struct site_file *file, const struct site_job *job,
+                      const struct dd_buf *json, struct dd_err *err)
+{
+    const struct reader r = {.s = s, .t = t, .file = file, .job = job, .err = err};
+    json_t *o = json_loadb((const char *)json->data, json->len, 0, NULL);
+    const json_t *values = json_object_get(o, "values");
+    const char *error = json_string_value(json_object_get(o, "error"));
+    const int line = (int)json_integer_value(json_object_get(o, "line"));
+    int rc = 0;
+    if (error != NULL && line > 0)
+        rc = dd_err_set(err, -EINVAL, "%s:%d: %s", file->name, line, show(error).text);
+    else if (error != NULL)
+        rc = dd_err_set(err, -EINVAL, "%s: %s", file->name, show(error).text);
+    else if (!json_is_array(values))
+        rc = dd_err_set(err, -EINVAL, "%s: cannot be read: ddrun-toml wrote no valid answer",
+                        file->name);
+    for (int layer = 0; rc == 0 && layer < LAYERS; layer++)
+        rc = add_layer(&r, values, layer);
+    json_decref(o);
+    return rc;
+}
+
+/* ---- for the other nodes ---- */
+
+int site_settings_argv(struct dd_strv *ret, const struct site_settings *s,
+                       const struct opt_table *t, const struct opt_result *res, char *const *argv)
+{
+    int rc = dd_strv_push(ret, argv[0]);
+    if (rc == 0)
+        rc = dd_strv_push(ret, "--no-config");
+    for (int ahead = 1; ahead >= 0; ahead--) /* the order that opt_parse gives them */
+        for (size_t i = 0; rc == 0 && i < s->n; i++) {
+            const struct opt_setting *v = &s->v[i];
+            if (v->ahead == (ahead != 0) &&
+                (v->ahead || res->sources[v->row - t->rows].from == OPT_FROM_FILE))
+                rc = dd_strv_pushf(ret, "--%s=%s", v->row->name, v->value);
+        }
+    return rc < 0 ? rc : dd_strv_copy(ret, argv + 1);
+}

@@ -1,0 +1,45 @@
+/* The settings of ddrun.toml files: which values of a file apply to this job, and which files may
+ * set which options. Pure; site_files.c reads the files. */
+#ifndef DD_CMD_SITE_SETTINGS_H
+#define DD_CMD_SITE_SETTINGS_H
+
+#include "base/opt.h"
+
+struct site_settings {
+    struct opt_setting *v; /* for opt_parse; values and places are owned */
+    size_t n;
+};
+
+/* What the sections of a file refer to. */
+struct site_job {
+    const char *partition, *queue; /* NULL: none */
+    char *const *env;              /* variables that are set: [environment] leaves them alone */
+};
+
+struct site_file {
+    const char *name; /* as messages name it: "./ddrun.toml" */
+    bool project;     /* in the current directory: sets no option with no_project */
+};
+
+/* Read partition or queue of the job from the scheduler's variables. */
+void site_job_read(struct site_job *ret, char *const *env);
+
+/* Add the values of a file, as ddrun-toml prints them, over those of earlier files. Return 0, or
+ * -EINVAL with a message, also for wrong keys in sections that do not apply; -ENOMEM. */
+int site_settings_add(struct site_settings *s, const struct opt_table *t,
+                      const struct site_file *file, const struct site_job *job,
+                      const struct dd_buf *json, struct dd_err *err);
+
+/* Append the command line with those settings that res uses as options, for the other nodes. argv
+ * is not longer than res->args. */
+int site_settings_argv(struct dd_strv *ret, const struct site_settings *s,
+                       const struct opt_table *t, const struct opt_result *res, char *const *argv);
+
+void site_settings_done(struct site_settings *s);
+
+static inline void dd_auto_site_settings(struct site_settings *s)
+{
+    site_settings_done(s);
+}
+
+#endif

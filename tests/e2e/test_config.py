@@ -1,0 +1,211 @@
+"""Options from ddrun.toml: of the site, of the user, of the current directory."""
+
+import os
+import re
+import socket
+import subprocess
+import tempfile
+
+import pytest
+
+from support import ATTACKER, BUILD, DDRUN, LIMIT, VICTIM, as_two_users, as_user, built_with, clean_env, run
+
+pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+              pytest.mark.skipif(not built_with("TOML"), reason="configure has not found toml++ (Debian: libtomlplusplus-dev)")]
+
+
+class Files:
+    """A directory to run in, and the user's directory of settings."""
+
+    def __init__(self, top):
+        self.here, self.config = top / "here", top / "config"
+        self.here.mkdir()
+        self.config.mkdir()
+
+    def project(self, text):
+        (self.here / "ddrun.toml").write_text(text)
+
+    def user(self, text):
+        (self.config / "ddrun.toml").write_text(text)
+
+    def env(self, **extra):
+        return clean_env(XDG_CONFIG_HOME=str(self.config), **extra)
+
+    def run(self, *args, **env):
+        return run(*args, cwd=self.here, env=self.env(**env))
+
+    def shown(self, *args, before=(), **env):
+        """{option: (value, source)} of --show-config; of a repeated option the last one."""
+        done = subprocess.run([*before, DDRUN, "--show-config", *args], cwd=self.here, env=self.env(**env), capture_output=True,
+                              text=True, timeout=LIMIT, check=True)
+        assert done.stderr == ""
+        return {row[0]: tuple(row[1:]) for row in (line.split("\t") for line in done.stdout.splitlines())}
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+def site_file():
+    """Where this build looks for the site's."""
+    with open(os.path.join(BUILD, "Makefile"), encoding="utf-8") as f:
+        words = dict(re.findall(r"^(prefix|sysconfdir) = (.*)$", f.read(), re.M))
+    return words["sysconfdir"].replace("${prefix}", words["prefix"]) + "/ddrun/ddrun.toml"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a test a site file of its own")
+def test_each_place_overrides_the_one_before(files, tmp_path):
+    site = tmp_path / "site.toml"
+    names = ["role", "log-level", "rdzv-timeout", "nproc-per-node", "max-restarts", "slurm-env"]
+    values = [["a", "info", "1s", "1", "1", "keep"], ["b", "debug", "2s", "2", "2"], ["c", "error", "3s", "3"], ["d", "warning", "4s"],
+              ["e", "notice"]]
+    texts = ["".join(f'{name} = "{value}"\n' for name, value in zip(names, row)) for row in values]
+    site.write_text(texts[0])
+    files.user(texts[1])
+    files.project(texts[2])
+    variables = {f"DDRUN_{name.upper().replace('-', '_')}": value for name, value in zip(names, values[3])}
+    options = [f"--{name}={value}" for name, value in zip(names, values[4])]
+    path = site_file()
+    above = os.path.dirname(os.path.dirname(path))  # in a mount namespace: this machine has no such file afterwards
+    before = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {above} && mkdir {above}/ddrun && cp {site} {path} && "
+              'exec "$@"', "sh"]
+    shown = files.shown(*options, "true", before=before, **variables)
+    assert shown["role"] == ("e", "command line") and shown["log-level"] == ("notice", "command line")
+    assert shown["rdzv-timeout"] == ("4s", "environment DDRUN_RDZV_TIMEOUT")
+    assert shown["nproc-per-node"] == ("3", "./ddrun.toml:4")
+    assert shown["max-restarts"] == ("2", f"{files.config}/ddrun.toml:5")
+    assert shown["slurm-env"] == ("keep", f"{path}:6")
+    assert shown["label"] == ("no", "default")
+
+
+def test_a_job_runs_with_the_values_of_files(files):
+    files.user('nproc-per-node = 2\n[environment]\nFROM_FILE = "a b"\nTAKEN = 1\n')
+    files.project('simulate-nodes = 2\nlabel = true\n')
+    job = files.run("sh", "-c", "echo $FROM_FILE $TAKEN", TAKEN="mine")
+    assert job.p.returncode == 0, job.err
+    assert sorted(job.out.splitlines()) == [f"[{rank}]: a b mine" for rank in range(4)]
+
+
+def test_a_step_gets_the_values_of_the_script(files):
+    srun = files.here / "srun"
+    srun.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    srun.chmod(0o755)
+    files.project('max-restarts = 3\nlog-dir = "a b"\nrole = "no"\n')
+    job = files.run("--launcher=srun", f"--launch-command={srun}", "true", DDRUN_ROLE="yes", SLURM_JOB_ID="7",
+                    SLURM_JOB_NODELIST=f"{socket.gethostname()},198.51.100.1", SLURM_NNODES="2", SLURM_NTASKS="2")  # RFC 5737
+    assert "<--no-config><--log-dir=a b><--max-restarts=3>" in job.out and "role" not in job.out, job.out + job.err
+
+
+def test_sections_apply_in_their_partition(files):
+    files.project('max-restarts = 1\n[partition.gpu]\nmax-restarts = 2\n[partition.gpu.environment]\nNCCL_DEBUG = "INFO"\n'
+                  '[queue.long]\nmax-restarts = "4/1h"\n')
+    assert files.shown("true")["max-restarts"] == ("1", "./ddrun.toml:1")
+    in_partition = files.shown("true", SLURM_JOB_PARTITION="gpu")
+    assert in_partition["max-restarts"] == ("2", "./ddrun.toml:3") and in_partition["env"] == ("NCCL_DEBUG=INFO", "./ddrun.toml:5")
+    assert files.shown("true", PBS_QUEUE="long")["max-restarts"] == ("4/1h", "./ddrun.toml:7")
+
+
+@pytest.mark.parametrize("text, parts", [
+    ("label = true\nnproc-pre-node = 2\n", ["./ddrun.toml:2:", "nproc-pre-node", "'nproc-per-node'"]),
+    ("[partition.other]\nnproc-pre-node = 2\n", ["./ddrun.toml:2:", "nproc-pre-node"]),
+    ("\nnproc-per-node = 'many'\n", ["./ddrun.toml:2:", "nproc-per-node", "'many'"]),
+    ("label = 'perhaps'\n", ["./ddrun.toml:1:", "label"]),
+    ("slurm-env = 'x'\n", ["./ddrun.toml:1:", "slurm-env", "rewrite, keep or strip"]),
+    ("[partitions.gpu]\nlabel = true\n", ["./ddrun.toml:2:", "partitions"]),
+    ("label = true\nlabel = false\n", ["./ddrun.toml:2:", "label"]),
+    ("label = \n", ["./ddrun.toml:1:"]),
+    ("log-dir = 1979-05-27\n", ["./ddrun.toml:1:", "log-dir"]),
+    ("wrap = ['all:touch ran']\n", ["./ddrun.toml:1:", "wrap", "project file"]),
+    ("[environment]\nLD_PRELOAD = 'x.so'\n", ["./ddrun.toml:2:", "LD_PRELOAD", "project file"]),
+    ("[environment]\nDDRUN_WRAP = 'x'\n", ["./ddrun.toml:2:", "DDRUN_WRAP"]),
+    ("role = '" + 70000 * "x" + "'\n", ["./ddrun.toml:1:", "64 KiB"]),
+    (2000 * "[" + "\n", ["./ddrun.toml: ", "not valid TOML"]),
+    ("a = " + 2000 * "[" + "\n", ["./ddrun.toml:1:"]),
+])
+def test_a_wrong_file_is_refused_with_its_line(files, text, parts):
+    files.project(text)
+    job = files.run("touch", "ran")
+    assert job.p.returncode == 2 and job.out == "" and not (files.here / "ran").exists()
+    assert job.err.startswith("ddrun: error: ") and all(part in job.err for part in parts), job.err
+
+
+def test_no_config_ignores_files(files):
+    files.project("nproc-per-node = 2\n")
+    assert files.shown("--no-config", "true")["nproc-per-node"][1] == "default"
+    assert files.shown("true", DDRUN_NO_CONFIG="yes")["nproc-per-node"][1] == "default"
+    files.project("wrong = 2\n")
+    assert files.shown("--no-config", "true")["nproc-per-node"][1] == "default"
+
+
+def test_a_users_file_that_others_may_write_to_is_refused(files):
+    files.user("label = true\n")
+    (files.config / "ddrun.toml").chmod(0o620)
+    job = files.run("true")
+    assert job.p.returncode == 2 and "other users may write to it" in job.err
+
+
+@pytest.mark.parametrize("make", ["link", "fifo", "second name", "open to a group"])
+def test_a_project_file_that_may_be_anothers_is_ignored(files, make):
+    (files.here / "other").write_text("wrong = true\n")
+    path = files.here / "ddrun.toml"
+    if make == "link":
+        path.symlink_to("other")
+    elif make == "fifo":
+        os.mkfifo(path)
+    elif make == "second name":
+        path.hardlink_to(files.here / "other")
+    else:
+        path.write_text("wrong = true\n")
+        path.chmod(0o664)
+    job = files.run("true")
+    assert job.p.returncode == 0 and job.err.count("warning: ignoring ./ddrun.toml: ") == 1, job.err
+
+
+@pytest.fixture
+def shared():
+    """A directory as /tmp is, and a home of the victim's."""
+    with tempfile.TemporaryDirectory(prefix="e2e") as top:
+        os.chmod(top, 0o755)
+        for name, mode, owner in (("tmp", 0o1777, 0), ("own", 0o700, VICTIM), ("theirs", 0o777, ATTACKER)):
+            os.mkdir(f"{top}/{name}")
+            os.chmod(f"{top}/{name}", mode)
+            os.chown(f"{top}/{name}", owner, owner)
+        yield top
+
+
+PLANTED = 'simulate-nodes = 2\n[environment]\nPLANTED = "yes"\n'
+
+
+def as_victim(shared, place):
+    env = clean_env(HOME=f"{shared}/own", XDG_CONFIG_HOME=f"{shared}/own", TMPDIR=f"{shared}/own")
+    return subprocess.run([DDRUN, "--nproc-per-node=1", "sh", "-c", "echo ${PLANTED-no} $WORLD_SIZE"], env=env, cwd=f"{shared}/{place}",
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False, **as_user(VICTIM))
+
+
+@pytest.mark.parametrize("place", ["tmp", "theirs"])
+@as_two_users[0]
+@as_two_users[1]
+def test_a_file_that_another_user_planted_has_no_effect(shared, place):
+    subprocess.run(["sh", "-c", f"cat >{shared}/{place}/ddrun.toml"], input=PLANTED, text=True, check=True, **as_user(ATTACKER))
+    done = as_victim(shared, place)
+    assert done.returncode == 0 and done.stdout == "no 1\n", done.stderr
+    assert done.stderr.count(f"ignoring ./ddrun.toml: it belongs to uid {ATTACKER}") == 1
+
+
+@as_two_users[0]
+@as_two_users[1]
+def test_a_file_of_the_user_in_anothers_directory_has_no_effect(shared):
+    """Its owner could have moved it there from elsewhere."""
+    subprocess.run(["sh", "-c", f"umask 022; cat >{shared}/theirs/ddrun.toml"], input=PLANTED, text=True, check=True, **as_user(VICTIM))
+    done = as_victim(shared, "theirs")
+    assert done.returncode == 0 and done.stdout == "no 1\n", done.stderr
+    assert f"its directory belongs to uid {ATTACKER}" in done.stderr
+
+
+@as_two_users[0]
+@as_two_users[1]
+def test_a_file_of_the_user_applies_in_the_users_directory(shared):
+    subprocess.run(["sh", "-c", f"umask 022; cat >{shared}/own/ddrun.toml"], input=PLANTED, text=True, check=True, **as_user(VICTIM))
+    done = as_victim(shared, "own")
+    assert done.returncode == 0 and done.stdout == "yes 2\nyes 2\n", done.stderr
