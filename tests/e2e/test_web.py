@@ -133,7 +133,7 @@ def test_page_outlives_the_loss_of_the_leader_with_one_copy_of_each_event(tmp_pa
     with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:3", "--nproc-per-node=1", "--max-restarts=1", workers=3) as job, \
             Page(job) as page:
         daemon, = job.processes("ddrund")
-        until(lambda: page.state()["status"]["state"] == "running")
+        until(lambda: any(e["event"] == "started" for e in page.state()["events"]), say="the events of the first leader")
         os.kill(parent(daemon), signal.SIGKILL)
         until(lambda: (s := page.state())["status"]["round"] == 1 and s["status"]["state"] == "running" and not s["ended"]
               and sum(e["event"] == "round" for e in s["events"]) >= 2, say="the round of the next leader")
