@@ -78,8 +78,8 @@ struct opt_row {
                          prefixes */
     bool no_env;      /* the table's prefixes define no variable for it */
     bool no_file;     /* cannot be set in a file */
-    bool no_project; /* cannot be set in a file of the current directory: it runs a program, names a
-                        key or weakens the protection of the job */
+    bool project; /* may be set in a file of the current directory, which may come with a download:
+                     its values can run, read, write and connect to nothing */
     const char *needs;   /* options, comma-separated, at least one of which it needs to take effect;
                             NULL: none */
     const char *example; /* a valid value for error messages; NULL: derived from default and kind */

@@ -12,6 +12,7 @@
 
 static const struct opt_row rows[] = {
     {.name = "nproc-per-node",
+     .project = true,
      .common = true,
      .kind = OPT_CUSTOM,
      .metavar = "N|auto|gpu|cpu",
@@ -25,6 +26,7 @@ static const struct opt_row rows[] = {
      .parse = parse_nproc,
      FIELD(nproc_per_node)},
     {.name = "nnodes",
+     .project = true,
      .common = true,
      .kind = OPT_CUSTOM,
      .metavar = "N|MIN:MAX",
@@ -139,7 +141,6 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "COMMAND",
      .example = "ssh -p 2222",
-     .no_project = true,
      .group = "Nodes and workers",
      .help = "command to run instead of the launcher's program",
      .more = "For example --launcher=ssh --launch-command='ssh -p 2222 -o BatchMode=yes'.",
@@ -259,6 +260,7 @@ static const struct opt_row rows[] = {
      FIELD(pty)},
 
     {.name = "bind",
+     .project = true,
      .kind = OPT_STRING,
      .metavar = "HOW",
      .def = "auto",
@@ -268,6 +270,7 @@ static const struct opt_row rows[] = {
      .more = "'none' does not bind the workers.",
      FIELD(bind)},
     {.name = "numa-binding",
+     .project = true,
      .kind = OPT_STRING,
      .metavar = "HOW",
      .choices = "node,socket,exclusive,core-complex",
@@ -337,8 +340,8 @@ static const struct opt_row rows[] = {
              "without them when chief and workers have succeeded; ddrun then stops the other "
              "tasks."},
 
-    {OPTION_ENV(struct ddrun_options), .no_project = true, .group = "Program", .letter = 'x',
-     .common = true, .help = "set NAME for all workers, or for RANKS such as 0,3-5",
+    {OPTION_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
+     .help = "set NAME for all workers, or for RANKS such as 0,3-5",
      .more = "Takes precedence over all other values of the variable. May be repeated. NAME "
              "alone (as with mpirun -x) takes the value from this shell and forwards it to all "
              "nodes, even if --launch-env does not match it. A variable that is specific to "
@@ -349,7 +352,6 @@ static const struct opt_row rows[] = {
      .metavar = "RANKS:CMD",
      .no_env = true,
      .example = "'0:nsys profile -o report.$RANK'",
-     .no_project = true,
      .group = "Program",
      .help = "run the program of RANKS under CMD: nsys, gdb, strace",
      .more = "A shell expands CMD in the environment of the worker, and executes it in its own "
@@ -361,7 +363,6 @@ static const struct opt_row rows[] = {
      .metavar = "RANKS:LIB",
      .no_env = true,
      .example = "0:/opt/lib/libmpitrace.so",
-     .no_project = true,
      .group = "Program",
      .help = "prepend LIB to LD_PRELOAD of RANKS, such as a tracer",
      .more = "LIB is a path, or a name that the dynamic linker finds; separate several with "
@@ -416,7 +417,6 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
-     .no_project = true,
      .group = "Rendezvous and network",
      .help = "address of the first node, or etcd://HOST/PREFIX",
      .more = "Needed only where no scheduler defines the nodes. "
@@ -465,6 +465,7 @@ static const struct opt_row rows[] = {
              "differs between nodes, pass each node its own.",
      FIELD(iface)},
     {.name = "rdzv-timeout",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "600s",
@@ -474,6 +475,7 @@ static const struct opt_row rows[] = {
      .help = "time to wait for all nodes to join",
      FIELD(rdzv_timeout)},
     {.name = "last-call",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "30s",
@@ -510,7 +512,6 @@ static const struct opt_row rows[] = {
      .kind = OPT_CUSTOM,
      .metavar = "K=V,...",
      .example = "timeout=900",
-     .no_project = true,
      .group = "Rendezvous and network",
      .help = "rendezvous settings of torchrun",
      .more = "join_timeout, or else timeout, is --rdzv-timeout in whole seconds, if that "
@@ -525,7 +526,6 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "FILE",
      .example = "~/.ddrun.key",
-     .no_project = true,
      .group = "Security",
      .help = "file with the job's secret, readable by you alone",
      .more = "Without this option, ddrun uses the first of these that exists: the variable "
@@ -538,7 +538,6 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .def = "auto",
      .choices = "auto,pbs-cookie",
-     .no_project = true,
      .group = "Security",
      .help = "source of the key if none is given",
      .more = "'pbs-cookie' uses PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a "
@@ -550,18 +549,17 @@ static const struct opt_row rows[] = {
      .metavar = "PATH",
      .def_doc = "MUNGE's default",
      .example = "/run/munge/munge.socket.2",
-     .no_project = true,
      .group = "Security",
      .help = "socket of the MUNGE daemon",
      FIELD(munge_socket)},
     {.name = "insecure",
      .kind = OPT_FLAG,
-     .no_project = true,
      .group = "Security",
      .help = "use no key and no encryption; anyone can join",
      FIELD(insecure)},
 
     {.name = "max-restarts",
+     .project = true,
      .common = true,
      .kind = OPT_CUSTOM,
      .metavar = "N[/TIME]",
@@ -595,6 +593,7 @@ static const struct opt_row rows[] = {
              "restart of all workers; 'no': only as the replacement of a lost node.",
      FIELD(grow)},
     {.name = "heartbeat",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "5s",
@@ -660,7 +659,6 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "URL",
      .example = "https://hooks.example.org/ddrun",
-     .no_project = true,
      .group = "Failures",
      .help = "send the events of the job to a web hook",
      .more = "ddrun sends one POST with a JSON object for each event: a round begins, a worker "
@@ -688,13 +686,13 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "CMD",
      .example = "'nvidia-smi -L'",
-     .no_project = true,
      .group = "Health checks and hung workers",
      .help = "shell command that must exit 0 for the node to be used",
      .more = "It runs on each node before each round. If it fails, the last line of its output "
              "is reported as the reason.",
      FIELD(health_check)},
     {.name = "health-timeout",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "60s",
@@ -704,6 +702,7 @@ static const struct opt_row rows[] = {
      .help = "time limit of --health and of --health-check",
      FIELD(health_timeout)},
     {.name = "hang-timeout",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "0",
@@ -738,7 +737,6 @@ static const struct opt_row rows[] = {
      .metavar = "CMD",
      .example = "'gcore $DDRUN_HUNG_PID'",
      .needs = "hang-timeout",
-     .no_project = true,
      .group = "Health checks and hung workers",
      .help = "shell command to run before a hung worker is killed",
      .more = "Replaces py-spy and SIGABRT, and runs for at most 60 s. DDRUN_HUNG_PID and "
@@ -746,6 +744,7 @@ static const struct opt_row rows[] = {
      FIELD(on_hang)},
 
     {.name = "timeout",
+     .project = true,
      .common = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
@@ -763,6 +762,7 @@ static const struct opt_row rows[] = {
              "node by then stops, too.",
      FIELD(timeout)},
     {.name = "shutdown-timeout",
+     .project = true,
      .kind = OPT_DURATION,
      .metavar = "TIME",
      .def = "30s",
@@ -812,6 +812,7 @@ static const struct opt_row rows[] = {
      FIELD(signals)},
 
     {.name = "output",
+     .project = true,
      .kind = OPT_CUSTOM,
      .metavar = "lines|labels|raw",
      .def = "lines",
@@ -824,6 +825,7 @@ static const struct opt_row rows[] = {
      .parse = parse_output,
      FIELD(output)},
     {.name = "label",
+     .project = true,
      .common = true,
      .letter = 'l',
      .kind = OPT_FLAG,
@@ -887,6 +889,7 @@ static const struct opt_row rows[] = {
      .help = "copy stderr lines with any of TEXTS to filtered_stderr.log",
      FIELD(stderr_filters)},
     {.name = "log-level",
+     .project = true,
      .common = true,
      .kind = OPT_STRING,
      .metavar = "LEVEL",

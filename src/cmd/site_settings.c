@@ -178,10 +178,10 @@ static bool is_variable_name(const char *name)
 
 static int refuse_in_project(const struct reader *r, const struct item *it)
 {
-    return dd_err_tip(r->err,
-                      dd_err_set(r->err, -EINVAL, "%s:%d: %s cannot be set in a project file",
-                                 r->file->name, it->line, show(it->key).text),
-                      "set it in ~/.config/ddrun.toml or on the command line");
+    int rc = dd_err_set(r->err, -EINVAL, "%s:%d: %s: a project file cannot set this %s",
+                        r->file->name, it->line, show(it->key).text,
+                        it->variable ? "variable" : "option");
+    return dd_err_tip(r->err, rc, "put it into ~/.config/ddrun.toml");
 }
 
 static int add_variable(const struct reader *r, const struct item *it)
@@ -223,7 +223,7 @@ static int add_option(const struct reader *r, const struct item *it)
     int rc = 0;
     if (row == NULL || row->no_file)
         return refuse_key(r, it);
-    if (r->file->project && row->no_project)
+    if (r->file->project && !row->project)
         return refuse_in_project(r, it);
     if (it->applies)
         drop(r->s, row, NULL);

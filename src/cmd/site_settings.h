@@ -18,7 +18,7 @@ struct site_job {
 
 struct site_file {
     const char *name; /* as messages name it: "./ddrun.toml" */
-    bool project;     /* in the current directory: sets no option with no_project */
+    bool project;     /* in the current directory: sets only options with .project */
 };
 
 /* Read partition or queue of the job from the scheduler's variables. */

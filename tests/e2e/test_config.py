@@ -57,9 +57,9 @@ def site_file():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a test a site file of its own")
 def test_each_place_overrides_the_one_before(files, tmp_path):
     site = tmp_path / "site.toml"
-    names = ["role", "log-level", "rdzv-timeout", "nproc-per-node", "max-restarts", "slurm-env"]
-    values = [["a", "info", "1s", "1", "1", "keep"], ["b", "debug", "2s", "2", "2"], ["c", "error", "3s", "3"], ["d", "warning", "4s"],
-              ["e", "notice"]]
+    names = ["timeout", "log-level", "rdzv-timeout", "nproc-per-node", "max-restarts", "slurm-env"]
+    values = [["1h", "info", "1s", "1", "1", "keep"], ["2h", "debug", "2s", "2", "2"], ["3h", "error", "3s", "3"], ["4h", "warning", "4s"],
+              ["5h", "notice"]]
     texts = ["".join(f'{name} = "{value}"\n' for name, value in zip(names, row)) for row in values]
     site.write_text(texts[0])
     files.user(texts[1])
@@ -71,7 +71,7 @@ def test_each_place_overrides_the_one_before(files, tmp_path):
     before = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {above} && mkdir {above}/ddrun && cp {site} {path} && "
               'exec "$@"', "sh"]
     shown = files.shown(*options, "true", before=before, **variables)
-    assert shown["role"] == ("e", "command line") and shown["log-level"] == ("notice", "command line")
+    assert shown["timeout"] == ("5h", "command line") and shown["log-level"] == ("notice", "command line")
     assert shown["rdzv-timeout"] == ("4s", "environment DDRUN_RDZV_TIMEOUT")
     assert shown["nproc-per-node"] == ("3", "./ddrun.toml:4")
     assert shown["max-restarts"] == ("2", f"{files.config}/ddrun.toml:5")
@@ -80,8 +80,8 @@ def test_each_place_overrides_the_one_before(files, tmp_path):
 
 
 def test_a_job_runs_with_the_values_of_files(files):
-    files.user('nproc-per-node = 2\n[environment]\nFROM_FILE = "a b"\nTAKEN = 1\n')
-    files.project('simulate-nodes = 2\nlabel = true\n')
+    files.user('simulate-nodes = 2\n[environment]\nFROM_FILE = "a b"\nTAKEN = 1\n')
+    files.project('nproc-per-node = 2\nlabel = true\n')
     job = files.run("sh", "-c", "echo $FROM_FILE $TAKEN", TAKEN="mine")
     assert job.p.returncode == 0, job.err
     assert sorted(job.out.splitlines()) == [f"[{rank}]: a b mine" for rank in range(4)]
@@ -91,7 +91,8 @@ def test_a_step_gets_the_values_of_the_script(files):
     srun = files.here / "srun"
     srun.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     srun.chmod(0o755)
-    files.project('max-restarts = 3\nlog-dir = "a b"\nrole = "no"\n')
+    files.user('log-dir = "a b"\nrole = "no"\n')
+    files.project('max-restarts = 3\n')
     job = files.run("--launcher=srun", f"--launch-command={srun}", "true", DDRUN_ROLE="yes", SLURM_JOB_ID="7",
                     SLURM_JOB_NODELIST=f"{socket.gethostname()},198.51.100.1", SLURM_NNODES="2", SLURM_NTASKS="2")  # RFC 5737
     assert "<--no-config><--log-dir=a b><--max-restarts=3>" in job.out and "role" not in job.out, job.out + job.err
@@ -111,11 +112,11 @@ def test_sections_apply_in_their_partition(files):
     ("[partition.other]\nnproc-pre-node = 2\n", ["./ddrun.toml:2:", "nproc-pre-node"]),
     ("\nnproc-per-node = 'many'\n", ["./ddrun.toml:2:", "nproc-per-node", "'many'"]),
     ("label = 'perhaps'\n", ["./ddrun.toml:1:", "label"]),
-    ("slurm-env = 'x'\n", ["./ddrun.toml:1:", "slurm-env", "rewrite, keep or strip"]),
+    ("bind = 'x'\n", ["./ddrun.toml:1:", "bind", "auto or none"]),
     ("[partitions.gpu]\nlabel = true\n", ["./ddrun.toml:2:", "partitions"]),
     ("label = true\nlabel = false\n", ["./ddrun.toml:2:", "label"]),
     ("label = \n", ["./ddrun.toml:1:"]),
-    ("log-dir = 1979-05-27\n", ["./ddrun.toml:1:", "log-dir"]),
+    ("log-level = 1979-05-27\n", ["./ddrun.toml:1:", "log-level"]),
     ("wrap = ['all:touch ran']\n", ["./ddrun.toml:1:", "wrap", "project file"]),
     ("[environment]\nLD_PRELOAD = 'x.so'\n", ["./ddrun.toml:2:", "LD_PRELOAD", "project file"]),
     ("[environment]\nDDRUN_WRAP = 'x'\n", ["./ddrun.toml:2:", "DDRUN_WRAP"]),
@@ -128,6 +129,23 @@ def test_a_wrong_file_is_refused_with_its_line(files, text, parts):
     job = files.run("touch", "ran")
     assert job.p.returncode == 2 and job.out == "" and not (files.here / "ran").exists()
     assert job.err.startswith("ddrun: error: ") and all(part in job.err for part in parts), job.err
+
+
+ATTACKS = ["report = 'victim'", "metrics = 'victim'", "timeline = 'victim'", "log-dir = 'logs'", "hosts = '203.0.113.1'", "hostfile = 'victim'",
+           "launcher = 'ssh'", "launch-env = '*'", "launch-env-exclude = 'PATH'", "master-addr = '203.0.113.1'", "chdir = '/'", "module = true",
+           "no-python = true", "run-path = true", "requeue-on = 'timeout'", "mpi = 'auto'", "stdin = 'all'", "pty = 0", "simulate-nodes = 2",
+           "signal-before-end = 'USR1@120'", "trace = 'link'"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_project_file_starts_writes_and_contacts_nothing(files, attack):
+    (files.here / "victim").write_text("mine")
+    files.project(attack + "\n")
+    job = files.run("touch", "ran")
+    assert job.p.returncode == 2 and sorted(os.listdir(files.here)) == ["ddrun.toml", "victim"]
+    assert job.err == (f"ddrun: error: ./ddrun.toml:1: {attack.split()[0]}: a project file cannot set this option\n"
+                       "  tip: put it into ~/.config/ddrun.toml\n")
+    assert (files.here / "victim").read_text() == "mine"
 
 
 def test_no_config_ignores_files(files):
@@ -174,12 +192,12 @@ def shared():
         yield top
 
 
-PLANTED = 'simulate-nodes = 2\n[environment]\nPLANTED = "yes"\n'
+PLANTED = 'label = true\n[environment]\nNCCL_DEBUG = "yes"\n'
 
 
 def as_victim(shared, place):
     env = clean_env(HOME=f"{shared}/own", XDG_CONFIG_HOME=f"{shared}/own", TMPDIR=f"{shared}/own")
-    return subprocess.run([DDRUN, "--nproc-per-node=1", "sh", "-c", "echo ${PLANTED-no} $WORLD_SIZE"], env=env, cwd=f"{shared}/{place}",
+    return subprocess.run([DDRUN, "--nproc-per-node=1", "sh", "-c", "echo ${NCCL_DEBUG-no} $WORLD_SIZE"], env=env, cwd=f"{shared}/{place}",
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False, **as_user(VICTIM))
 
 
@@ -208,4 +226,4 @@ def test_a_file_of_the_user_in_anothers_directory_has_no_effect(shared):
 def test_a_file_of_the_user_applies_in_the_users_directory(shared):
     subprocess.run(["sh", "-c", f"umask 022; cat >{shared}/own/ddrun.toml"], input=PLANTED, text=True, check=True, **as_user(VICTIM))
     done = as_victim(shared, "own")
-    assert done.returncode == 0 and done.stdout == "yes 2\nyes 2\n", done.stderr
+    assert done.returncode == 0 and done.stdout == "[0]: yes 1\n", done.stderr

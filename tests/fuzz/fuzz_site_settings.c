@@ -14,7 +14,11 @@ struct values {
 };
 
 static const struct opt_row rows[] = {
-    {.name = "flag", .kind = OPT_FLAG, .help = "h", OPT_FIELD(struct values, flag)},
+    {.name = "flag",
+     .kind = OPT_FLAG,
+     .project = true,
+     .help = "h",
+     OPT_FIELD(struct values, flag)},
     {.name = "number",
      .kind = OPT_INT,
      .metavar = "N",
@@ -24,13 +28,11 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "C",
      .help = "h",
-     .no_project = true,
      OPT_FIELD(struct values, command)},
     {.name = "env",
      .kind = OPT_REPEATED,
      .metavar = "NAME=VALUE",
      .no_env = true,
-     .no_project = true,
      .help = "h",
      OPT_FIELD(struct values, env)},
 };
@@ -72,7 +74,7 @@ static void add(struct dd_buf *json, bool project)
     for (size_t i = 0; i < s.n; i++) {
         must(s.v[i].row >= rows && s.v[i].row < rows + 4);
         must(s.v[i].value != NULL && strncmp(s.v[i].place, "f:", 2) == 0);
-        must(!project || s.v[i].ahead || !s.v[i].row->no_project);
+        must(!project || s.v[i].ahead || s.v[i].row->project);
     }
     if (rc == 0)
         use(&s);

@@ -18,8 +18,9 @@ struct values {
 #define FIELD(name) OPT_FIELD(struct values, name)
 
 static const struct opt_row rows[] = {
-    {.name = "label", .kind = OPT_FLAG, .help = "h", FIELD(label)},
+    {.name = "label", .project = true, .kind = OPT_FLAG, .help = "h", FIELD(label)},
     {.name = "nproc-per-node",
+     .project = true,
      .kind = OPT_INT,
      .metavar = "N",
      .min = 1,
@@ -27,12 +28,7 @@ static const struct opt_row rows[] = {
      .help = "h",
      FIELD(number)},
     {.name = "log-dir", .kind = OPT_STRING, .metavar = "DIR", .help = "h", FIELD(log_dir)},
-    {.name = "health-check",
-     .kind = OPT_STRING,
-     .metavar = "CMD",
-     .no_project = true,
-     .help = "h",
-     FIELD(hook)},
+    {.name = "health-check", .kind = OPT_STRING, .metavar = "CMD", .help = "h", FIELD(hook)},
     {.name = "report",
      .kind = OPT_STRING,
      .metavar = "FILE",
@@ -44,10 +40,14 @@ static const struct opt_row rows[] = {
      .kind = OPT_REPEATED,
      .metavar = "NAME=VALUE",
      .no_env = true,
-     .no_project = true,
      .help = "h",
      FIELD(env)},
-    {.name = "wrap", .kind = OPT_REPEATED, .metavar = "CMD", .help = "h", FIELD(wrap)},
+    {.name = "wrap",
+     .project = true,
+     .kind = OPT_REPEATED,
+     .metavar = "CMD",
+     .help = "h",
+     FIELD(wrap)},
 };
 static const struct opt_table table = {.program = "tool",
                                        .version = "1",
@@ -250,16 +250,13 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
          "of the variable",
          false},
         {"[5, [\"health-check\"], \"/tmp/x\"]",
-         "f:5: health-check cannot be set in a project file\n  tip: set it in "
-         "~/.config/ddrun.toml or on the command line",
+         "f:5: health-check: a project file cannot set this option\n  tip: put it into ~/.config/ddrun.toml",
          true},
         {"[5, [\"queue\", \"q\", \"environment\", \"LD_PRELOAD\"], \"/tmp/x\"]",
-         "f:5: LD_PRELOAD cannot be set in a project file\n  tip: set it in ~/.config/ddrun.toml "
-         "or on the command line",
+         "f:5: LD_PRELOAD: a project file cannot set this variable\n  tip: put it into ~/.config/ddrun.toml",
          true},
         {"[5, [\"env\"], \"LD_PRELOAD=x\"]",
-         "f:5: env cannot be set in a project file\n  tip: set it in ~/.config/ddrun.toml or on "
-         "the command line",
+         "f:5: env: a project file cannot set this option\n  tip: put it into ~/.config/ddrun.toml",
          true},
     };
     (void)state;
