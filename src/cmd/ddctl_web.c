@@ -2,7 +2,7 @@
  *
  * libevent's evhttp reads requests. It has no hook between accepting a connection and reading from
  * it, so the owner of the connection is determined when a request is complete; until then another
- * user can cost this process one descriptor for REQUEST_S seconds and a header of HEADER_MAX. */
+ * user can occupy one descriptor for each connection, and a header of HEADER_MAX. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -87,7 +87,7 @@ struct web {
     struct evhttp *http;
     struct net_peer *peer;
     struct web_state *state;
-    struct event *idle, *resume, *signals[2];
+    struct event *idle, *signals[2];
     struct evhttp_bound_socket *listeners[2]; /* 127.0.0.1 and ::1; NULL: no IPv6 */
     uint16_t port;
     char token[WEB_TOKEN + 1];
@@ -212,21 +212,19 @@ static void web_on_signal(evutil_socket_t number, short what, void *arg)
 
 static void web_on_resume(evutil_socket_t fd, short what, void *arg)
 {
-    struct web *w = arg;
     (void)fd;
     (void)what;
-    for (int i = 0; i < 2; i++)
-        if (w->listeners[i] != NULL)
-            (void)evconnlistener_enable(evhttp_bound_socket_get_listener(w->listeners[i]));
+    (void)evconnlistener_enable(arg);
 }
 
-/* Out of file descriptors: pause, or the level-triggered event would spin. */
+/* Out of file descriptors: pause, or the level-triggered event would spin. arg is evhttp's:
+ * libevent passes the argument of the listener, not one of this callback. */
 static void web_on_accept_error(struct evconnlistener *l, void *arg)
 {
-    struct web *w = arg;
     const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
-    (void)evconnlistener_disable(l);
-    (void)evtimer_add(w->resume, &pause);
+    (void)arg;
+    if (event_base_once(evconnlistener_get_base(l), -1, EV_TIMEOUT, web_on_resume, l, &pause) == 0)
+        (void)evconnlistener_disable(l);
 }
 
 static int web_listen(struct web *w, int i, const char *addr, struct dd_err *err)
@@ -278,8 +276,7 @@ static int web_open(struct web *w, struct dd_err *err)
     unsigned char secret[WEB_SECRET];
     int rc = dd_err_set(err, -ENOMEM, "out of memory");
     if ((w->base = net_loop_new()) == NULL || (w->http = evhttp_new(w->base)) == NULL ||
-        (w->idle = evtimer_new(w->base, web_on_idle, w)) == NULL ||
-        (w->resume = evtimer_new(w->base, web_on_resume, w)) == NULL || net_peer_new(&w->peer) < 0)
+        (w->idle = evtimer_new(w->base, web_on_idle, w)) == NULL || net_peer_new(&w->peer) < 0)
         return rc;
     for (int i = 0; i < 2; i++)
         if ((w->signals[i] = evsignal_new(w->base, signals[i], web_on_signal, w)) == NULL ||
@@ -303,7 +300,7 @@ static void web_close(struct web *w)
     if (w->http != NULL)
         evhttp_free(w->http);
     net_peer_free(w->peer);
-    struct event *events[] = {w->idle, w->resume, w->signals[0], w->signals[1]};
+    struct event *events[] = {w->idle, w->signals[0], w->signals[1]};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);

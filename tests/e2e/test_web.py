@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -28,6 +29,12 @@ try:
     print(urllib.request.urlopen(sys.argv[1], timeout=60).status)
 except urllib.error.HTTPError as e:
     print(e.code, e.read().decode().strip())
+"""
+CONNECT = """
+import socket, sys
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(60)]
+print("ready", flush=True)
+sys.stdin.read()
 """
 
 
@@ -103,6 +110,18 @@ def test_page_refuses_another_user_with_the_token(tmp_path):
                                **as_user(ATTACKER))
             assert p.stdout == "403 This page belongs to another user.\n"
         assert page.get()[0] == 200
+        job.finish()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_page_survives_connections_of_another_user_that_occupy_all_descriptors(tmp_path):
+    with Running(tmp_path, "--nproc-per-node=1") as job, Page(job) as page:
+        resource.prlimit(page.p.pid, resource.RLIMIT_NOFILE, (40, 40))
+        with subprocess.Popen([SYSTEM_PYTHON, "-c", CONNECT, str(page.port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              cwd="/", **as_user(ATTACKER)) as p:
+            assert p.stdout.readline() == "ready\n"
+            until(lambda: page.p.poll() is not None or len(os.listdir(f"/proc/{page.p.pid}/fd")) == 40, say="all descriptors in use")
+        assert page.get()[0] == 200  # the attacker has gone
         job.finish()
 
 
