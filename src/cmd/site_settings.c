@@ -14,13 +14,64 @@ enum { LAYERS = 3, SHOWN = 100 };
 
 #define ENVIRONMENT "environment"
 
-/* Variables that make programs load or run others. A project file, which may come with a download,
- * cannot set them. */
-static const char *const loaders[] = {"LD_*",   "PATH",       "PYTHON*", "BASH_ENV",
-                                      "ENV",    "GCONV_PATH", "PERL5*",  "MALLOC_CONF",
-                                      "NODE_*", "LIBRARY_*",  NULL};
 /* An option has the same effect, and says so in --show-config. */
 static const char *const options_of_ours[] = {"DDRUN_*", "PET_*", NULL};
+/* Set by src/framework for each worker. [environment] would override them with one value for all.
+ */
+static const char *const set_for_workers[] = {"RANK",
+                                              "WORLD_SIZE",
+                                              "LOCAL_*",
+                                              "MASTER_*",
+                                              "GROUP_*",
+                                              "ROLE_*",
+                                              "TORCHELASTIC_*",
+                                              "SLURM_*",
+                                              "PMI_*",
+                                              "PMI2_*",
+                                              "PMIX_*",
+                                              "OMPI_COMM_WORLD_*",
+                                              "OMPI_UNIVERSE_SIZE",
+                                              "MV2_COMM_WORLD_*",
+                                              "MPI_LOCAL*",
+                                              "HOROVOD_RANK",
+                                              "HOROVOD_SIZE",
+                                              "HOROVOD_LOCAL_*",
+                                              "HOROVOD_CROSS_*",
+                                              "HOROVOD_HOSTNAME",
+                                              "HOROVOD_GLOO_RENDEZVOUS_*",
+                                              "CROSS_*",
+                                              "CCL_LOCAL_*",
+                                              "CCL_PROCESS_LAUNCHER",
+                                              "JAX_COORDINATOR_*",
+                                              "JAX_LOCAL_DEVICE_IDS",
+                                              "TF_CONFIG",
+                                              "PADDLE_MASTER",
+                                              "PADDLE_NNODES",
+                                              "PADDLE_TRAINER*",
+                                              "PADDLE_CURRENT_ENDPOINT",
+                                              "PADDLE_GLOBAL_*",
+                                              "PADDLE_LOCAL_*",
+                                              "PADDLE_RANK_IN_NODE",
+                                              "MS_NODE_ID",
+                                              "MS_ROLE",
+                                              "MS_SCHED_*",
+                                              "MS_WORKER*",
+                                              NULL};
+/* Settings of the user for libpmix. */
+static const char *const for_libpmix[] = {"PMIX_MCA_*", "PMIX_DEBUG*", NULL};
+/* All that a project file may set: other variables make programs load code, write files or connect
+ * to hosts. */
+static const char *const for_projects[] = {"OMP_NUM_THREADS",
+                                           "NCCL_DEBUG",
+                                           "NCCL_DEBUG_SUBSYS",
+                                           "NCCL_SOCKET_IFNAME",
+                                           "GLOO_SOCKET_IFNAME",
+                                           "TOKENIZERS_PARALLELISM",
+                                           "PYTHONUNBUFFERED",
+                                           "TORCH_SHOW_CPP_STACKTRACES",
+                                           "TORCH_DISTRIBUTED_DEBUG",
+                                           "TORCH_CPP_LOG_LEVEL",
+                                           NULL};
 
 /* Reads one file. */
 struct reader {
@@ -184,19 +235,31 @@ static int refuse_in_project(const struct reader *r, const struct item *it)
     return dd_err_tip(r->err, rc, "put it into ~/.config/ddrun.toml");
 }
 
-static int add_variable(const struct reader *r, const struct item *it)
+/* Return 0 if the file may set this variable. */
+static int check_variable(const struct reader *r, const struct item *it)
 {
-    const struct opt_row *row = opt_row_named(r->t, "env");
-    if (row == NULL || row->kind != OPT_REPEATED || !is_variable_name(it->key))
+    if (!is_variable_name(it->key))
         return dd_err_set(r->err, -EINVAL, "%s:%d: '%s' is not the name of a variable",
                           r->file->name, it->line, show(it->key).text);
     if (matches(options_of_ours, it->key))
         return dd_err_tip(r->err,
                           dd_err_set(r->err, -EINVAL, "%s:%d: %s is a variable of %s itself",
-                                     r->file->name, it->line, it->key, r->t->program),
+                                     r->file->name, it->line, show(it->key).text, r->t->program),
                           "set the option of that name in place of the variable");
-    if (r->file->project && matches(loaders, it->key))
-        return refuse_in_project(r, it);
+    if (matches(set_for_workers, it->key) && !matches(for_libpmix, it->key))
+        return dd_err_set(r->err, -EINVAL, "%s:%d: %s: %s sets this variable for each worker",
+                          r->file->name, it->line, show(it->key).text, r->t->program);
+    return r->file->project && !matches(for_projects, it->key) ? refuse_in_project(r, it) : 0;
+}
+
+static int add_variable(const struct reader *r, const struct item *it)
+{
+    const struct opt_row *row = opt_row_named(r->t, "env");
+    if (row == NULL || row->kind != OPT_REPEATED)
+        return refuse_section(r, it->line, ENVIRONMENT);
+    int rc = check_variable(r, it);
+    if (rc < 0)
+        return rc;
     if (!json_is_string(it->value))
         return refuse_type(r, it, "text or a number");
     if (!it->applies || dd_env_get(r->job->env, it->key) != NULL)

@@ -119,6 +119,8 @@ def test_sections_apply_in_their_partition(files):
     ("log-level = 1979-05-27\n", ["./ddrun.toml:1:", "log-level"]),
     ("wrap = ['all:touch ran']\n", ["./ddrun.toml:1:", "wrap", "project file"]),
     ("[environment]\nLD_PRELOAD = 'x.so'\n", ["./ddrun.toml:2:", "LD_PRELOAD", "project file"]),
+    ("[environment]\nNCCL_DEBUG_FILE = 'victim'\n", ["./ddrun.toml:2:", "NCCL_DEBUG_FILE", "project file"]),
+    ("[environment]\nMASTER_ADDR = '203.0.113.1'\n", ["./ddrun.toml:2:", "MASTER_ADDR", "sets this variable for each worker"]),
     ("[environment]\nDDRUN_WRAP = 'x'\n", ["./ddrun.toml:2:", "DDRUN_WRAP"]),
     ("role = '" + 70000 * "x" + "'\n", ["./ddrun.toml:1:", "64 KiB"]),
     (2000 * "[" + "\n", ["./ddrun.toml: ", "not valid TOML"]),

@@ -270,6 +270,81 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     }
 }
 
+/* Return whether the file may set the variable. */
+static bool sets(const char *name, bool project)
+{
+    struct run r = {0};
+    char json[200];
+    (void)snprintf(json, sizeof(json), "{\"values\": [[1, [\"environment\", \"%s\"], \"1\"]]}",
+                   name);
+    int rc = add_as(&r, "f", project, json);
+    assert_true(rc == 0 ? r.s.n == 1 : rc == -EINVAL && strstr(r.err.text, name) != NULL);
+    done(&r);
+    return rc == 0;
+}
+
+static void no_file_sets_what_ddrun_sets_for_each_worker(void **state)
+{
+    static const char *const names[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "GROUP_RANK",
+                                        "ROLE_RANK",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "DDRUN_NODES",
+                                        "PET_NNODES",
+                                        "SLURM_PROCID",
+                                        "PMI_FD",
+                                        "PMI2_FD",
+                                        "PMIX_RANK",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "HOROVOD_RANK",
+                                        "CROSS_RANK",
+                                        "CCL_LOCAL_RANK",
+                                        "JAX_COORDINATOR_ADDRESS",
+                                        "TF_CONFIG",
+                                        "PADDLE_TRAINER_ID",
+                                        "MS_ROLE"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_false(sets(names[i], false));
+        assert_false(sets(names[i], true));
+    }
+    assert_true(sets("PMIX_MCA_gds", false));
+    assert_true(sets("HOROVOD_FUSION_THRESHOLD", false));
+    assert_true(sets("RANKS", false));
+}
+
+static void a_project_file_sets_only_listed_variables(void **state)
+{
+    static const char *const allowed[] = {"OMP_NUM_THREADS",         "NCCL_DEBUG",
+                                          "NCCL_DEBUG_SUBSYS",       "NCCL_SOCKET_IFNAME",
+                                          "GLOO_SOCKET_IFNAME",      "TOKENIZERS_PARALLELISM",
+                                          "PYTHONUNBUFFERED",        "TORCH_SHOW_CPP_STACKTRACES",
+                                          "TORCH_DISTRIBUTED_DEBUG", "TORCH_CPP_LOG_LEVEL"};
+    static const char *const others[] = {"PATH",
+                                         "LD_PRELOAD",
+                                         "PYTHONPATH",
+                                         "NCCL_DEBUG_FILE",
+                                         "NCCL_NET_PLUGIN",
+                                         "CUDA_INJECTION64_PATH",
+                                         "HTTPS_PROXY",
+                                         "TORCH_EXTENSIONS_DIR",
+                                         "HF_ENDPOINT",
+                                         "PMIX_MCA_gds",
+                                         "OMP_NUM_THREADSX"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+        assert_true(sets(allowed[i], true));
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_false(sets(others[i], true));
+        assert_true(sets(others[i], false));
+    }
+}
+
 static void a_wrong_value_is_named_by_its_line(void **state)
 {
     struct run r = {0};
@@ -327,6 +402,8 @@ int main(void)
         cmocka_unit_test(environment_does_not_override_the_users),
         cmocka_unit_test(the_other_nodes_get_the_values_in_force_as_options),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
+        cmocka_unit_test(no_file_sets_what_ddrun_sets_for_each_worker),
+        cmocka_unit_test(a_project_file_sets_only_listed_variables),
         cmocka_unit_test(a_wrong_value_is_named_by_its_line),
         cmocka_unit_test(an_error_of_the_parser_is_reported_with_its_line),
         cmocka_unit_test(partition_and_queue_come_from_the_scheduler),
