@@ -76,6 +76,18 @@ static int check(int kind, int fd, struct dd_err *err)
                : dd_err_set(err, -EPERM, "its directory belongs to uid %u", (unsigned)here.st_uid);
 }
 
+/* True if there is no file, or nobody can tell: the home may be closed to this user or on a file
+ * server that is gone, which does not keep a job from starting. */
+static bool is_absent(int kind, const char *name, int error)
+{
+    struct stat st;
+    if (error == ENOENT || error == ENOTDIR)
+        return true;
+    return kind != SITE &&
+           (error == EACCES || error == ESTALE || error == EIO || error == ENOKEY) &&
+           fstatat(AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
 int site_files_open(struct site_files *ret, struct dd_err *err)
 {
     *ret = (struct site_files){.fds = {-1, -1, -1}};
@@ -87,8 +99,9 @@ int site_files_open(struct site_files *ret, struct dd_err *err)
             continue;
         ret->fds[kind] = open(ret->names[kind],
                               O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | follow);
-        if (ret->fds[kind] < 0 && errno != ENOENT && errno != ENOTDIR)
-            ret->errors[kind] = -errno;
+        const int error = errno;
+        if (ret->fds[kind] < 0 && !is_absent(kind, ret->names[kind], error))
+            ret->errors[kind] = -error;
         ret->any = ret->any || ret->fds[kind] >= 0 || ret->errors[kind] < 0;
     }
     return 0;

@@ -229,3 +229,22 @@ def test_a_file_of_the_user_applies_in_the_users_directory(shared):
     subprocess.run(["sh", "-c", f"umask 022; cat >{shared}/own/ddrun.toml"], input=PLANTED, text=True, check=True, **as_user(VICTIM))
     done = as_victim(shared, "own")
     assert done.returncode == 0 and done.stdout == "[0]: yes 1\n", done.stderr
+
+
+@as_two_users[0]
+@as_two_users[1]
+def test_a_home_that_cannot_be_searched_has_no_file(shared):
+    """sudo -u without -H: HOME is that of root."""
+    os.mkdir(f"{shared}/root", 0o700)
+    env = clean_env(HOME=f"{shared}/root", TMPDIR=f"{shared}/own")
+    done = subprocess.run([DDRUN, "--nproc-per-node=1", "echo", "ran"], env=env, cwd=f"{shared}/own", stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=LIMIT, check=False, **as_user(VICTIM))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+@as_two_users[0]
+@as_two_users[1]
+def test_a_users_file_that_exists_and_cannot_be_read_is_refused(shared):
+    subprocess.run(["sh", "-c", f"umask 077; echo label=true >{shared}/own/ddrun.toml"], check=True)
+    done = as_victim(shared, "tmp")
+    assert done.returncode == 2 and f"cannot use {shared}/own/ddrun.toml: Permission denied" in done.stderr
