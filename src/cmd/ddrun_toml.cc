@@ -22,15 +22,20 @@
 #include <toml++/toml.h>
 
 #include <cmath>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
-namespace {
+namespace
+{
 
 constexpr std::size_t kFileMax = 64 << 10;
+constexpr std::size_t kDotsMax = 16; /* in a key; toml++ limits the nesting of values only */
+constexpr std::size_t kDepthMax = 4; /* ["partition", "gpu", "environment", "NCCL_DEBUG"] */
 
 std::string quote(std::string_view text)
 {
@@ -83,17 +88,75 @@ std::string value(const toml::node &node)
     return out.empty() ? "[]" : out + "]";
 }
 
-/* Append the values of a table and of the tables in it. The parser bounds their depth. */
-void walk(const toml::table &table, const std::string &path, std::string &out)
+/* Append the values of a table and of the tables in it. Paths longer than any that ddrun knows end
+ * in null: ddrun refuses their line. */
+void walk(const toml::table &table, const std::string &path, std::size_t depth, std::string &out)
 {
     for (const auto &[key, node] : table) {
         const std::string here = (path.empty() ? "" : path + ", ") + quote(key.str());
-        if (const toml::table *inner = node.as_table())
-            walk(*inner, here, out);
+        const toml::table *inner = depth <= kDepthMax ? node.as_table() : nullptr;
+        if (inner != nullptr)
+            walk(*inner, here, depth + 1, out);
         else
             out += (out.empty() ? "" : ",\n ") + ("[" + std::to_string(key.source().begin.line)) +
                    ", [" + here + "], " + value(node) + "]";
     }
+}
+
+/* Return the position behind the string that begins at i, at most the end of the line. */
+std::size_t skip_string(std::string_view line, std::size_t i)
+{
+    const char end = line[i++];
+    while (i < line.size() && line[i] != end)
+        i += line[i] == '\\' && end == '"' ? 2 : 1;
+    return i + 1;
+}
+
+bool has_long_key(std::string_view line)
+{
+    std::size_t dots = 0;
+    for (std::size_t i = 0; i < line.size() && line[i] != '#';) {
+        if (line[i] == '"' || line[i] == '\'') {
+            i = skip_string(line, i);
+            continue;
+        }
+        if (line[i] == '=' || line[i] == ',' || line[i] == '{')
+            dots = 0;
+        dots += line[i++] == '.' ? 1 : 0;
+        if (dots > kDotsMax)
+            return true;
+    }
+    return false;
+}
+
+/* Return the number of the first line with a key of too many parts, 0: none. Lines of a string that
+ * spans several may hide one; the limits of the process remain. */
+unsigned find_long_key(std::string_view text)
+{
+    for (unsigned line = 1; !text.empty(); line++) {
+        const std::size_t end = text.find('\n');
+        if (has_long_key(text.substr(0, end)))
+            return line;
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    return 0;
+}
+
+void set_limit(__rlimit_resource resource, rlim_t value)
+{
+    const struct rlimit limit = {value, value};
+    (void)setrlimit(resource, &limit);
+}
+
+/* toml++ may crash or take seconds for input of an attacker. */
+void limit_process()
+{
+    set_limit(RLIMIT_CORE, 0);
+    set_limit(RLIMIT_CPU, 2);
+#ifndef __SANITIZE_ADDRESS__ /* its shadow takes terabytes of addresses */
+    set_limit(RLIMIT_AS, 256 << 20);
+#endif
+    std::set_new_handler(refuse);
 }
 
 std::string read_all()
@@ -110,10 +173,16 @@ std::string read_all()
 
 int main()
 {
+    limit_process();
     const std::string text = read_all();
+    const unsigned line = find_long_key(text);
     std::string out;
     if (text.size() > kFileMax) {
         (void)std::printf("{\"line\": 1, \"error\": \"the file is larger than 64 KiB\"}\n");
+        return 0;
+    }
+    if (line > 0) {
+        (void)std::printf("{\"line\": %u, \"error\": \"the key has too many parts\"}\n", line);
         return 0;
     }
     const toml::parse_result result = toml::parse(text);
@@ -124,7 +193,7 @@ int main()
                           quote(error.description()).c_str());
         return 0;
     }
-    walk(result.table(), "", out);
+    walk(result.table(), "", 1, out);
     (void)std::printf("{\"values\": [%s]}\n", out.c_str());
     return std::fflush(stdout) == 0 ? 0 : 1;
 }

@@ -191,9 +191,9 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
     if (rc == 0)
         rc = finish_helper(ends[0], pid, answer);
     close(ends[0]);
-    return rc < 0
-               ? dd_err_set(err, rc, "cannot read %s: %s failed: %s", name, program, strerror(-rc))
-               : 0;
+    return rc < 0 ? dd_err_set(err, rc, "cannot read %s: %s failed: %s", name, program,
+                               rc == -EPROTO ? "it crashed or reached a limit" : strerror(-rc))
+                  : 0;
 }
 
 int site_files_read(struct site_settings *ret, struct site_files *f, const struct opt_table *t,

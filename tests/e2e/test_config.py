@@ -124,6 +124,11 @@ def test_sections_apply_in_their_partition(files):
     ("[environment]\nDDRUN_WRAP = 'x'\n", ["./ddrun.toml:2:", "DDRUN_WRAP"]),
     ("role = '" + 70000 * "x" + "'\n", ["./ddrun.toml:1:", "64 KiB"]),
     (2000 * "[" + "\n", ["./ddrun.toml: ", "not valid TOML"]),
+    ("label = true\n" + 16000 * "a." + "a = 1\n", ["./ddrun.toml:2: the key has too many parts"]),
+    ("label = true\n[" + 32000 * "a." + "a]\n", ["./ddrun.toml:2: the key has too many parts"]),
+    ("a = { b = 1, " + 16000 * "a . " + "a = 1 }\n", ["./ddrun.toml:1: the key has too many parts"]),
+    ("label = true\na.a.a.a.a.a.a.a = 1\n", ["./ddrun.toml:2: unknown section 'a'"]),
+    ('a = { b = """\n\' """, ' + 16000 * "c." + "c = 1 }\n", ["./ddrun.toml"]),  # the quote hides the key
     ("a = " + 2000 * "[" + "\n", ["./ddrun.toml:1:"]),
 ])
 def test_a_wrong_file_is_refused_with_its_line(files, text, parts):
