@@ -20,10 +20,12 @@
  *
  *   struct hello o = {0};                              (opt_parse sets the defaults)
  *   DD_AUTO(opt_result) struct opt_result res = {0};
- *   if (opt_parse(&table, &o, &(struct opt_input){.argc = argc, .argv = argv, .env = environ},
- * &res, &err) < 0) print "hello: ERR.TEXT", exit with 2; if (res.ask != OPT_ASK_NOTHING) { (--help,
- * --version, --show-config, ...) DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
- *       opt_answer(&table, &res, &out) and print it, exit with 0;
+ *   const struct opt_input in = {.argc = argc, .argv = argv, .env = environ};
+ *   if (opt_parse(&table, &o, &in, &res, &err) < 0)
+ *       print "hello: ERR.TEXT", exit with 2
+ *   if (res.ask != OPT_ASK_NOTHING) {                  (--help, --version, --show-config, ...)
+ *       DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+ *       opt_answer(&table, &res, &out) and print it, exit with 0
  *   }
  *   argv[res.script] is SCRIPT (res.script == argc: none), argv + res.args its arguments
  *   opt_result_source(&res, &table, "count")->from      (source of the value)
