@@ -123,7 +123,9 @@ static void message_round_members(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     if (round_history_observe(&a->history, &m->round_members, &err) < 0)
-        dd_log(a->loop.cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s",
+        dd_log(a->loop.cfg->log, DD_LOG_WARN,
+               "cannot record the members of the round (%s): if the leader is lost, this node may "
+               "not find the next one",
                err.text);
     agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_MEMBERS});
 }

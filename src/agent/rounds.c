@@ -34,7 +34,7 @@ static void on_gone(void *arg)
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
-/* ---- the start ---- */
+/* ---- a round begins ---- */
 
 static void send_to_daemon(void *arg, const struct msg *m)
 {

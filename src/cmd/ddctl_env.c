@@ -186,8 +186,8 @@ static int ddctl_env_set_ports(struct task_layout *p, const struct alloc *a,
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
     const bool workers = framework_wants_ports(framework_options_names(&o->framework));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
-        return dd_err_set(err, -EINVAL, "too many workers on one node: %d (ports for %d)", most,
-                          ELECT_MAX - ELECT_PORTS);
+        return dd_err_set(err, -EINVAL, "%d workers on one node, but there are ports for only %d",
+                          most, ELECT_MAX - ELECT_PORTS);
     if (workers && p->scattered)
         return dd_err_set(
             err, -EINVAL,

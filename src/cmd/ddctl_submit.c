@@ -376,7 +376,7 @@ static int follow(struct submit *s, struct submit_process *p, const char *id, co
         return EXIT_LEFT;
     }
     if (access(log, F_OK) < 0)
-        dd_log(&s->log, DD_LOG_WARN, "the log '%s' does not exist", log);
+        dd_log(&s->log, DD_LOG_WARN, "job %s has written no log: '%s' does not exist", id, log);
     dd_log(&s->log, DD_LOG_NOTICE, "job %s ended with exit code %d", id, code);
     return code;
 }

@@ -63,7 +63,7 @@ static int describe(const struct run *r, struct dd_buf *out)
     if (rc == 0)
         rc = put_path(out, here, script);
     if (rc == 0 && access((const char *)out->data + at, F_OK) < 0)
-        out->len = at; /* a module, or a program in PATH */
+        out->len = at; /* no such file: SCRIPT is a module, or a program in PATH */
     return rc;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/opt.h"
 
-extern const struct opt_foreign foreign_options[]; /* the member `foreign` of struct opt_table */
+/* options of other launchers, for opt_table.foreign */
+extern const struct opt_foreign foreign_options[];
 
 #endif

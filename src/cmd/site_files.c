@@ -52,11 +52,11 @@ static bool is_installer(uid_t owner)
 }
 
 /* Return 0 if the file may set options; otherwise the message is a clause about it. */
-static int check(int kind, int fd, struct dd_err *err)
+static int check(const struct site_files *f, int kind, struct dd_err *err)
 {
     struct stat st;
     struct stat here;
-    if (fstat(fd, &st) < 0)
+    if (fstat(f->fds[kind], &st) < 0)
         return dd_err_set(err, -errno, "it cannot be examined: %m");
     if (!S_ISREG(st.st_mode))
         return dd_err_set(err, -EINVAL, "it is not a regular file");
@@ -64,7 +64,7 @@ static int check(int kind, int fd, struct dd_err *err)
         return dd_err_set(err, -EPERM, "it belongs to uid %u", (unsigned)st.st_uid);
     if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return dd_err_tip(err, dd_err_set(err, -EPERM, "other users may write to it"),
-                          "chmod go-w FILE");
+                          "chmod go-w '%s'", f->names[kind]);
     if (kind != PROJECT)
         return 0;
     if (st.st_nlink != 1) /* another user may have linked it here */
@@ -117,7 +117,7 @@ static int check_one(struct site_files *f, int kind, struct dd_err *left_out, st
     else if (f->errors[kind] < 0)
         rc = dd_err_set(&why, f->errors[kind], "%s", strerror(-f->errors[kind]));
     else if (f->fds[kind] >= 0)
-        rc = check(kind, f->fds[kind], &why);
+        rc = check(f, kind, &why);
     if (rc == 0)
         return 0;
     if (f->fds[kind] >= 0)

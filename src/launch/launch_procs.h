@@ -9,7 +9,7 @@
 
 struct launch_procs;
 
-/* All borrowed. */
+/* All pointers are borrowed. */
 struct launch_procs_cfg {
     int nnodes, here;              /* here: index of this node; -1: not a node of the job */
     bool relay;                    /* another node has started this one */
