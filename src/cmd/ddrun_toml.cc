@@ -142,7 +142,7 @@ unsigned find_long_key(std::string_view text)
     return 0;
 }
 
-void set_limit(__rlimit_resource resource, rlim_t value)
+void set_limit(decltype(RLIMIT_CPU) resource, rlim_t value)
 {
     const struct rlimit limit = {value, value};
     (void)setrlimit(resource, &limit);
