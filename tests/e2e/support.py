@@ -74,7 +74,7 @@ def clean_env(**extra):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         env.pop(name, None)
     env["PYTHON_EXEC"] = PYTHON
-    env["XDG_CONFIG_HOME"] = "/nonexistent"  # not the ddrun.toml of who runs the tests
+    env["XDG_CONFIG_HOME"] = "/dev/null"  # no ddrun.toml of the developer, and no place for files of browsers and shells
     env.update(extra)
     return env
 

@@ -158,7 +158,7 @@ def test_what_only_the_first_node_can_start_it_starts(nodes):
     job = nodes.run("tree", "sh", "-c", "echo $RANK", text=from_elsewhere)
     assert job.p.returncode == 0, job.err
     assert ranks(job) == list(range(NODES))
-    assert some_line(job.err, "cannot start ddrun", "198.51.100.", "255", "retrying")
+    assert some_line(job.err, "while starting ddrun", "198.51.100.", "255", "retrying")
 
 
 @pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none", "--rdzv-timeout=1s"), None)])
