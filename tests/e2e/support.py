@@ -1,5 +1,6 @@
 """Helpers of the end-to-end tests: run ddrun, find its processes, and assert that nothing is left."""
 
+import atexit
 import glob
 import itertools
 import json
@@ -8,6 +9,7 @@ import os
 import random
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -28,6 +30,10 @@ VENVS = os.environ.get("DDRUN_VENVS") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddrun")
 LIMIT = 300  # seconds; only to end a hang
 KEY = "2f7c1d9e04b8a35f6611e0c97d4ab852c3a90e5b7714fd286b1f08e4952dca73"  # for DDRUN_KEY
+
+CONFIG_HOME = tempfile.mkdtemp(prefix="ddrun-config-")
+os.chmod(CONFIG_HOME, 0o755)
+atexit.register(shutil.rmtree, CONFIG_HOME, ignore_errors=True)
 
 
 def program(name):
@@ -74,7 +80,7 @@ def clean_env(**extra):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         env.pop(name, None)
     env["PYTHON_EXEC"] = PYTHON
-    env["XDG_CONFIG_HOME"] = "/dev/null"  # no ddrun.toml of the developer, and no place for files of browsers and shells
+    env["XDG_CONFIG_HOME"] = CONFIG_HOME  # no ddrun.toml of the developer; browsers, shells and podman may write there
     env.update(extra)
     return env
 
