@@ -23,6 +23,7 @@ class Ddrun(AutotoolsPackage):
     variant("munge", default=True, description="Exchange the key of a job through MUNGE")
     variant("pmix", default=False, description="Start MPI programs through PMIx")
     variant("curl", default=True, description="Find nodes through etcd, and send events to web hooks")
+    variant("zstd", default=True, description="Copy directories to the nodes (--stage)")
 
     depends_on("c", type="build")
     depends_on("gmake", type="build")
@@ -35,10 +36,11 @@ class Ddrun(AutotoolsPackage):
     depends_on("munge@0.5.13:", when="+munge")
     depends_on("pmix@4.2:", when="+pmix")
     depends_on("curl@7.50: libs=shared", when="+curl")
+    depends_on("zstd@1.4: libs=shared", when="+zstd")
 
     def configure_args(self):
         return ["--disable-maintainer-mode", *self.with_or_without("munge"), *self.with_or_without("pmix"),
-                *self.with_or_without("curl")]
+                *self.with_or_without("curl"), *self.with_or_without("zstd")]
 
     def setup_run_environment(self, env):
         env.prepend_path("PYTHONPATH", self.prefix.share.ddrun.python)
