@@ -38,6 +38,8 @@ def pytest_configure(config):
     os.umask(0o022)  # other users of a cluster read what its tests write
     if hasattr(config, "workerinput"):
         own_surroundings()
+    elif os.environ.get("DDRUN_FAILURES"):
+        config.pluginmanager.register(Failures(os.environ["DDRUN_FAILURES"]))
 
 
 @pytest.hookimpl(trylast=True)
@@ -55,3 +57,21 @@ def pytest_xdist_make_scheduler(config, log):
             return next((name for name in TOGETHER if name in nodeid), nodeid)
 
     return Scheduling(config, log)
+
+
+class Failures:
+    """Writes each failure to a file at once, which contrib/check shows at its end: "FAILED TEST", and the last lines of what
+    failed, behind blanks. So they are known even if the run is ended."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def pytest_runtest_logreport(self, report, lines=40, width=500):
+        if not report.failed:
+            return
+        text = [line for _, part in [("", report.longreprtext), *report.sections] for line in part.splitlines()]
+        cause = [line for line in text[:-lines] if line.startswith("E  ")][:10]  # the output that follows it may be long
+        with open(self.place, "a", encoding="utf-8", errors="backslashreplace") as f:
+            f.writelines([f"FAILED {report.nodeid}\n", *(f"    {line[:width]}\n" for line in cause + text[-lines:])])
+
+    pytest_collectreport = pytest_runtest_logreport

@@ -82,7 +82,12 @@ static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct d
 {
     if (agent_make_links(a) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = rounds_new(a, err);
+    int rc = warm_interpreter_new(&a->warm, &a->loop, err);
+    if (rc == 0) {
+        warm_interpreter_start(a->warm,
+                               NULL); /* early: imports take longer than all that follows */
+        rc = rounds_new(a, err);
+    }
     if (rc == 0)
         rc = locators_init(&a->locators, &a->loop, a->uplink, &a->history, a->round, err);
     if (rc < 0)
@@ -106,6 +111,7 @@ static void agent_done(struct agent *a)
     requeue_free(a->requeue);
     metrics_file_free(a->metrics_file);
     round_end(a->round);
+    warm_interpreter_free(a->warm);
     leader_free(a->leader);
     locators_done(&a->locators);
     signals_free(a->signals);

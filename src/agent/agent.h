@@ -4,13 +4,18 @@
 #define DD_AGENT_AGENT_H
 
 #include "agent/error_names.h"
+#include "agent/flight_recorder.h"
 #include "agent/hang_watch.h"
 #include "agent/health_check.h"
 #include "agent/locate_etcd.h"
 #include "agent/mpi_servers.h"
+#include "agent/progress_watch.h"
 #include "agent/round_specs.h"
 #include "agent/signal_before_end.h"
 #include "agent/spec.h"
+#include "agent/warm_interpreter.h"
+#include "agent/stack_reader.h"
+#include "agent/staging.h"
 #include "alloc/alloc.h"
 #include "base/log.h"
 #include "framework/framework.h"
@@ -44,6 +49,8 @@ struct agent_cfg {
     /* send the signal to the workers this long before the allocation ends */
     struct signal_before_end_cfg before_end;
     struct hang_watch_cfg hang;
+    struct stack_reader_cfg stacks;
+    struct progress_watch_cfg progress;
     int requeue_on; /* bits of REQUEUE_*, agent/requeue.h */
     int stdin_rank; /* rank that reads ddrun's stdin, or STDIN_ALL, STDIN_NONE */
     int pty_rank;   /* rank with a pseudo-terminal, which also reads stdin; -1: none */
@@ -55,10 +62,13 @@ struct agent_cfg {
     bool profile;        /* --profile: print a profile of the store at the end */
     const char *metrics; /* --metrics: file that the leader writes; NULL: none */
     struct spec_cfg worker;
+    struct warm_interpreter_cfg warm;
     const sigset_t *ending_signals;  /* which of SIGUSR1 and SIGUSR2 end the job; NULL: none */
     int frameworks;                  /* bits of FRAMEWORK_*; some need a reserved port per worker */
     const struct tf_roles *tf_roles; /* NULL: all tasks have the role "worker" */
     struct mpi_servers_cfg mpi;
+    struct staging_cfg staging;
+    struct flight_recorder_cfg flight;
     struct locate_etcd_cfg etcd; /* rendezvous through etcd */
     const char *notify;          /* URL of a web hook for the job's events; NULL */
     const char *timeline;        /* --timeline: file that the daemon writes; NULL: none */

@@ -228,20 +228,20 @@ static void do_start_round(struct agent *a, int arg)
 {
     (void)arg;
     status_line_hide(a->status_line);
-    if (rounds_start(a, &a->message->plan) == 0)
-        signal_before_end_round(a->before_end);
-    else
+    if (rounds_start(a, &a->message->plan) < 0)
         agent_step(&a->loop, (struct am_event){.kind = AM_NOT_STARTED});
 }
 
 static void do_stop_workers(struct agent *a, int sig)
 {
+    rounds_drop_held(a);
     round_stop(a->round, sig, a->loop.cfg->grace_ms);
 }
 
 static void do_kill_workers(struct agent *a, int arg)
 {
     (void)arg;
+    rounds_drop_held(a);
     round_stop(a->round, SIGKILL, 0);
 }
 
@@ -269,11 +269,13 @@ static void do_requeue(struct agent *a, int arg)
 {
     (void)arg;
     const struct msg_finish *finish = &a->message->finish;
-    const struct requeue_end e = {.code = finish->code,
-                                  .node_lost = finish->lost,
-                                  .stopped = finish->asked && !signals_before_end(a->signals),
-                                  .by_scheduler = signals_by_scheduler(a->signals),
-                                  .end_near = signal_before_end_is_sent(a->before_end)};
+    const struct requeue_end e = {
+        .code = finish->code,
+        .rule = exit_rules_get(&a->loop.cfg->rdzv.exit_rules, finish->code),
+        .node_lost = finish->lost,
+        .stopped = finish->asked && !signals_before_end(a->signals),
+        .by_scheduler = signals_by_scheduler(a->signals),
+        .end_near = signal_before_end_is_sent(a->before_end)};
     if (leader_daemon(a->leader) > 0)
         requeue_start(a->requeue, &e);
     else

@@ -2,6 +2,7 @@
  * it is for. JOIN, in which the parts introduce this node to a daemon. */
 #include "agent/held_ports.h"
 #include "agent/agent_parts.h"
+#include "agent/features.h"
 #include "agent/phase_recorder.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
@@ -113,6 +114,17 @@ static void message_signal(struct agent *a, const struct msg *m)
         signals_announce(a->signals, m->signal.signal);
 }
 
+static void message_stacks_request(struct agent *a, const struct msg *m)
+{
+    rounds_take_stacks(a, &m->stacks_request);
+}
+
+static void message_stacks_taken(struct agent *a, const struct msg *m)
+{
+    if (m->stacks_taken.round == a->round->plan.round)
+        round_message(a->round, &(struct round_message){.type = ROUND_STACKS_TAKEN});
+}
+
 static void message_commit(struct agent *a, const struct msg *m)
 {
     if (m->commit.round == a->round->plan.round)
@@ -170,6 +182,8 @@ static agent_message_f *const agent_message_handlers[MSG_TYPE_MAX] = {
     [MSG_STOP] = message_stop,
     [MSG_FINISH] = message_finish,
     [MSG_SIGNAL] = message_signal,
+    [MSG_STACKS_REQUEST] = message_stacks_request,
+    [MSG_STACKS_TAKEN] = message_stacks_taken,
     [MSG_WHOIS] = message_whois,
     [MSG_COMMIT] = message_commit,
     [MSG_ROUND_MEMBERS] = message_round_members,
@@ -265,4 +279,6 @@ void agent_send_join(void *arg, struct link *l)
                        .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
                        .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
                        .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
+    if (health_warnings(a->health)[0] != '\0')
+        uplink_send_on(a->uplink, l, MSG(WARNINGS, .text = health_warnings(a->health)));
 }

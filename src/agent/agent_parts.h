@@ -19,6 +19,7 @@
 #include "agent/status_line.h"
 #include "agent/timeout.h"
 #include "agent/uplink.h"
+#include "agent/warm_interpreter.h"
 #include "rdzv/msg.h"
 
 struct agent {
@@ -27,6 +28,8 @@ struct agent {
     struct locators locators;
     struct leader *leader;
     struct round *round;
+    struct warm_interpreter *warm; /* NULL: workers are executed */
+    bool held;                     /* the round waits for it; no worker runs yet */
     struct round_history history;
     struct health *health;
     struct signals *signals;
@@ -50,9 +53,14 @@ void agent_act(void *arg, const struct am_action *what);
 int rounds_new(struct agent *a, struct dd_err *err);
 /* Forward the signal before the end of the allocation to the round. */
 void rounds_presignal(const struct agent *a, int sig);
+/* Request for the stacks of this node; answered also if no round runs here. */
+void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
 void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);
+/* The round is being stopped. If it still waits for its interpreter, drop it: AM_WORKERS_GONE
+ * follows. */
+void rounds_drop_held(struct agent *a);
 void rounds_check_health(struct agent *a); /* if another round may follow; AM_CHECKED follows */
 void rounds_send_done(const struct agent *a);
 

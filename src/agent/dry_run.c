@@ -1,11 +1,14 @@
 #include "agent/dry_run.h"
 
 #include "agent/spec.h"
+#include "base/utf8.h"
 #include "net/addr.h"
 #include "rdzv/elect.h"
 #include "rdzv/static_plan.h"
 
 #include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int dry_run_no_memory(struct dd_err *err)
@@ -103,19 +106,28 @@ static int dry_run_put_changes(struct dd_buf *out, char *const *before, char *co
     return rc;
 }
 
-static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd_err *err)
+/* Make the command line and the environment of a worker. */
+static int dry_run_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *in,
+                        struct dd_err *err)
 {
+    int rc = spec_make(argv, env, in, err);
+    if (rc < 0 || in->cfg->hang.timeout_ns == 0)
+        return rc;
+    rc = dd_env_set(env, "DDRUN_HEARTBEAT_FILE", "<file>");
+    if (rc == 0)
+        rc = dd_env_set(env, "DDRUN_HEARTBEAT_FD", "<number>");
+    return rc < 0 ? dry_run_no_memory(err) : 0;
+}
+
+static int put_worker(void *arg, const struct spec_input *in, struct dd_err *err)
+{
+    struct dd_buf *out = arg;
     DD_AUTO(strv) struct dd_strv argv = {0};
     DD_AUTO(strv) struct dd_strv env = {0};
-    int rc = spec_make(&argv, &env, in, err);
+    int rc = dry_run_make(&argv, &env, in, err);
     if (rc < 0)
         return rc;
-    if (in->cfg->hang.timeout_ns > 0)
-        rc = dd_env_set(&env, "DDRUN_HEARTBEAT_FILE", "<file>");
-    if (rc == 0 && in->cfg->hang.timeout_ns > 0)
-        rc = dd_env_set(&env, "DDRUN_HEARTBEAT_FD", "<number>");
-    if (rc == 0)
-        rc = dd_buf_printf(out, "rank %d:\n", in->plan->first_rank + in->local_rank);
+    rc = dd_buf_printf(out, "rank %d:\n", in->plan->first_rank + in->local_rank);
     for (size_t i = 0; i < argv.n && rc == 0; i++)
         rc = put_line(out, i == 0 ? "  run " : "      ", argv.v[i]);
     if (rc == 0)
@@ -136,34 +148,111 @@ static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, con
     if (rc == 0)
         rc = dd_buf_printf(out, "node %d of %d (%s), source: %s, job %s\n", p->node_rank, p->nnodes,
                            p->nodes, cfg->alloc->source, cfg->alloc->job_id);
+    if (rc == 0 && cfg->warm.plan != NULL)
+        rc = put_line(out, "", cfg->warm.plan);
     return rc < 0 ? rc
                   : dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if "
                                      "that port is in use.\n");
+}
+
+typedef int (*dry_run_each)(void *arg, const struct spec_input *in, struct dd_err *err);
+
+/* Call `each` for the workers of this node. */
+static int dry_run_workers(const struct plan *p, const struct agent_cfg *cfg, bool simulated,
+                           dry_run_each each, void *arg, struct dd_err *err)
+{
+    const bool here = cfg->alloc->nnodes == 1 || simulated;
+    const char *iface = cfg->iface != NULL ? cfg->iface : here ? "lo" : "<interface>";
+    struct net_worker_ifaces ifs = {0};
+    int rc = 0;
+    if (iface[0] != '<')
+        net_worker_ifaces_find(&ifs, iface, NULL, p->nnodes == 1);
+    for (int i = 0; i < p->local_size && rc == 0; i++) {
+        const struct spec_input in = {.cfg = cfg,
+                                      .plan = p,
+                                      .local_rank = i,
+                                      .iface = iface,
+                                      .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
+                                      .error_file = "<file>",
+                                      .horovod_port = "<port>"};
+        rc = each(arg, &in, err);
+    }
+    return rc;
 }
 
 int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
                   struct dd_err *err)
 {
     DD_AUTO(plan) struct plan p = {0};
-    const bool here = cfg->alloc->nnodes == 1 || simulated;
-    const char *iface = cfg->iface != NULL ? cfg->iface : here ? "lo" : "<interface>";
-    struct net_worker_ifaces ifs = {0};
     int rc = make_plan(&p, cfg, simulated, err);
     if (rc < 0)
         return rc;
-    if (iface[0] != '<')
-        net_worker_ifaces_find(&ifs, iface, NULL, p.nnodes == 1);
-    if (dry_run_put_head(out, cfg, &p) < 0)
+    return dry_run_put_head(out, cfg, &p) < 0
+               ? dry_run_no_memory(err)
+               : dry_run_workers(&p, cfg, simulated, put_worker, out, err);
+}
+
+/* ---- JSON ---- */
+
+static json_t *dry_run_text(const char *text)
+{
+    DD_AUTO(free) char *clean = strdup(text);
+    return clean != NULL ? json_string(dd_utf8_clean(clean)) : NULL;
+}
+
+static int dry_run_json_change(void *arg, const char *name, const char *value)
+{
+    json_t *worker = arg;
+    DD_AUTO(free) char *key = strdup(name);
+    if (key == NULL)
+        return -ENOMEM;
+    int rc = value == NULL
+                 ? json_array_append_new(json_object_get(worker, "unset"), dry_run_text(name))
+                 : json_object_set_new(json_object_get(worker, "environment"), dd_utf8_clean(key),
+                                       dry_run_text(value));
+    return rc < 0 ? -ENOMEM : 0;
+}
+
+static int dry_run_json_worker(void *arg, const struct spec_input *in, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    json_t *words = json_array();
+    json_t *worker = json_pack("{s:i,s:i,s:o,s:{},s:[]}", "rank",
+                               in->plan->first_rank + in->local_rank, "local_rank", in->local_rank,
+                               "argv", words, "environment", "unset");
+    int rc = dry_run_make(&argv, &env, in, err);
+    if (worker == NULL || json_array_append_new(arg, worker) < 0)
         return dry_run_no_memory(err);
-    for (int i = 0; i < p.local_size && rc == 0; i++) {
-        const struct spec_input in = {.cfg = cfg,
-                                      .plan = &p,
-                                      .local_rank = i,
-                                      .iface = iface,
-                                      .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
-                                      .error_file = "<file>",
-                                      .horovod_port = "<port>"};
-        rc = put_worker(out, &in, err);
-    }
+    for (size_t i = 0; rc == 0 && i < argv.n; i++)
+        if (json_array_append_new(words, dry_run_text(argv.v[i])) < 0)
+            rc = dry_run_no_memory(err);
+    if (rc == 0 && dd_env_diff(in->cfg->env, env.v, dry_run_json_change, worker) < 0)
+        rc = dry_run_no_memory(err);
+    return rc;
+}
+
+int agent_dry_run_json(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
+                       struct dd_err *err)
+{
+    DD_AUTO(plan) struct plan p = {0};
+    int rc = make_plan(&p, cfg, simulated, err);
+    if (rc < 0)
+        return rc;
+    json_t *workers = json_array();
+    json_t *o = json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:o}", "version", 1, "document",
+                          "node", "job", cfg->alloc->job_id, "source", cfg->alloc->source, "node",
+                          cfg->node_name, "nodes", p.nodes, "node_rank", p.node_rank, "nnodes",
+                          p.nnodes, "first_rank", p.first_rank, "world_size", p.world_size,
+                          "workers", workers);
+    if (o == NULL)
+        return dry_run_no_memory(err);
+    if (cfg->warm.plan != NULL)
+        (void)json_object_set_new(o, "warm", dry_run_text(cfg->warm.plan));
+    rc = dry_run_workers(&p, cfg, simulated, dry_run_json_worker, workers, err);
+    DD_AUTO(free) char *text = rc == 0 ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    if (rc == 0 && (text == NULL || dd_buf_printf(out, "%s\n", text) < 0))
+        rc = dry_run_no_memory(err);
     return rc;
 }

@@ -4,6 +4,8 @@
 #include "agent/pty_rank.h"
 
 #include "base/io.h"
+#include "rdzv/msg.h"
+#include "report/stacks.h"
 #include "worker/children.h"
 #include "worker/command.h"
 #include "worker/hang.h"
@@ -23,12 +25,14 @@ enum {
     DUMP_MS = 20000,
     ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
     DUMP_LINES = 100,
+    SOON_MS = 500, /* between ticks while stacks are being read */
 };
 
 struct hung {
     const struct round *round;
     int beat_fd;   /* the heartbeat file, anonymous; -1: none */
     bool reported; /* reported as hung */
+    bool waits;    /* until the stacks of all workers have been read */
     bool asked;    /* --on-hang has been started, instead of py-spy */
     int local_rank;
     struct command *command;
@@ -38,6 +42,8 @@ struct hangs {
     const struct round *round;
     struct hang *watch; /* NULL: no watch is active */
     struct event *tick;
+    uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
+    bool taken;        /* the daemon has answered */
     int n;
     struct hung v[];
 };
@@ -157,12 +163,42 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
     }
     u->reported = true;
     report_hang(u, pid, hang_silent(s->watch, u->local_rank, now));
-    begin_end(u, pid);
+    u->waits = true;
+}
+
+/* The end of a hung worker lets others fail, so the stacks of all workers are read before. Do not
+ * wait forever: the daemon may be lost. */
+static bool may_end(struct hangs *s, uint64_t now)
+{
+    const struct round *r = s->round;
+    if (r->cfg->stacks.mode == STACKS_OFF || s->taken)
+        return true;
+    if (s->asked_ns == 0) {
+        s->asked_ns = now;
+        round_send(r, MSG(STACKS_WANTED, .round = r->plan.round));
+    }
+    return now >= s->asked_ns + stacks_hang_ns(r->cfg->stacks.timeout_ns);
+}
+
+/* End the workers that are waiting for it. */
+static void end_hung(struct hangs *s, uint64_t now)
+{
+    for (int i = 0; i < s->n && s->round->group != NULL; i++) {
+        struct hung *u = &s->v[i];
+        const pid_t pid = worker_group_pid(s->round->group, u->local_rank);
+        if (!u->waits || !may_end(s, now))
+            continue;
+        u->waits = false;
+        if (pid != 0)
+            begin_end(u, pid);
+    }
 }
 
 static void wait_for_tick(struct hangs *s)
 {
-    const struct timeval tv = dd_timeval(hang_interval(s->watch));
+    const uint64_t usual = hang_interval(s->watch);
+    const bool soon = s->asked_ns != 0 && !s->taken && usual > SOON_MS * DD_NS_PER_MS;
+    const struct timeval tv = dd_timeval(soon ? SOON_MS * DD_NS_PER_MS : usual);
     evtimer_add(s->tick, &tv);
 }
 
@@ -175,6 +211,7 @@ static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
     hang_tick(s->watch, now);
     for (int i = 0; i < s->n && s->round->group != NULL; i++)
         check_worker(s, &s->v[i], now);
+    end_hung(s, now);
     wait_for_tick(s);
 }
 
@@ -223,6 +260,16 @@ static int hang_watch_started(void *state, const struct round *r, struct dd_err 
     return 0;
 }
 
+static void hang_watch_message(void *state, const struct round *r, const struct round_message *m)
+{
+    struct hangs *s = state;
+    (void)r;
+    if (m->type != ROUND_STACKS_TAKEN || s->asked_ns == 0 || s->tick == NULL)
+        return;
+    s->taken = true;
+    end_hung(s, dd_now_ns());
+}
+
 /* A hung worker has failed, even if it catches SIGABRT and exits with 0. */
 static void hang_watch_exit(void *state, const struct round *r, struct worker_end *end)
 {
@@ -244,7 +291,7 @@ static void hang_watch_stopping(void *state, const struct round *r)
         event_free(DD_TAKE(s->tick));
     for (int i = 0; i < s->n; i++) {
         command_free(DD_TAKE(s->v[i].command));
-        s->v[i].reported = false;
+        s->v[i].reported = s->v[i].waits = false;
     }
 }
 
@@ -264,6 +311,7 @@ const struct round_feature hang_watch_feature = {
     .prepare = hang_watch_prepare,
     .worker_env = hang_watch_env,
     .started = hang_watch_started,
+    .message = hang_watch_message,
     .worker_exit = hang_watch_exit,
     .stopping = hang_watch_stopping,
     .end = hang_watch_end,

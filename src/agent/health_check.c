@@ -4,13 +4,16 @@
 #include "agent/round.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/strv.h"
 #include "node/health.h"
 #include "report/report.h"
 #include "worker/command.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { LINES_MAX_BYTES = 10000, UNFIT_MAX = 400 };
@@ -20,6 +23,9 @@ struct health {
     const struct round *round;
     struct node_health *node;
     struct command *command; /* while it runs */
+    struct command *watch;   /* waits for XIDs; NULL: it could not start, or has ended */
+    bool watched;
+    char *warnings; /* of the last check; NULL: none */
     void (*then)(void *arg);
     void *arg;
     char unfit[UNFIT_MAX];
@@ -28,8 +34,10 @@ struct health {
 int health_new(struct health **ret, const struct health_cfg *c, const struct round *r,
                struct dd_err *err)
 {
-    const struct node_health_cfg node = {.checks = c->checks,
+    const struct node_health_cfg node = {.list = c->list,
                                          .gpus = c->gpus,
+                                         .visible = c->visible,
+                                         .nvml = c->nvml,
                                          .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp",
                                          .root = ""};
     struct health *h = *ret = calloc(1, sizeof(*h));
@@ -102,12 +110,65 @@ static void check_more(struct health *h)
         health_start(h, &spec, on_command_end);
 }
 
+/* ---- the built-in checks ---- */
+
+/* Log the warnings that the check before did not have, and keep them. */
+static void take_warnings(struct health *h)
+{
+    DD_AUTO(strv) struct dd_strv lines = {0};
+    DD_AUTO(free) char *last = DD_TAKE(h->warnings);
+    h->warnings = strdup(node_health_warnings(h->node));
+    if (h->warnings == NULL || dd_strv_split(&lines, h->warnings, "\n") < 0)
+        return;
+    for (size_t i = 0; i < lines.n; i++)
+        if (last == NULL || strstr(last, lines.v[i]) == NULL)
+            dd_log(h->round->cfg->log, DD_LOG_WARN, "%s", lines.v[i]);
+}
+
+static void on_watch_end(void *arg, int code, const char *out)
+{
+    struct health *h = arg;
+    (void)out;
+    command_free(DD_TAKE(h->watch));
+    dd_log(h->round->cfg->log, DD_LOG_DEBUG, "event=xids-not-readable code=%d", code);
+}
+
+static int run_watch(void *arg)
+{
+    const struct health *h = arg;
+    (void)prctl(PR_SET_NAME, "ddrun-health");
+    node_health_watch(h->node);
+    return 0;
+}
+
+/* Start to wait for XIDs, in a process that lives as long as this one. */
+static void watch(struct health *h)
+{
+    const struct command_spec spec = {
+        .run = run_watch, .run_arg = h, .most_out = 1, .limit_ms = UINT_MAX};
+    const bool possible = (h->cfg->list->checks & NODE_HEALTH_GPU) && h->cfg->gpus > 0 &&
+                          node_health_note(h->node)[0] == '\0';
+    if (h->watched || !possible || h->unfit[0] != '\0')
+        return;
+    h->watched = true;
+    if (command_start(&h->watch, h->round->base, &spec, on_watch_end, h, NULL) == 0)
+        round_protect(h->round, command_pid(h->watch));
+}
+
 static void on_built_in_end(void *arg, int code, const char *out)
 {
     struct health *h = arg;
-    if (code != 0)
+    const char *doing = node_health_doing(h->node);
+    if (code == COMMAND_TOO_LATE && doing[0] != '\0')
+        (void)snprintf(h->unfit, UNFIT_MAX, "%.300s did not respond within %.3g s (--health)",
+                       doing, (double)h->cfg->limit_ns / 1e9);
+    else if (code != 0)
         take_reason(h, "a built-in check (--health)", code, out);
+    take_warnings(h);
+    if (node_health_note(h->node)[0] != '\0')
+        dd_log(h->round->cfg->log, DD_LOG_DEBUG, "%s", node_health_note(h->node));
     command_free(DD_TAKE(h->command));
+    watch(h);
     check_more(h);
 }
 
@@ -116,6 +177,7 @@ static int run_built_in(void *arg)
 {
     const struct health *h = arg;
     struct dd_err err = {0};
+    (void)prctl(PR_SET_NAME, "ddrun-health");
     int rc = node_health_check(h->node, &err);
     if (rc != 0)
         (void)dd_write_full(STDOUT_FILENO, err.text, strlen(err.text));
@@ -129,7 +191,7 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
     h->arg = arg;
     h->unfit[0] = '\0';
     command_free(DD_TAKE(h->command));
-    if (h->cfg->checks == 0)
+    if (h->cfg->list->checks == 0 && h->cfg->list->n == 0)
         check_more(h);
     else
         health_start(h, &spec, on_built_in_end);
@@ -140,10 +202,17 @@ const char *health_unfit(const struct health *h)
     return h->unfit;
 }
 
+const char *health_warnings(const struct health *h)
+{
+    return h->warnings != NULL ? h->warnings : "";
+}
+
 void health_free(struct health *h)
 {
     if (h == NULL)
         return;
+    command_free(h->watch);
+    free(h->warnings);
     command_free(h->command);
     node_health_free(h->node);
     free(h);

@@ -7,11 +7,14 @@
 #include <stdint.h>
 
 struct health;
-struct round; /* agent/round.h */
+struct node_health_list; /* node/health.h */
+struct round;            /* agent/round.h */
 
 struct health_cfg {
-    int checks; /* bits of node/health.h */
-    int gpus;   /* GPUs of this node that the job uses */
+    const struct node_health_list *list;
+    int gpus;            /* GPUs of this node that the job uses */
+    const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
+    const char *nvml;    /* library of NVML; NULL: the installed one */
     const char *tmpdir;
     const char *command; /* NULL: none */
     uint64_t limit_ns;   /* time limit of the command */
@@ -25,6 +28,9 @@ int health_new(struct health **ret, const struct health_cfg *cfg, const struct r
 void health_check(struct health *h, void (*then)(void *arg), void *arg);
 /* Reason why the last check failed, lent until the next check; "": it passed. */
 const char *health_unfit(const struct health *h);
+/* What the last check found, and does not exclude the node: sentences, one a line; "": nothing.
+ * Lent until the next check. */
+const char *health_warnings(const struct health *h);
 void health_free(struct health *h); /* NULL is fine */
 
 #endif

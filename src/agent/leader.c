@@ -55,6 +55,14 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
     _exit(127);
 }
 
+static int stacks_bits(enum stacks_mode mode)
+{
+    return mode == STACKS_AUTO         ? STACKS_AT_FAILURE | STACKS_AT_HANG
+           : mode == STACKS_ON_FAILURE ? STACKS_AT_FAILURE | STACKS_AT_HANG | STACKS_ALL
+           : mode == STACKS_ON_HANG    ? STACKS_AT_HANG | STACKS_ALL
+                                       : 0;
+}
+
 static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint16_t port,
                      struct dd_err *err)
 {
@@ -97,6 +105,8 @@ static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint1
         .run = l->loop->cfg->key_in.run,
         .notify = l->loop->cfg->notify,
         .profile = l->loop->cfg->profile,
+        .stacks = stacks_bits(l->loop->cfg->stacks.mode),
+        .stacks_ns = l->loop->cfg->stacks.timeout_ns * 17 / 20,
         .timeline = later != NULL ? later : timeline,
         .web_helper = l->loop->cfg->notify != NULL ? l->loop->cfg->web_helper : NULL,
     };

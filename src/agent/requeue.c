@@ -45,8 +45,10 @@ int requeue_parse(const char *text, struct dd_err *err)
 
 int requeue_reason(const struct requeue_end *e)
 {
-    if (e->code == 0 || e->code == REQUEUE_NEVER_CODE)
+    if (e->code == 0 || e->rule == EXIT_NO_REQUEUE)
         return 0;
+    if (e->rule == EXIT_REQUEUE && !e->stopped)
+        return REQUEUE_BY_RULE;
     if (e->node_lost)
         return REQUEUE_NODE_LOSS;
     if (e->stopped)
@@ -87,7 +89,7 @@ static const char *requeue_says(int reason)
     for (size_t i = 0; i < REASONS; i++)
         if (reasons[i].bit == reason)
             return reasons[i].says;
-    return "";
+    return reason == REQUEUE_BY_RULE ? "its exit code requests it (--exit-rules)" : "";
 }
 
 static void requeue_refused(const struct requeue *r, const char *why)
@@ -125,7 +127,7 @@ static int requeue_now(struct requeue *r, int reason)
     const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};
     const char *qrerun[] = {"qrerun", r->pbs, NULL};
     struct dd_err err = {0};
-    if ((reason & r->on) == 0)
+    if ((reason & (r->on | REQUEUE_BY_RULE)) == 0)
         return -ENOENT;
     r->reason = reason;
     int rc = requeue_run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
@@ -156,7 +158,8 @@ static void requeue_begin(struct requeue *r, int reason)
     struct dd_err err = {0};
     r->begun = true;
     if (r->slurm == NULL && r->pbs == NULL)
-        dd_log(c->log, DD_LOG_WARN, "--requeue-on: no scheduler found that could requeue the job");
+        dd_log(c->log, DD_LOG_WARN, "%s: no scheduler found that could requeue the job",
+               reason == REQUEUE_BY_RULE ? "--exit-rules" : "--requeue-on");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
     else if (r->slurm != NULL && requeue_run(r, argv, ASK_MS, on_why, &err) < 0)
@@ -165,8 +168,8 @@ static void requeue_begin(struct requeue *r, int reason)
 
 void requeue_start(struct requeue *r, const struct requeue_end *e)
 {
-    const int reason = r->on != 0 ? requeue_reason(e) : 0;
-    if (reason != 0 && !r->begun)
+    const int reason = requeue_reason(e);
+    if (reason != 0 && (r->on != 0 || reason == REQUEUE_BY_RULE) && !r->begun)
         requeue_begin(r, reason);
     if (r->command == NULL)
         agent_step(r->loop, (struct am_event){.kind = AM_REQUEUED});

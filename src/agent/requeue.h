@@ -3,22 +3,24 @@
 #define DD_AGENT_REQUEUE_H
 
 #include "base/err.h"
+#include "rdzv/exit_rules.h"
 
 #include <stdbool.h>
 
-enum { REQUEUE_PREEMPT = 1, REQUEUE_TIMEOUT = 2, REQUEUE_NODE_LOSS = 4 };
-enum { REQUEUE_NEVER_CODE = 93 }; /* exit status of a worker that suppresses the requeue */
+enum { REQUEUE_PREEMPT = 1, REQUEUE_TIMEOUT = 2, REQUEUE_NODE_LOSS = 4, REQUEUE_BY_RULE = 16 };
+enum { REQUEUE_NEVER_CODE = 93 }; /* --exit-rules has 93=no-requeue by default */
 
 /* Parse "preempt,timeout,node-loss". Returns the bits, or -EINVAL with a message. */
 int requeue_parse(const char *text, struct dd_err *err);
 
 /* How the job ended. */
 struct requeue_end {
-    int code;          /* ddrun's exit status */
-    bool node_lost;    /* the job ended because a node was lost */
-    bool stopped;      /* a signal ended the job */
-    bool by_scheduler; /* the signal came from the scheduler */
-    bool end_near;     /* --signal-before-end has been sent */
+    int code;            /* ddrun's exit status */
+    enum exit_rule rule; /* of that code */
+    bool node_lost;      /* the job ended because a node was lost */
+    bool stopped;        /* a signal ended the job */
+    bool by_scheduler;   /* the signal came from the scheduler */
+    bool end_near;       /* --signal-before-end has been sent */
 };
 
 /* Returns a bit of REQUEUE_*; 0: no requeue; REQUEUE_ASK: ask the scheduler why it ended the job.

@@ -78,6 +78,9 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
 {
     plan_clear(&r->plan);
     r->ended_well = false;
+    r->addr[0] = '\0';
+    if (link->local->len > 0)
+        (void)net_addr_host(link->local, r->addr);
     int rc = plan_of_msg(&r->plan, m, framework_wants_ports(r->cfg->frameworks), err);
     return rc == 0 ? check_iface(r, link, err) : rc;
 }
@@ -153,12 +156,21 @@ static int prepare(struct round *r, struct dd_err *err)
     return rc == 0 ? features_prepare(r->features, r, err) : rc;
 }
 
+static void on_warm_failed(void *arg, const char *why)
+{
+    const struct round *r = arg;
+    r->port->warm_failed(r->port_arg, why);
+}
+
 static int start_workers(struct round *r, const struct round_link *link, struct dd_err *err)
 {
     const struct worker_group_cfg cfg = {.log = r->cfg->log,
                                          .out = r->output,
                                          .on_exit = on_worker_exit,
                                          .on_empty = on_workers_gone,
+                                         .warm = r->port->warm != NULL ? r->port->warm(r->port_arg)
+                                                                       : NULL,
+                                         .on_warm_failed = on_warm_failed,
                                          .arg = r};
     struct round_specs specs = {0};
     int rc = round_specs_make(&specs, r, link, err);

@@ -7,6 +7,7 @@
 #define DD_AGENT_ROUND_H
 
 #include "base/err.h"
+#include "net/addr.h"
 #include "rdzv/plan.h"
 #include "worker/worker_group.h"
 
@@ -20,10 +21,10 @@ struct event_base;
 struct features;      /* agent/features.h */
 struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
-struct net_addr;      /* net/addr.h */
 struct net_peer;      /* net/peer_uid.h */
 struct round_feature; /* agent/features.h */
 struct round_message; /* the same */
+struct warm_fork;     /* worker/warm_fork.h */
 struct worker_output; /* worker/output.h */
 
 /* The exit of a worker. */
@@ -50,6 +51,9 @@ struct round_port {
      * is ending the job, so failures of workers are a consequence. */
     bool (*settling)(void *arg);
     void (*gone)(void *arg); /* the round has ended on this node */
+    /* The interpreter that forks the workers; NULL: execute them. */
+    const struct warm_fork *(*warm)(void *arg);
+    void (*warm_failed)(void *arg, const char *why); /* it has not forked them */
 };
 
 /* All borrowed until round_free(). */
@@ -69,6 +73,8 @@ struct round {
     const struct round_port *port;
     void *port_arg;
     struct plan plan;             /* empty before the first round */
+    char addr[NET_ADDR_TEXT];     /* of this node in the link that brought the plan; "": the node
+                                     of the daemon, which others reach at plan.master_addr */
     struct worker_output *output; /* NULL: workers inherit stdout and stderr */
     struct worker_group *group;   /* NULL: no worker runs */
     int stop_sig;                 /* signal that stops the round; 0: none yet */

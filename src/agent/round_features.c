@@ -1,6 +1,7 @@
 /* The features of a round. A feature follows those that it uses. */
 #include "agent/error_files.h"
 #include "agent/features.h"
+#include "agent/flight_recorder.h"
 #include "agent/hang_watch.h"
 #include "agent/held_ports.h"
 #include "agent/horovod_server.h"
@@ -8,7 +9,10 @@
 #include "agent/node_exchange.h"
 #include "agent/phase_recorder.h"
 #include "agent/presignal.h"
+#include "agent/progress_watch.h"
 #include "agent/pty_rank.h"
+#include "agent/stack_reader.h"
+#include "agent/staging.h"
 #include "agent/success_criteria.h"
 
 #include <stddef.h>
@@ -19,10 +23,14 @@ const struct round_feature *const round_features[] = {
     &horovod_feature,          /* Horovod's rendezvous server */
     &pty_rank_feature,         /* --pty */
     &error_files_feature,      /* TORCHELASTIC_ERROR_FILE */
+    &flight_recorder_feature,  /* --flight-recorder */
+    &stack_reader_feature,     /* --stacks; asks the flight recorder */
     &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
+    &progress_watch_feature,   /* --progress-file, --progress-regex */
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */
     &presignal_feature,        /* --signal-before-end */
+    &staging_feature,          /* --stage; last, since its command goes around the worker's */
     NULL,
 };

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Address of this node in the workers' network: the local end of the link; on the leader, whose
  * link is local, the address that other nodes reach. */
@@ -85,6 +86,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
     features_spec_input(r->features, r, &in);
     spec->rank = r->plan.first_rank + local_rank;
     spec->directory = r->cfg->directory;
+    spec->tracer = r->cfg->stacks.mode != STACKS_OFF ? getpid() : 0;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 && features_worker_env(r->features, r, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");

@@ -10,6 +10,8 @@
 
 void rounds_send_done(const struct agent *a)
 {
+    if (health_warnings(a->health)[0] != '\0')
+        uplink_send(a->uplink, MSG(WARNINGS, .text = health_warnings(a->health)));
     exit_report_done(a->round, health_unfit(a->health));
 }
 
@@ -55,6 +57,18 @@ static bool is_settling(void *arg)
     return signals_settling(a->signals);
 }
 
+static const struct warm_fork *warm_of(void *arg)
+{
+    const struct agent *a = arg;
+    return warm_interpreter_fork(a->warm);
+}
+
+static void warm_failed(void *arg, const char *why)
+{
+    const struct agent *a = arg;
+    warm_interpreter_failed(a->warm, why);
+}
+
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
 {
     const bool lasting = rc == -ENOTSUP; /* a restart would fail, too */
@@ -65,27 +79,63 @@ static void not_started(struct agent *a, int round, int rc, const struct dd_err 
     exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);
 }
 
+static struct round_link link_of(const struct agent *a)
+{
+    const struct link *up = uplink_link(a->uplink);
+    return (struct round_link){.local = link_local(up),
+                               .peer = link_peer(up),
+                               .of_first_node = locate_is_first_node(&a->locators.where)};
+}
+
+static int launch(struct agent *a)
+{
+    struct dd_err err = {0};
+    const struct round_link link = link_of(a);
+    int rc = round_launch(a->round, &link, &err);
+    warm_interpreter_start(a->warm, a->round); /* another one, if it has failed */
+    if (rc < 0) {
+        not_started(a, a->round->plan.round, rc, &err);
+        return rc;
+    }
+    if (leader_daemon(a->leader) > 0)
+        round_protect(a->round, leader_daemon(a->leader));
+    signal_before_end_round(a->before_end);
+    return 0;
+}
+
+static void on_warm(void *arg)
+{
+    struct agent *a = arg;
+    a->held = false;
+    if (launch(a) < 0)
+        agent_step(&a->loop, (struct am_event){.kind = AM_NOT_STARTED});
+}
+
+void rounds_drop_held(struct agent *a)
+{
+    if (!a->held)
+        return;
+    a->held = false;
+    warm_interpreter_wait_no_more(a->warm);
+    exit_report_begin(a->round);
+    agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
+}
+
 int rounds_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
-    const struct link *up = uplink_link(a->uplink);
-    const struct round_link link = {.local = link_local(up),
-                                    .peer = link_peer(up),
-                                    .of_first_node = locate_is_first_node(&a->locators.where)};
+    const struct round_link link = link_of(a);
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = round_history_record(&a->history, m, a->round->plan.nnodes, &err);
     if (rc == 0)
         agent_loop_set_index(&a->loop, a->history.last.index[a->round->plan.node_rank]);
-    if (rc == 0)
-        rc = round_launch(a->round, &link, &err);
     if (rc < 0) {
         not_started(a, m->round, rc, &err);
         return rc;
     }
-    if (leader_daemon(a->leader) > 0)
-        round_protect(a->round, leader_daemon(a->leader));
-    return 0;
+    a->held = warm_interpreter_wait(a->warm, on_warm, a);
+    return a->held ? 0 : launch(a);
 }
 
 /* ---- messages ---- */
@@ -99,6 +149,14 @@ void rounds_take_piece(const struct agent *a, const struct frame *f)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }
 
+void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m)
+{
+    if (a->loop.machine.state == AM_RUNNING && round_is_running(a->round))
+        round_message(a->round, &(struct round_message){.type = ROUND_STACKS, .stacks = m});
+    else
+        uplink_send(a->uplink, MSG(STACKS, .id = m->id, .text = "{\"groups\":[]}"));
+}
+
 void rounds_presignal(const struct agent *a, int sig)
 {
     if (a->loop.machine.state == AM_RUNNING)
@@ -107,8 +165,12 @@ void rounds_presignal(const struct agent *a, int sig)
 
 int rounds_new(struct agent *a, struct dd_err *err)
 {
-    static const struct round_port port = {
-        .send = send_to_daemon, .send_piece = send_piece, .settling = is_settling, .gone = on_gone};
+    static const struct round_port port = {.send = send_to_daemon,
+                                           .send_piece = send_piece,
+                                           .settling = is_settling,
+                                           .gone = on_gone,
+                                           .warm = warm_of,
+                                           .warm_failed = warm_failed};
     const struct round_env env = {.cfg = a->loop.cfg,
                                   .base = a->loop.base,
                                   .port = &port,

@@ -202,8 +202,11 @@ static int opt_apply_ask(struct parser *p, const struct opt_row *row, const char
         return ask_help(p, value);
     if (strcmp(row->name, "version") == 0)
         p->res->ask = OPT_ASK_VERSION;
-    else if (strcmp(row->name, "show-config") == 0)
+    if (strcmp(row->name, "show-config") == 0) {
         p->res->ask = OPT_ASK_CONFIG;
+        p->res->json = value != NULL && strcmp(value, "json") == 0;
+        return 0;
+    }
     for (size_t i = 0; row->kind != OPT_FLAG && i < sizeof(formats) / sizeof(formats[0]); i++)
         if (strcmp(value, formats[i]) == 0) {
             p->res->ask = OPT_ASK_DUMP;
@@ -434,9 +437,36 @@ static int set_defaults(struct parser *p)
     return rc;
 }
 
-static int note_row(struct dd_strv *out, const struct opt_row *row, const struct opt_source *src,
+static int note_json(struct opt_result *res, const struct opt_row *row,
+                     const struct opt_source *src, const char *value)
+{
+    static const char *const from[] = {
+        [OPT_FROM_DEFAULT] = "default",
+        [OPT_FROM_FILE] = "file",
+        [OPT_FROM_ENV] = "environment",
+        [OPT_FROM_COMMAND_LINE] = "command line",
+    };
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(4 << 20);
+    int rc = dd_buf_printf(&b, "{\"name\": \"%s\", \"value\": ", row->name);
+    if (rc == 0)
+        rc = opt_json_text(&b, value);
+    if (rc == 0)
+        rc = dd_buf_printf(&b, ", \"source\": \"%s\", \"place\": ", from[src->from]);
+    if (rc == 0)
+        rc = opt_json_text(&b, src->from == OPT_FROM_ENV    ? src->name
+                               : src->from == OPT_FROM_FILE ? src->place
+                                                            : NULL);
+    if (rc == 0)
+        rc = dd_buf_puts(&b, "}");
+    const char *text = rc == 0 ? dd_buf_str(&b) : NULL;
+    return text == NULL ? -ENOMEM : dd_strv_push(&res->config, text);
+}
+
+static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
                     const char *value)
 {
+    if (res->json)
+        return note_json(res, row, src, value);
     static const char *const from[] = {
         [OPT_FROM_DEFAULT] = "default",
         [OPT_FROM_FILE] = "",
@@ -446,7 +476,7 @@ static int note_row(struct dd_strv *out, const struct opt_row *row, const struct
     char shown[1024] = "";
     if (value != NULL)
         (void)dd_log_escape(shown, sizeof(shown), value, strlen(value));
-    return dd_strv_pushf(out, "%s\t%s\t%s%s", row->name, shown, from[src->from],
+    return dd_strv_pushf(&res->config, "%s\t%s\t%s%s", row->name, shown, from[src->from],
                          src->from == OPT_FROM_ENV    ? src->name
                          : src->from == OPT_FROM_FILE ? src->place
                                                       : "");
@@ -461,7 +491,7 @@ static int note_ahead(struct parser *p, const struct opt_input *in, const struct
         const struct opt_source src = {.from = OPT_FROM_FILE, .place = s->place};
         if (!s->ahead || s->row != row)
             continue;
-        if (note_row(&p->res->config, row, &src, s->value) < 0)
+        if (note_row(p->res, row, &src, s->value) < 0)
             return -ENOMEM;
         n++;
     }
@@ -470,7 +500,7 @@ static int note_ahead(struct parser *p, const struct opt_input *in, const struct
 
 static int note_config(struct parser *p, const struct opt_input *in)
 {
-    struct dd_strv *out = &p->res->config;
+    struct opt_result *out = p->res;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < p->t->n_rows; i++) {
         const struct opt_row *row = &p->t->rows[i];

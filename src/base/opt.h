@@ -164,7 +164,8 @@ struct opt_result {
     int script;                 /* index of the first operand in argv; argc: none */
     int args;                   /* index of the first argument after it */
     struct opt_source *sources; /* one per row */
-    struct dd_strv config;      /* "name\tvalue\tsource" per row, for --show-config */
+    bool json;                  /* for OPT_ASK_CONFIG */
+    struct dd_strv config;      /* for --show-config: "name\tvalue\tsource" per row, or JSON */
 };
 
 /* A value from a file. */

@@ -1,8 +1,11 @@
 /* Dumps of the option table: the body of the manual page's OPTIONS section (man(7)), and JSON. */
+#include "base/auto.h"
 #include "base/opt_rows.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINE 76 /* maximum length of the roff source lines */
@@ -156,6 +159,14 @@ static int json_string(struct dd_buf *out, const char *s, size_t len)
             rc = dd_buf_append(out, &c, 1);
     }
     return rc == 0 ? dd_buf_puts(out, "\"") : rc;
+}
+
+int opt_json_text(struct dd_buf *out, const char *text)
+{
+    DD_AUTO(free) char *clean = text != NULL ? strdup(text) : NULL;
+    if (text == NULL)
+        return dd_buf_puts(out, "null");
+    return clean == NULL ? -ENOMEM : json_string(out, dd_utf8_clean(clean), strlen(clean));
 }
 
 static int json_member(struct dd_buf *out, const char *name, const char *value)

@@ -168,9 +168,21 @@ int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
     return rc;
 }
 
+static int answer_config(const struct opt_table *t, const struct opt_result *res,
+                         struct dd_buf *out)
+{
+    const size_t n = res->config.n;
+    int rc = 0;
+    if (res->json)
+        rc = dd_buf_printf(out, "{\"version\": 1, \"program\": \"%s\", \"options\": [\n",
+                           t->program);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = dd_buf_printf(out, "%s%s\n", res->config.v[i], res->json && i + 1 < n ? "," : "");
+    return rc == 0 && res->json ? dd_buf_puts(out, "]}\n") : rc;
+}
+
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out)
 {
-    int rc = 0;
     switch (res->ask) {
     case OPT_ASK_NOTHING:
         return 0;
@@ -179,9 +191,7 @@ int opt_answer(const struct opt_table *t, const struct opt_result *res, struct d
     case OPT_ASK_VERSION:
         return dd_buf_printf(out, "%s %s\n", t->program, t->version);
     case OPT_ASK_CONFIG:
-        for (size_t i = 0; rc == 0 && i < res->config.n; i++)
-            rc = dd_buf_printf(out, "%s\n", res->config.v[i]);
-        return rc;
+        return answer_config(t, res, out);
     case OPT_ASK_DUMP:
         return opt_dump(t, res->format, out);
     }

@@ -36,6 +36,9 @@ bool opt_has_common(const struct opt_table *t);
 /* Append "one of a, b; default: a; variable: DDRUN_X", or nothing. */
 int opt_row_notes(const struct opt_row *row, struct dd_buf *out);
 
+/* Append a JSON string, or null. Bytes that are not UTF-8 become '?'. */
+int opt_json_text(struct dd_buf *out, const char *text);
+
 int opt_dump_bash(const struct opt_table *t, struct dd_buf *out);
 int opt_dump_zsh(const struct opt_table *t, struct dd_buf *out);
 int opt_dump_fish(const struct opt_table *t, struct dd_buf *out);

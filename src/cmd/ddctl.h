@@ -20,6 +20,8 @@ int ddctl_jobs(int argc, char **argv);
 extern const struct opt_table ddctl_status_options;
 int ddctl_status(int argc, char **argv);
 
+extern const struct opt_table ddctl_blame_options;
+int ddctl_blame(int argc, char **argv);
 extern const struct opt_table ddctl_drain_options;
 int ddctl_drain(int argc, char **argv);
 
@@ -38,8 +40,14 @@ int ddctl_timeline(int argc, char **argv);
 extern const struct opt_table ddctl_profile_options;
 int ddctl_profile(int argc, char **argv);
 
+extern const struct opt_table ddctl_report_options;
+int ddctl_report(int argc, char **argv);
+
 extern const struct opt_table ddctl_signal_options;
 int ddctl_signal(int argc, char **argv);
+
+extern const struct opt_table ddctl_stacks_options;
+int ddctl_stacks(int argc, char **argv);
 
 extern const struct opt_table ddctl_submit_options;
 int ddctl_submit(int argc, char **argv);

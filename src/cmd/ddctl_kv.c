@@ -63,7 +63,8 @@ static int ddctl_kv_list(const struct kv_options *o, const char *prefix, struct 
     if (rc < 0)
         return rc;
     if (strcmp(o->format, "json") == 0) {
-        DD_AUTO(free) char *text = json_dumps(answer, JSON_INDENT(2));
+        rc = json_object_set_new(answer, "version", json_integer(1));
+        DD_AUTO(free) char *text = rc == 0 ? json_dumps(answer, JSON_INDENT(2)) : NULL;
         rc = text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
     } else {
         rc = ddctl_kv_put_keys(out, answer);

@@ -3,16 +3,18 @@
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
 #include "config.h"
+#include "report/metrics_json.h"
 
 #include <errno.h>
 #include <string.h>
 
 struct metrics_options {
-    const char *job;
+    const char *job, *format;
 };
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct metrics_options),
+    {JOB_FORMAT(struct metrics_options), .help = "text for Prometheus, or one JSON object"},
 };
 
 const struct opt_table ddctl_metrics_options = {
@@ -53,10 +55,19 @@ static int ddctl_metrics_ask(const struct metrics_options *o, struct dd_buf *out
                : dd_err_set(err, -ECONNRESET, "the job ended before its daemon answered");
 }
 
+static int ddctl_metrics_convert(struct dd_buf *text, struct dd_buf *json, struct dd_err *err)
+{
+    const char *s = dd_buf_str(text);
+    int rc = s != NULL ? metrics_json(s, json) : -ENOMEM;
+    return rc < 0 ? dd_err_set(err, rc, "cannot convert the metrics to JSON: %s", strerror(-rc))
+                  : 0;
+}
+
 int ddctl_metrics(int argc, char **argv)
 {
     DD_AUTO(opt_result) struct opt_result res = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(8 << 20);
     struct metrics_options o = {0};
     struct dd_err err = {0};
     int code = cmd_options_alone(&ddctl_metrics_options, &o, argc, argv, &res);
@@ -65,6 +76,8 @@ int ddctl_metrics(int argc, char **argv)
     int rc = job_no_operands(&res, argc, argv, &err);
     if (rc == 0)
         rc = ddctl_metrics_ask(&o, &out, &err);
+    if (rc == 0 && strcmp(o.format, "json") == 0)
+        rc = ddctl_metrics_convert(&out, &json, &err);
     return rc < 0 ? job_fail(&ddctl_metrics_options, rc, &err)
-                  : cmd_write(&ddctl_metrics_options, &out);
+                  : cmd_write(&ddctl_metrics_options, json.len > 0 ? &json : &out);
 }

@@ -17,10 +17,11 @@ struct status_options {
 static const struct opt_row rows[] = {
     JOB_ROW(struct status_options),
     {JOB_FORMAT(struct status_options), .help = "text, or one JSON object",
-     .more = "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
-             "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
-             "'nodes' and 'workers'; a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
-             "versions may add fields."},
+     .more =
+         "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
+         "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
+         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks); a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
+         "versions may add fields."},
 };
 
 const struct opt_table ddctl_status_options = {
@@ -108,10 +109,13 @@ static int ddctl_status_write_head(struct dd_buf *out, const json_t *status)
         rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s",
                            json_number(status, "round", 0), workers, workers == 1 ? "" : "s", n,
                            n == 1 ? "" : "s");
-    return rc < 0 ? rc
-                  : dd_buf_printf(out, ", %d of %d restarts used\n",
-                                  json_number(status, "restarts", 0),
-                                  json_number(status, "max_restarts", 0));
+    if (rc == 0)
+        rc = dd_buf_printf(out, ", %d of %d restarts used", json_number(status, "restarts", 0),
+                           json_number(status, "max_restarts", 0));
+    const json_t *step = json_object_get(status, "step");
+    if (rc == 0 && json_is_integer(step))
+        rc = dd_buf_printf(out, ", step %lld", (long long)json_integer_value(step));
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
 static int ddctl_status_widest_name(const json_t *nodes)
@@ -134,8 +138,12 @@ static int ddctl_status_write_node(struct dd_buf *out, const json_t *node, int w
         (void)snprintf(place, sizeof(place), "%d", json_number(node, "node_rank", 0));
         (void)snprintf(ranks, sizeof(ranks), n == 1 ? "%d" : "%d-%d", first, first + n - 1);
     }
-    return dd_buf_printf(out, "%-*s  %4s  %7d  %-11s  %s\n", width, json_text(node, "name"), place,
-                         n, ranks, json_text(node, "state"));
+    const int charges = json_number(node, "charges", 0);
+    int rc = dd_buf_printf(out, "%-*s  %4s  %7d  %-11s  %s", width, json_text(node, "name"), place,
+                           n, ranks, json_text(node, "state"));
+    if (rc == 0 && charges > 0)
+        rc = dd_buf_printf(out, " (%d failure%s began here)", charges, charges == 1 ? "" : "s");
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
 static int ddctl_status_write_failure(struct dd_buf *out, const json_t *f)
@@ -148,6 +156,18 @@ static int ddctl_status_write_failure(struct dd_buf *out, const json_t *f)
         rc = sig > 0 ? dd_buf_printf(out, "signal %d (SIG%s)", sig, dd_signal_name(sig))
                      : dd_buf_printf(out, "code %d", json_number(f, "code", 0));
     return rc < 0 ? rc : dd_buf_printf(out, "%s%s\n", why[0] != '\0' ? ", " : "", why);
+}
+
+static int ddctl_status_write_warnings(struct dd_buf *out, const json_t *node)
+{
+    const json_t *list = json_object_get(node, "warnings");
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        rc = dd_buf_printf(out, "%s: warning: %s\n", json_text(node, "name"),
+                           text != NULL ? text : "");
+    }
+    return rc;
 }
 
 static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
@@ -163,6 +183,8 @@ static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
         rc = ddctl_status_write_node(out, json_array_get(nodes, i), width);
     for (size_t i = 0; i < json_array_size(failed) && rc == 0; i++)
         rc = ddctl_status_write_failure(out, json_array_get(failed, i));
+    for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
+        rc = ddctl_status_write_warnings(out, json_array_get(nodes, i));
     return rc < 0 || missing[0] == '\0' ? rc : dd_buf_printf(out, "missing: %s\n", missing);
 }
 

@@ -2,29 +2,42 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
 #include "config.h"
 #include "report/timeline_summary.h"
 
 #include <errno.h>
+#include <string.h>
 
 enum { FILE_MAX = 1 << 30, SUMMARY_MAX = 1 << 20 };
+
+struct timeline_options {
+    const char *format;
+};
+
+static const struct opt_row rows[] = {
+    {JOB_FORMAT(struct timeline_options), .help = "text, or one JSON object"},
+};
 
 const struct opt_table ddctl_timeline_options = {
     .program = "ddctl timeline",
     .version = PACKAGE_VERSION,
-    .usage = "FILE",
+    .usage = "[options] FILE",
     .about = "Prints where the time of a job went, from the FILE that 'ddrun --timeline=FILE' has "
              "written: for each phase of the start the median and the slowest node, for each round "
              "the time to stop and to restart.",
+    OPT_ROWS(rows),
 };
 
-static int ddctl_timeline_summarize(struct dd_buf *out, const char *path, struct dd_err *err)
+static int ddctl_timeline_summarize(struct dd_buf *out, const char *path, bool as_json,
+                                    struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(FILE_MAX);
     int rc = dd_read_file(path, &text, err);
     if (rc < 0)
         return rc;
-    rc = timeline_summary(out, (char *)text.data, text.len, err);
+    rc = (as_json ? timeline_summary_json : timeline_summary)(out, (char *)text.data, text.len,
+                                                              err);
     return rc < 0 ? dd_err_where(err, rc, "%s", path) : 0;
 }
 
@@ -33,12 +46,13 @@ int ddctl_timeline(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(SUMMARY_MAX);
     struct dd_err err = {0};
-    char none; /* the table has no option with a value */
-    const int code = cmd_options_alone(&ddctl_timeline_options, &none, argc, argv, &res);
+    struct timeline_options o = {0};
+    const int code = cmd_options_alone(&ddctl_timeline_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
     const int rc = argc - res.script == 1
-                       ? ddctl_timeline_summarize(&out, argv[res.script], &err)
+                       ? ddctl_timeline_summarize(&out, argv[res.script],
+                                                  strcmp(o.format, "json") == 0, &err)
                        : dd_err_set(&err, -EINVAL, "expected one FILE, got %d", argc - res.script);
     return rc < 0 ? cmd_fail(&ddctl_timeline_options, &err)
                   : cmd_write(&ddctl_timeline_options, &out);

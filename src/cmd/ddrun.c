@@ -38,7 +38,9 @@ static int invocation_read(struct invocation *v, int argc, char **argv, bool lau
         .log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO), .who = "ddrun"},
         .machine = &v->machine,
         .tmp = DD_SCRATCH_NONE,
-        .shm = DD_SCRATCH_NONE};
+        .shm = DD_SCRATCH_NONE,
+        .stage_dir = DD_SCRATCH_NONE,
+        .stage_spare = DD_SCRATCH_NONE};
     int code = command_line_read(&v->command_line, argc, argv, launched, &v->run.log);
     if (code >= 0)
         return code;
@@ -59,7 +61,7 @@ static int report_error(const struct run *r, const struct dd_err *err)
 
 static int play_node(struct run *r, int index)
 {
-    return r->o->dry_run ? run_describe_node(r, index) : run_node(r, index);
+    return r->o->dry_run != NULL ? run_describe_node(r, index) : run_node(r, index);
 }
 
 /* ---- role: all nodes, simulated on this machine ---- */
@@ -91,7 +93,7 @@ static int play_simulation(struct run *r)
         return 1;
     }
     r->emulate = &e;
-    if (o->dry_run)
+    if (o->dry_run != NULL)
         return describe_simulated(r);
     int rc = run_prepare(r, 0, &err); /* an error of one node concerns all: report it once */
     run_done(r);

@@ -14,6 +14,14 @@ static int agent_cfg_hang_signs(const char *name)
                                        : HANG_SIGN_OUTPUT | HANG_SIGN_FILE;
 }
 
+static enum stacks_mode agent_cfg_stacks_mode(const char *name)
+{
+    return strcmp(name, "on-failure") == 0 ? STACKS_ON_FAILURE
+           : strcmp(name, "on-hang") == 0  ? STACKS_ON_HANG
+           : strcmp(name, "off") == 0      ? STACKS_OFF
+                                           : STACKS_AUTO;
+}
+
 static enum slurm_env agent_cfg_slurm_env(const char *name)
 {
     return strcmp(name, "keep") == 0    ? SLURM_ENV_KEEP
@@ -47,6 +55,11 @@ static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)
         .capacity = said && o->nnodes.range && capacity <= PLAN_MAX_NODES ? capacity : most,
         .max_restarts = o->max_restarts.most,
         .restart_window_ns = o->max_restarts.within_ns,
+        .exit_rules = o->failure.exit_rules,
+        .blame_window_ns = o->failure.blame_window,
+        .progress_restarts = o->failure.progress_regex != NULL || o->failure.progress_file != NULL
+                                 ? o->failure.progress_restarts
+                                 : 0,
         .join_ns = o->rdzv_timeout,
         .last_call_ns = o->last_call,
         .rejoin_ns = o->rejoin_timeout,
@@ -103,8 +116,9 @@ static struct output_spec agent_cfg_output_cfg(const struct run *r)
         .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
         .log = &r->log,
         .role = o->role,
-        .watch = watch,
+        .watch = watch || o->failure.progress_regex != NULL,
         .label = o->label || o->output == OUTPUT_LABELS,
+        .fold = o->fold,
         .raw = o->output == OUTPUT_RAW,
         .log_all = o->redirects == NULL && o->tee == NULL && !o->by_torchrun};
 }
@@ -116,6 +130,11 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     a->env = r->env.v;
     a->worker.program = &r->program;
     a->directory = r->directory;
+    a->staging = (struct staging_cfg){.paths = &r->stage_paths,
+                                      .helper = r->stage_helper,
+                                      .dir = &r->stage_dir,
+                                      .spare = &r->stage_spare,
+                                      .mount = strcmp(o->stage.mount, "no") != 0};
     a->slots = r->slots;
     a->worker.role = o->role;
     a->stdin_rank = o->stdin_rank;
@@ -138,6 +157,10 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     a->mpi.tmp = &r->tmp;
     a->mpi.shm = &r->shm;
     a->error_names = &r->error_names;
+    a->warm.on = o->warm != NULL;
+    a->warm.command = r->warm.command;
+    a->warm.modules = r->warm.modules.n > 0 ? &r->warm.modules : NULL;
+    a->warm.plan = r->warm.plan;
 }
 
 /* Set time limits, restarts, health checks, and what follows the end of the job. */
@@ -154,7 +177,14 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->hang.timeout_ns = o->hang_timeout;
     a->hang.signs = agent_cfg_hang_signs(o->hang_sign);
     a->hang.command = o->on_hang;
-    a->health.checks = o->health;
+    a->stacks.mode = agent_cfg_stacks_mode(o->stacks.when);
+    a->stacks.timeout_ns = o->stacks.timeout;
+    a->stacks.py_spy = o->stacks.py_spy;
+    a->progress.file = o->failure.progress_file;
+    a->progress.regex = o->failure.progress_regex;
+    a->health.list = &o->health;
+    a->health.visible = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
+    a->health.nvml = dd_env_get_nonempty(r->env.v, "DDRUN_NVML_LIBRARY");
     a->health.gpus = r->gpus;
     a->health.tmpdir = dd_env_get_nonempty(r->env.v, "TMPDIR");
     a->health.command = o->health_check;

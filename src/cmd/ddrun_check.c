@@ -130,8 +130,9 @@ static int check_utf8(const struct ddrun_options *o, struct dd_err *err)
 
 static int check_output(const struct ddrun_options *o, struct dd_err *err)
 {
-    return o->label && o->output == OUTPUT_RAW
-               ? dd_err_set(err, -EINVAL, "--label and --output=raw are mutually exclusive")
+    return (o->label || o->fold) && o->output == OUTPUT_RAW
+               ? dd_err_set(err, -EINVAL, "--%s and --output=raw are mutually exclusive",
+                            o->label ? "label" : "fold")
                : 0;
 }
 
@@ -148,6 +149,8 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
         rc = check_ssh(o, err);
     if (rc == 0)
         rc = check_utf8(o, err);
+    if (rc == 0)
+        rc = warm_options_check(o, err);
     return rc == 0 ? check_rules(o, err) : rc;
 }
 

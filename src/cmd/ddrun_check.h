@@ -8,6 +8,8 @@
 
 /* Check what depends on the command line alone. */
 int check_options(const struct ddrun_options *o, struct dd_err *err);
+/* Check --warm against other options. (ddrun_warm.c) */
+int warm_options_check(const struct ddrun_options *o, struct dd_err *err);
 /* Check what depends on this node. Files that are written later must be writable now. */
 int check_output_files(const struct ddrun_options *o, struct dd_err *err);
 int check_preload(const struct ddrun_options *o, struct dd_err *err);

@@ -398,7 +398,13 @@ static int launch_describe(struct launch_plan *p, struct dd_err *err)
     DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(PATTERNS_MAX);
     if (hostlist_fold(a->nodes, &nodes) < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = p->starter->starts_all
+    int rc = strcmp(p->l.o->dry_run, "json") == 0
+                 ? dd_buf_printf(&out,
+                                 "{\"version\": 1, \"document\": \"launch\", \"starter\": \"%s\", "
+                                 "\"starts\": %d, \"nodes\": \"%s\"}\n",
+                                 p->starter->name, p->starter->starts_all ? a->nnodes : others,
+                                 dd_buf_str(&nodes))
+             : p->starter->starts_all
                  ? dd_buf_printf(&out, "%s would start ddrun on %d nodes: %s\n", p->starter->name,
                                  a->nnodes, dd_buf_str(&nodes))
                  : dd_buf_printf(&out, "%s would start ddrun on %d other node%s of %s\n",
@@ -433,10 +439,10 @@ int launch_run(struct launch_plan *p, const struct launch_node *node)
     for (size_t i = 0; i < p->alloc->warnings.n; i++)
         dd_log(p->l.log, DD_LOG_WARN, "%s", p->alloc->warnings.v[i]);
     int rc = launch_find_ddrun(p, &err);
-    if (rc == 0 && !o->dry_run)
+    if (rc == 0 && o->dry_run == NULL)
         rc = launch_leave_behind(o, &err);
     if (rc == 0)
-        rc = o->dry_run               ? launch_describe(p, &err)
+        rc = o->dry_run != NULL       ? launch_describe(p, &err)
              : p->starter->starts_all ? launch_become_starter(p, &err)
                                       : launch_start_all(p, &err);
     if (rc < 0)

@@ -19,6 +19,8 @@ static void run_remove_scratch(const struct run *r)
     error_names_remove(&r->error_names);
     (void)dd_scratch_remove(&r->tmp);
     (void)dd_scratch_remove(&r->shm);
+    (void)dd_scratch_remove(&r->stage_dir);
+    (void)dd_scratch_remove(&r->stage_spare);
 }
 
 static int run_agent(void *arg)
@@ -27,6 +29,8 @@ static int run_agent(void *arg)
     r->log.waits_ms = CMD_LOG_WAIT_MS;
     dd_scratch_own(&r->tmp);
     dd_scratch_own(&r->shm);
+    dd_scratch_own(&r->stage_dir);
+    dd_scratch_own(&r->stage_spare);
     dd_core_empty();
     int code = agent_run(&r->agent);
     run_remove_scratch(r); /* the guardian may have been killed before it did */
@@ -44,6 +48,8 @@ static int run_guardian(struct run *r)
     run_remove_scratch(r);
     dd_scratch_sweep(&r->tmp);
     dd_scratch_sweep(&r->shm);
+    dd_scratch_sweep(&r->stage_dir);
+    dd_scratch_sweep(&r->stage_spare);
     return torchrun_exit_code(r->o, code);
 }
 
@@ -71,7 +77,9 @@ int run_node(struct run *r, int index)
 static int run_describe(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
-    int rc = agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
+    const bool json = strcmp(r->o->dry_run, "json") == 0;
+    int rc = json ? agent_dry_run_json(&out, &r->agent, r->emulate != NULL, err)
+                  : agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
     if (rc < 0 && err->text[0] == '\0')

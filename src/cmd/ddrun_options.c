@@ -1,7 +1,10 @@
 #include "cmd/ddrun_options.h"
 
+#include "cmd/fold_options.h"
 #include "cmd/foreign.h"
+#include "cmd/health_options.h"
 #include "cmd/option_values.h"
+#include "cmd/warm_options.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/starter.h"
@@ -196,7 +199,8 @@ static const struct opt_row rows[] = {
      .group = "Nodes and workers",
      .help = "simulate N nodes on this machine, for tests",
      .more = "Each simulated node has its own agent and its own loopback address. The GPUs and "
-             "CPUs of the machine are divided among the simulated nodes.",
+             "CPUs of the machine are divided among the simulated nodes; all share the GPUs if "
+             "these are fewer than the nodes. NCCL regards each as a host (NCCL_HOSTID).",
      FIELD(simulate_nodes)},
 
     {.name = "module",
@@ -358,6 +362,7 @@ static const struct opt_row rows[] = {
              "place. If several of these options match a rank, the first is the outermost "
              "command. For interactive debuggers, see --pty.",
      FIELD(wrap)},
+    STAGE_ROWS(struct ddrun_options),
     {.name = "preload",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:LIB",
@@ -368,6 +373,7 @@ static const struct opt_row rows[] = {
      .more = "LIB is a path, or a name that the dynamic linker finds; separate several with "
              "colons. Existing entries of LD_PRELOAD follow LIB. May be repeated.",
      FIELD(preload)},
+    WARM_ROWS(struct ddrun_options),
 
     {.name = "check-for",
      .kind = OPT_INT,
@@ -389,14 +395,18 @@ static const struct opt_row rows[] = {
      FIELD(no_config)},
     {.name = "dry-run",
      .common = true,
-     .kind = OPT_FLAG,
+     .kind = OPT_STRING,
+     .metavar = "FORM",
+     .implied = "text",
+     .choices = "text,json",
      .no_env = true,
      .no_file = true,
      .group = "Program",
      .help = "show what ddrun would start on this node, and exit",
      .more = "Prints the ranks, the command of each worker, and the variables that ddrun adds, "
              "changes and removes. The nodes do not contact each other; a word in <> stands "
-             "for a value that is set at run time.",
+             "for a value that is set at run time. With --dry-run=json it "
+             "prints a JSON object per node (docs/json.md).",
      FIELD(dry_run)},
     {.name = "doctor",
      .common = true,
@@ -425,7 +435,7 @@ static const struct opt_row rows[] = {
              "machines without a scheduler. It requires --rdzv-id and --nnodes. The URL may "
              "end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. "
              "Put USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. "
-             "See docs/clusters.md.",
+             "See docs/etcd.md.",
      FIELD(rdzv_endpoint)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
@@ -572,6 +582,7 @@ static const struct opt_row rows[] = {
              "as a restart.",
      .parse = parse_restarts,
      FIELD(max_restarts)},
+    FAILURE_ROWS(struct ddrun_options),
     {.name = "rejoin-timeout",
      .kind = OPT_DURATION,
      .metavar = "TIME",
@@ -609,7 +620,7 @@ static const struct opt_row rows[] = {
      .def = "first",
      .choices = "first,1",
      .group = "Failures",
-     .help = "exit code after a failure: that of the first one, or 1",
+     .help = "exit code after a failure: that of the culprit, or 1",
      .more = "1 is the exit code of torchrun, and the default when ddrun is called as "
              "torchrun.",
      FIELD(exit_code)},
@@ -673,13 +684,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_CUSTOM,
      .metavar = "WHAT,...",
      .def = "gpu,ib",
-     .example = "gpu,ib,shm,disk",
-     .group = "Health checks and hung workers",
-     .help = "checks before each round: gpu, ib, shm, disk, all or none",
-     .more = "gpu: as many GPUs respond as the job uses on the node. ib: InfiniBand ports that "
-             "were active at the start are still active. shm: /dev/shm has 16 MiB of free "
-             "space. disk: ddrun can write a file in TMPDIR. A node that fails a check is "
-             "reported and excluded; if too few nodes are left, the job ends.",
+     HEALTH_TEXT,
      .parse = parse_health,
      FIELD(health)},
     {.name = "health-check",
@@ -712,10 +717,10 @@ static const struct opt_row rows[] = {
      .example = "10m",
      .group = "Health checks and hung workers",
      .help = "kill a worker after TIME without output or heartbeat",
-     .more = "A hung worker has failed. ddrun reports its state in the kernel, and its Python "
-             "stack if py-spy is in PATH. The worker then gets SIGABRT, on which Python's "
-             "faulthandler prints its stacks, and SIGKILL 10 s later. Time in which ddrun or "
-             "the worker is stopped does not count.",
+     .more = "A hung worker has failed. ddrun reports the stacks of all workers (see --stacks). "
+             "The hung worker then gets SIGABRT, on which Python's faulthandler prints its "
+             "stacks, and SIGKILL 10 s later. Time in which ddrun or the worker is stopped "
+             "does not count.",
      FIELD(hang_timeout)},
     {.name = "hang-sign",
      .kind = OPT_STRING,
@@ -742,25 +747,26 @@ static const struct opt_row rows[] = {
      .more = "Replaces py-spy and SIGABRT, and runs for at most 60 s. DDRUN_HUNG_PID and "
              "DDRUN_HUNG_RANK identify the worker. ddrun reports the output of the command.",
      FIELD(on_hang)},
+    STACKS_ROWS(struct ddrun_options)
 
-    {.name = "timeout",
-     .project = true,
-     .common = true,
-     .kind = OPT_DURATION,
-     .metavar = "TIME",
-     .def = "0",
-     .def_doc = "never",
-     .min = 0,
-     .max = INT64_C(31536000000000000),
-     .example = "2h",
-     .group = "Signals and time limits",
-     .help = "stop the job after TIME, with exit code 124",
-     .more = "Like mpirun's option of this name; 124 is the exit code of timeout(1). The "
-             "workers get SIGTERM, and SIGKILL after --shutdown-timeout. TIME begins when "
-             "ddrun starts on the first node (with etcd, on the node that becomes the leader), "
-             "and includes waiting for the other nodes. A node that has not reached the first "
-             "node by then stops, too.",
-     FIELD(timeout)},
+        {.name = "timeout",
+         .project = true,
+         .common = true,
+         .kind = OPT_DURATION,
+         .metavar = "TIME",
+         .def = "0",
+         .def_doc = "never",
+         .min = 0,
+         .max = INT64_C(31536000000000000),
+         .example = "2h",
+         .group = "Signals and time limits",
+         .help = "stop the job after TIME, with exit code 124",
+         .more = "Like mpirun's option of this name; 124 is the exit code of timeout(1). The "
+                 "workers get SIGTERM, and SIGKILL after --shutdown-timeout. TIME begins when "
+                 "ddrun starts on the first node (with etcd, on the node that becomes the leader), "
+                 "and includes waiting for the other nodes. A node that has not reached the first "
+                 "node by then stops, too.",
+         FIELD(timeout)},
     {.name = "shutdown-timeout",
      .project = true,
      .kind = OPT_DURATION,
@@ -832,6 +838,7 @@ static const struct opt_row rows[] = {
      .group = "Output",
      .help = "prefix each line with the rank, as --output=labels does",
      FIELD(label)},
+    FOLD_ROWS(struct ddrun_options),
     {.name = "log-dir",
      .common = true,
      .kind = OPT_STRING,

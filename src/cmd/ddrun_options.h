@@ -3,9 +3,13 @@
 #define DD_CMD_DDRUN_OPTIONS_H
 
 #include "base/opt.h"
+#include "cmd/failure_options.h"
 #include "cmd/horovodrun.h"
 #include "cmd/framework_options.h"
+#include "cmd/stacks_options.h"
+#include "cmd/stage_options.h"
 #include "cmd/torchrun.h"
+#include "node/health.h"
 
 struct node_range {
     int min, max; /* 0: not set */
@@ -59,18 +63,22 @@ struct ddrun_options {
     int pty;
     const char *role, *bind, *slurm_env;
     const char *mpi;
-    bool dry_run, no_config;
-    int check_for;      /* check the command line for a job of so many nodes; 0: not given */
-    const char *doctor; /* output format of --doctor; NULL: not given */
+    bool no_config;
+    const char *dry_run; /* "text" or "json"; NULL: run the job */
+    int check_for;       /* check the command line for a job of so many nodes; 0: not given */
+    const char *doctor;  /* output format of --doctor; NULL: not given */
     struct framework_options framework;
     struct dd_strv wrap, preload; /* rules, see worker/rules.h */
+    const char *warm;             /* modules, or WARM_AUTO; NULL: not given */
+    struct stage_options stage;
 
     struct restart_budget max_restarts;
+    struct failure_options failure;
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
     const char *report, *metrics;
     bool profile;
-    int health;
+    struct node_health_list health;
     const char *health_check;
     uint64_t health_timeout;
     uint64_t timeout, shutdown_timeout, monitor_interval;
@@ -83,10 +91,11 @@ struct ddrun_options {
     struct signal_at signal_before_end;
     uint64_t hang_timeout;
     const char *hang_sign, *on_hang;
+    struct stacks_options stacks;
     int requeue_on; /* bits of REQUEUE_* */
 
     enum output_style output;
-    bool label;
+    bool label, fold;
     const char *log_dir, *redirects, *tee, *local_ranks_filter;
     const char *stdout_filters, *stderr_filters;
     const char *log_level;

@@ -6,6 +6,7 @@
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/pmi_bootstrap.h"
+#include "cmd/stage_dirs.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/find.h"
@@ -29,8 +30,13 @@ void run_done(struct run *r)
     free(DD_TAKE(r->directory));
     free(DD_TAKE(r->log_dir));
     error_names_done(&r->error_names);
+    run_warm_done(r);
     dd_scratch_done(&r->tmp);
     dd_scratch_done(&r->shm);
+    dd_strv_done(&r->stage_paths);
+    r->stage_paths = (struct dd_strv){0};
+    dd_scratch_done(&r->stage_dir);
+    dd_scratch_done(&r->stage_spare);
     etcd_url_done(&r->etcd);
     if (r->etcd_password != NULL)
         explicit_bzero(r->etcd_password, strlen(r->etcd_password));
@@ -146,6 +152,16 @@ static int prepare_take_gpus(struct run *r, struct dd_err *err)
     int rc = dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", a->gpus.v[a->index]);
     if (rc == 0 && dd_env_get(r->env.v, "CUDA_DEVICE_ORDER") == NULL)
         rc = dd_env_set(&r->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+/* Make NCCL regard a simulated node as a host of its own, unless the user has named the host: two
+ * nodes may then share a GPU, which NCCL refuses within one host, and they use the network. */
+static int prepare_name_nccl_host(struct run *r, struct dd_err *err)
+{
+    if (r->emulate == NULL || dd_env_get(r->env.v, "NCCL_HOSTID") != NULL)
+        return 0;
+    int rc = dd_env_set(&r->env, "NCCL_HOSTID", r->source_addr);
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
@@ -302,6 +318,17 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
+/* The first node reads the directories; the others need not have them. */
+static int prepare_find_stage(struct run *r, struct dd_err *err)
+{
+    static const struct helper_program stage = {"ddrun-stage", "libzstd"};
+    if (r->o->stage.paths.n == 0)
+        return 0;
+    int rc = prepare_find_helper(r->stage_helper, &stage, "--stage", err);
+    return rc == 0 ? stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err)
+                   : rc;
+}
+
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
@@ -330,9 +357,15 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
             0) /* the other nodes write these files only after the loss of the first node */
         rc = check_output_files(r->o, err);
     if (rc == 0)
+        rc = prepare_name_nccl_host(r, err);
+    if (rc == 0)
+        rc = prepare_find_stage(r, err);
+    if (rc == 0)
         rc = prepare_count_slots(r, index, err);
     if (rc == 0)
         rc = run_find_program(r, err);
+    if (rc == 0)
+        rc = run_find_warm(r, err);
     run_fill_agent(r);
     return rc < 0 ? rc : prepare_check_size(r, err);
 }
@@ -357,18 +390,33 @@ static int without_pmix(struct run *r, int rc, struct dd_err *err)
     return 0;
 }
 
-/* Make private directories for the files of PMIx and Open MPI, and error files of the workers
- * unless they have a log directory. */
+/* --flight-recorder: on, or auto and this node has GPUs */
+static bool prepare_wants_flight_recorder(const struct run *r)
+{
+    const char *when = r->o->failure.flight_recorder;
+    return strcmp(when, "on") == 0 || (strcmp(when, "auto") == 0 && r->gpus > 0);
+}
+
+/* Make private directories for the files of PMIx, Open MPI and PyTorch's flight recorder, and error
+ * files of the workers unless they have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *dir = NULL;
+    if (r->stage_paths.n > 0 &&
+        stage_dirs_make(&r->stage_dir, &r->stage_spare, &r->o->stage, r->env.v, err) < 0)
+        return err->rc;
+    /* copies of a job that was killed with its guardian occupy the space that this one needs */
+    dd_scratch_sweep(&r->stage_dir);
+    dd_scratch_sweep(&r->stage_spare);
     const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
     const bool pmix = (r->agent.mpi.protocols & MPI_SERVERS_PMIX) != 0;
-    int rc = pmix || !logs ? prepare_find_tmp(r, &dir, err) : 0;
+    const bool flight = prepare_wants_flight_recorder(r);
+    int rc = pmix || flight || !logs ? prepare_find_tmp(r, &dir, err) : 0;
     if (rc == 0 && dir != NULL && !logs)
         (void)error_names_new(&r->error_names, dir, r->agent.slots, NULL);
-    if (rc == 0 && pmix)
+    if (rc == 0 && (pmix || flight))
         rc = dd_scratch_new(&r->tmp, dir, err);
+    r->agent.flight.tmp = flight ? &r->tmp : NULL;
     if (rc < 0)
         return pmix ? without_pmix(r, rc, err) : 0;
     if (pmix)

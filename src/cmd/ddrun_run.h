@@ -25,7 +25,8 @@ struct run {
     struct dd_log log;
     struct terminal terminal; /* terminal on stdin at the start */
     /* Set by run_prepare() for this and all later nodes of this process: */
-    char pmix_helper[PATH_MAX], web_helper[PATH_MAX]; /* "": missing or not needed */
+    char pmix_helper[PATH_MAX], web_helper[PATH_MAX],
+        stage_helper[PATH_MAX]; /* "": missing or not needed */
     /* Set for one node, from run_prepare() to run_done(): */
     char source_addr[32]; /* loopback address of a simulated node */
     char hostname[256];
@@ -41,6 +42,13 @@ struct run {
     struct dd_scratch tmp, shm; /* private directories of this node's run: in the temporary
                                    directory, and in /dev/shm */
     struct error_names error_names;
+    struct {
+        struct warm_command command;
+        struct dd_strv modules; /* empty: not named by the user */
+        char *plan;
+    } warm;
+    struct dd_strv stage_paths;               /* of --stage, absolute */
+    struct dd_scratch stage_dir, stage_spare; /* for the copies */
 };
 
 /* ---- ddrun_node.c ---- */
@@ -62,6 +70,9 @@ int run_find_program(struct run *r, struct dd_err *err);
  * print the name of the script and the files that all nodes need, each with a NUL byte at its end.
  * Return the exit code. (ddrun_check_for.c) */
 int run_check_for(struct run *r);
+/* With --warm: set r->warm from the program and its interpreter. (ddrun_warm.c) */
+int run_find_warm(struct run *r, struct dd_err *err);
+void run_warm_done(struct run *r);
 /* Make r->tmp and r->shm if needed. Return < 0 if a required one cannot be made. */
 int run_make_scratch(struct run *r, struct dd_err *err);
 /* If this process is to start the nodes of the job, give a plan in *ret, otherwise NULL. */

@@ -131,6 +131,10 @@ static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits 
         .timeline = c.timeline,
         .web_helper = c.web_helper,
         .profile = c.profile != 0,
+        .stacks = {.on_failure = (c.stacks & STACKS_AT_FAILURE) != 0,
+                   .on_hang = (c.stacks & STACKS_AT_HANG) != 0,
+                   .all = (c.stacks & STACKS_ALL) != 0,
+                   .limit_ns = c.stacks_ns},
         .open_store = c.key.method == NET_KEY_NONE,
         .log = log,
     };

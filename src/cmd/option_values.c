@@ -10,6 +10,7 @@
 #include "node/gpu.h"
 #include "node/health.h"
 #include "rdzv/plan.h"
+#include "worker/step_lines.h"
 
 #include <errno.h>
 #include <string.h>
@@ -149,6 +150,28 @@ int parse_requeue(const char *text, void *field, struct dd_err *err)
     return bits < 0 ? bits : 0;
 }
 
+/* 93 is not requeued unless a rule names it. */
+int parse_exit_rules(const char *text, void *field, struct dd_err *err)
+{
+    struct exit_rules r = {0};
+    r.of[REQUEUE_NEVER_CODE] = EXIT_NO_REQUEUE;
+    int rc = exit_rules_parse(&r, text, err);
+    if (rc == 0)
+        *(struct exit_rules *)field = r;
+    return rc;
+}
+
+int parse_progress_regex(const char *text, void *field, struct dd_err *err)
+{
+    struct step_lines *lines;
+    int rc = step_lines_new(&lines, text, err);
+    if (rc < 0)
+        return rc;
+    step_lines_free(lines);
+    *(const char **)field = text;
+    return 0;
+}
+
 /* "machine,link" */
 int parse_trace(const char *text, void *field, struct dd_err *err)
 {
@@ -178,10 +201,5 @@ int parse_trace(const char *text, void *field, struct dd_err *err)
 
 int parse_health(const char *text, void *field, struct dd_err *err)
 {
-    int *ret = field;
-    int bits = node_health_parse(text, err);
-    if (bits < 0)
-        return bits;
-    *ret = bits;
-    return 0;
+    return node_health_parse(field, text, err);
 }

@@ -14,6 +14,7 @@ int parse_ssh_port(const char *text, void *field, struct dd_err *err);
 int parse_stdin(const char *text, void *field, struct dd_err *err);
 int parse_output(const char *text, void *field, struct dd_err *err);
 int parse_requeue(const char *text, void *field, struct dd_err *err);
+int parse_exit_rules(const char *text, void *field, struct dd_err *err);
 int parse_trace(const char *text, void *field, struct dd_err *err);
 int parse_health(const char *text, void *field, struct dd_err *err);
 

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 enum { SITE, USER, PROJECT };
@@ -51,22 +54,59 @@ static bool is_installer(uid_t owner)
     return stat("/proc/self/exe", &self) == 0 && self.st_uid == owner;
 }
 
+/* True if the group is the owner's own: their primary one, named as they are, with no other member.
+ * With such a group a umask of 002 is usual. Src: pam_umask(8), "usergroups", has the same
+ * condition; sshd of Debian accepts such files, too. The members whose primary group it is cannot
+ * be listed where a directory service knows the users; the name stands for their absence. */
+static bool is_private_group(gid_t gid, uid_t owner)
+{
+    const struct passwd *user = owner != 0 ? getpwuid(owner) : NULL;
+    DD_AUTO(free) char *name = user != NULL && user->pw_gid == gid ? strdup(user->pw_name) : NULL;
+    const struct group *group = name != NULL ? getgrgid(gid) : NULL;
+    if (group == NULL || strcmp(group->gr_name, name) != 0)
+        return false;
+    for (char *const *member = group->gr_mem; *member != NULL; member++)
+        if (strcmp(*member, name) != 0)
+            return false;
+    return true;
+}
+
+/* Return 0 if nobody but the owner may write to the file. With an access control list, the bits of
+ * the group are its mask and name no group. */
+static int check_writers(int fd, const char *name, const struct stat *st, struct dd_err *err)
+{
+    const bool group = (st->st_mode & S_IWGRP) != 0;
+    int rc = 0;
+    if ((st->st_mode & S_IWOTH) != 0)
+        rc = dd_err_set(err, -EPERM, "all users may write to it");
+    else if (group && fgetxattr(fd, "system.posix_acl_access", NULL, 0) > 0)
+        rc = dd_err_set(err, -EPERM, "other users may write to it by its access control list");
+    else if (group && !is_private_group(st->st_gid, st->st_uid))
+        rc = dd_err_set(err, -EPERM, "the members of group %u may write to it",
+                        (unsigned)st->st_gid);
+    return rc < 0 ? dd_err_tip(err, rc, "chmod go-w '%s'", name) : 0;
+}
+
 /* Return 0 if the file may set options; otherwise the message is a clause about it. */
+static int check_file(int fd, const char *name, bool by_installer, struct stat *st,
+                      struct dd_err *err)
+{
+    if (fstat(fd, st) < 0)
+        return dd_err_set(err, -errno, "it cannot be examined: %m");
+    if (!S_ISREG(st->st_mode))
+        return dd_err_set(err, -EINVAL, "it is not a regular file");
+    if (!is_trusted(st->st_uid) && !(by_installer && is_installer(st->st_uid)))
+        return dd_err_set(err, -EPERM, "it belongs to uid %u", (unsigned)st->st_uid);
+    return check_writers(fd, name, st, err);
+}
+
 static int check(const struct site_files *f, int kind, struct dd_err *err)
 {
     struct stat st;
     struct stat here;
-    if (fstat(f->fds[kind], &st) < 0)
-        return dd_err_set(err, -errno, "it cannot be examined: %m");
-    if (!S_ISREG(st.st_mode))
-        return dd_err_set(err, -EINVAL, "it is not a regular file");
-    if (!is_trusted(st.st_uid) && !(kind == SITE && is_installer(st.st_uid)))
-        return dd_err_set(err, -EPERM, "it belongs to uid %u", (unsigned)st.st_uid);
-    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return dd_err_tip(err, dd_err_set(err, -EPERM, "other users may write to it"),
-                          "chmod go-w '%s'", f->names[kind]);
-    if (kind != PROJECT)
-        return 0;
+    int rc = check_file(f->fds[kind], f->names[kind], kind == SITE, &st, err);
+    if (rc < 0 || kind != PROJECT)
+        return rc;
     if (st.st_nlink != 1) /* another user may have linked it here */
         return dd_err_set(err, -EPERM, "it has more than one name (hard links)");
     if (stat(".", &here) < 0)
@@ -196,21 +236,58 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
                   : 0;
 }
 
+/* ---- their values ---- */
+
+/* Where to add values. */
+struct site_target {
+    struct site_settings *settings;
+    const struct opt_table *table;
+    struct site_job job;
+    struct dd_err *err;
+};
+
+static int read_included(const struct site_target *to, const char *path)
+{
+    DD_AUTO(buf) struct dd_buf answer = DD_BUF_INIT(ANSWER_MAX);
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const struct site_file file = {.name = path, .included = true};
+    struct dd_err why = {0};
+    struct stat st;
+    int rc = fd < 0 ? dd_err_set(&why, -errno, "%m") : check_file(fd, path, true, &st, &why);
+    if (rc < 0)
+        return dd_err_set(to->err, rc, "cannot include %s: %s", path, why.text);
+    rc = run_helper(path, fd, &answer, to->err);
+    return rc < 0 ? rc
+                  : site_settings_add(to->settings, to->table, &file, &to->job, &answer, to->err);
+}
+
+/* Add the values of a file over those of the files that it includes. */
+static int read_file(const struct site_target *to, const struct site_file *file, int fd)
+{
+    DD_AUTO(buf) struct dd_buf answer = DD_BUF_INIT(ANSWER_MAX);
+    DD_AUTO(strv) struct dd_strv includes = {0};
+    int rc = run_helper(file->name, fd, &answer, to->err);
+    if (rc == 0)
+        rc = site_settings_includes(&includes, to->table, file, &to->job, &answer, to->err);
+    for (size_t i = 0; rc == 0 && i < includes.n; i++)
+        rc = read_included(to, includes.v[i]);
+    return rc < 0 ? rc
+                  : site_settings_add(to->settings, to->table, file, &to->job, &answer, to->err);
+}
+
 int site_files_read(struct site_settings *ret, struct site_files *f, const struct opt_table *t,
                     struct dd_err *left_out, struct dd_err *err)
 {
-    struct site_job job;
+    struct site_target to = {.settings = ret, .table = t, .err = err};
+    char hostname[256] = "";
     int rc = 0;
-    site_job_read(&job, environ);
+    (void)gethostname(hostname, sizeof(hostname) - 1);
+    site_job_read(&to.job, environ, hostname);
     for (int kind = 0; rc == 0 && kind < SITE_FILES; kind++) {
-        DD_AUTO(buf) struct dd_buf answer = DD_BUF_INIT(ANSWER_MAX);
         const struct site_file file = {.name = f->names[kind], .project = kind == PROJECT};
         rc = check_one(f, kind, left_out, err);
-        if (rc < 0 || f->fds[kind] < 0)
-            continue;
-        rc = run_helper(f->names[kind], f->fds[kind], &answer, err);
-        if (rc == 0)
-            rc = site_settings_add(ret, t, &file, &job, &answer, err);
+        if (rc == 0 && f->fds[kind] >= 0)
+            rc = read_file(&to, &file, f->fds[kind]);
     }
     return rc;
 }

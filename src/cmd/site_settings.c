@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "hostlist/hostlist.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS = 3, SHOWN = 100 };
+enum { LAYERS = 4, SHOWN = 100 };
 
 #define ENVIRONMENT "environment"
+#define INCLUDE "include"
 
 /* An option has the same effect, and says so in --show-config. */
 static const char *const options_of_ours[] = {"DDRUN_*", "PET_*", NULL};
@@ -80,6 +82,13 @@ struct reader {
     const struct site_file *file;
     const struct site_job *job;
     struct dd_err *err;
+    struct dd_strv *includes; /* for paths of files to include; NULL: add the values */
+    struct host_match *last;  /* of the line before: a section has many lines */
+};
+
+struct host_match {
+    const char *pattern;
+    bool applies;
 };
 
 /* One value of the file, and the section it is in. */
@@ -92,7 +101,7 @@ struct item {
     bool variable; /* in an [environment] */
 };
 
-void site_job_read(struct site_job *ret, char *const *env)
+void site_job_read(struct site_job *ret, char *const *env, const char *hostname)
 {
     const bool grid_engine = dd_env_get_nonempty(env, "SGE_ROOT") != NULL;
     const char *pbs = dd_env_get_nonempty(env, "PBS_QUEUE");
@@ -102,6 +111,7 @@ void site_job_read(struct site_job *ret, char *const *env)
                                       : lsf != NULL ? lsf
                                       : grid_engine ? dd_env_get_nonempty(env, "QUEUE")
                                                     : NULL,
+                             .hosts = {dd_env_get_nonempty(env, "SLURMD_NODENAME"), hostname},
                              .env = env};
 }
 
@@ -190,8 +200,8 @@ static int refuse_section(const struct reader *r, int line, const char *section)
     return dd_err_tip(r->err,
                       dd_err_set(r->err, -EINVAL, "%s:%d: unknown section '%s'", r->file->name,
                                  line, show(section).text),
-                      "sections are [partition.NAME], [queue.NAME] and [" ENVIRONMENT
-                      "], also within the others");
+                      "sections are [partition.NAME], [queue.NAME], [host.\"HOSTS\"] and "
+                      "[" ENVIRONMENT "], also within the others");
 }
 
 static int refuse_key(const struct reader *r, const struct item *it)
@@ -303,67 +313,178 @@ static int add_option(const struct reader *r, const struct item *it)
     return rc;
 }
 
+/* ---- files to include ---- */
+
+static int push_path(const struct reader *r, const struct item *it, const char *path)
+{
+    const char *slash = strrchr(r->file->name, '/');
+    const int directory = slash != NULL ? (int)(slash - r->file->name) + 1 : 0;
+    if (path == NULL || path[0] == '\0')
+        return refuse_type(r, it, "the path of a file, or a list of paths");
+    if (!it->applies || r->includes == NULL)
+        return 0;
+    return dd_strv_pushf(r->includes, "%.*s%s", path[0] == '/' ? 0 : directory, r->file->name,
+                         path) < 0
+               ? out_of_memory(r->err)
+               : 0;
+}
+
+static int add_include(const struct reader *r, const struct item *it)
+{
+    const bool list = json_is_array(it->value);
+    const size_t n = list ? json_array_size(it->value) : 1;
+    int rc = 0;
+    if (r->file->project)
+        return refuse_in_project(r, it);
+    if (r->file->included)
+        return dd_err_set(r->err, -EINVAL, "%s:%d: a file that is included cannot include others",
+                          r->file->name, it->line);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = push_path(r, it, json_string_value(list ? json_array_get(it->value, i) : it->value));
+    return rc;
+}
+
 /* ---- sections ---- */
+
+static bool is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
+
+/* Set it->applies for a section of hosts. */
+static int match_host(const struct reader *r, const char *pattern, struct item *it)
+{
+    struct dd_err why = {0};
+    int rc = pattern != NULL ? 0 : refuse_section(r, it->line, "host");
+    it->applies = r->last->applies;
+    if (rc < 0 || is_same(r->last->pattern, pattern))
+        return rc;
+    it->applies = false;
+    for (size_t i = 0; rc == 0 && i < 2; i++) {
+        const char *host = r->job->hosts[i] != NULL ? r->job->hosts[i] : "";
+        const int match = hostlist_matches(pattern, host, &why);
+        it->applies = it->applies || (match > 0 && host[0] != '\0');
+        if (match < 0)
+            rc = dd_err_set(r->err, match, "%s:%d: [host.\"...\"]: %s", r->file->name, it->line,
+                            why.text);
+    }
+    *r->last = (struct host_match){.pattern = pattern, .applies = it->applies};
+    return rc;
+}
 
 /* Find the section of a path such as ["partition", "gpu", "environment", "NCCL_DEBUG"]. */
 static int place_item(const struct reader *r, const json_t *path, struct item *it)
 {
+    static const char *const kinds[LAYERS] = {[1] = "partition", [2] = "queue", [3] = "host"};
     const char *names[4] = {NULL};
     const size_t n = json_array_size(path);
+    int rc = 0;
     for (size_t i = 0; i < n && i < 4; i++)
         names[i] = json_string_value(json_array_get(path, i));
     if (n == 0 || n > 4 || names[n - 1] == NULL || names[0] == NULL)
         return refuse_section(r, it->line, names[0] != NULL ? names[0] : "");
-    const bool partition = n > 2 && strcmp(names[0], "partition") == 0;
-    const bool queue = n > 2 && strcmp(names[0], "queue") == 0;
-    const size_t begin = partition || queue ? 2 : 0;
-    const char *wanted = partition ? r->job->partition : r->job->queue;
-    it->layer = partition ? 1 : queue ? 2 : 0;
-    it->applies = begin == 0 ||
-                  (wanted != NULL && names[1] != NULL && strcmp(wanted, names[1]) == 0);
-    it->variable = n == begin + 2 && names[begin] != NULL && strcmp(names[begin], ENVIRONMENT) == 0;
+    it->layer = 0;
+    for (int kind = 1; kind < LAYERS && n > 2; kind++)
+        if (strcmp(names[0], kinds[kind]) == 0)
+            it->layer = kind;
+    const size_t begin = it->layer > 0 ? 2 : 0;
+    if (it->layer == 3)
+        rc = match_host(r, names[1], it);
+    else
+        it->applies = it->layer == 0 ||
+                      is_same(it->layer == 1 ? r->job->partition : r->job->queue, names[1]);
+    it->variable = n == begin + 2 && is_same(names[begin], ENVIRONMENT);
     it->key = names[n - 1];
+    if (rc < 0)
+        return rc;
     return n == begin + 1 || it->variable ? 0 : refuse_section(r, it->line, names[begin]);
 }
 
+static int add_item(const struct reader *r, const struct item *it)
+{
+    if (!it->variable && strcmp(it->key, INCLUDE) == 0)
+        return add_include(r, it);
+    if (r->includes != NULL)
+        return 0;
+    return it->variable ? add_variable(r, it) : add_option(r, it);
+}
+
 /* Add the values of one layer. The first one checks the keys of all. */
-static int add_layer(const struct reader *r, const json_t *values, int layer)
+static int add_layer(const struct reader *r, json_t *const *records, size_t n, int layer)
 {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < json_array_size(values); i++) {
-        const json_t *record = json_array_get(values, i);
-        struct item it = {.line = (int)json_integer_value(json_array_get(record, 0)),
-                          .value = json_array_get(record, 2)};
-        rc = place_item(r, json_array_get(record, 1), &it);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct item it = {.line = (int)json_integer_value(json_array_get(records[i], 0)),
+                          .value = json_array_get(records[i], 2)};
+        rc = place_item(r, json_array_get(records[i], 1), &it);
         if (rc < 0 || (layer > 0 && it.layer != layer))
             continue;
         it.applies = it.applies && it.layer == layer;
-        rc = it.variable ? add_variable(r, &it) : add_option(r, &it);
+        rc = add_item(r, &it);
     }
     return rc;
 }
 
-int site_settings_add(struct site_settings *s, const struct opt_table *t,
-                      const struct site_file *file, const struct site_job *job,
-                      const struct dd_buf *json, struct dd_err *err)
+static int by_line(const void *a, const void *b)
 {
-    const struct reader r = {.s = s, .t = t, .file = file, .job = job, .err = err};
+    const json_int_t x = json_integer_value(json_array_get(*(json_t *const *)a, 0));
+    const json_int_t y = json_integer_value(json_array_get(*(json_t *const *)b, 0));
+    return (x > y) - (x < y);
+}
+
+/* Of two sections of one kind that apply, the later one in the file overrides the earlier one. */
+static int add_values(const struct reader *r, const json_t *values)
+{
+    const size_t n = json_array_size(values);
+    DD_AUTO(free) json_t **records = calloc(n + 1, sizeof(*records));
+    int rc = 0;
+    if (records == NULL)
+        return out_of_memory(r->err);
+    for (size_t i = 0; i < n; i++)
+        records[i] = json_array_get(values, i);
+    qsort(records, n, sizeof(*records), by_line);
+    for (int layer = 0; rc == 0 && layer < LAYERS; layer++)
+        rc = add_layer(r, records, n, layer);
+    return rc;
+}
+
+static int read_answer(const struct reader *r, const struct dd_buf *json)
+{
     json_t *o = json_loadb((const char *)json->data, json->len, 0, NULL);
     const json_t *values = json_object_get(o, "values");
     const char *error = json_string_value(json_object_get(o, "error"));
     const int line = (int)json_integer_value(json_object_get(o, "line"));
     int rc = 0;
     if (error != NULL && line > 0)
-        rc = dd_err_set(err, -EINVAL, "%s:%d: %s", file->name, line, show(error).text);
+        rc = dd_err_set(r->err, -EINVAL, "%s:%d: %s", r->file->name, line, show(error).text);
     else if (error != NULL)
-        rc = dd_err_set(err, -EINVAL, "%s: %s", file->name, show(error).text);
+        rc = dd_err_set(r->err, -EINVAL, "%s: %s", r->file->name, show(error).text);
     else if (!json_is_array(values))
-        rc = dd_err_set(err, -EINVAL, "%s: cannot be read: ddrun-toml wrote no valid answer",
-                        file->name);
-    for (int layer = 0; rc == 0 && layer < LAYERS; layer++)
-        rc = add_layer(&r, values, layer);
+        rc = dd_err_set(r->err, -EINVAL, "%s: cannot be read: ddrun-toml wrote no valid answer",
+                        r->file->name);
+    else
+        rc = add_values(r, values);
     json_decref(o);
     return rc;
+}
+
+int site_settings_includes(struct dd_strv *ret, const struct opt_table *t,
+                           const struct site_file *file, const struct site_job *job,
+                           const struct dd_buf *json, struct dd_err *err)
+{
+    struct host_match last = {0};
+    const struct reader r = {
+        .t = t, .file = file, .job = job, .err = err, .includes = ret, .last = &last};
+    return read_answer(&r, json);
+}
+
+int site_settings_add(struct site_settings *s, const struct opt_table *t,
+                      const struct site_file *file, const struct site_job *job,
+                      const struct dd_buf *json, struct dd_err *err)
+{
+    struct host_match last = {0};
+    const struct reader r = {.s = s, .t = t, .file = file, .job = job, .err = err, .last = &last};
+    return read_answer(&r, json);
 }
 
 /* ---- for the other nodes ---- */

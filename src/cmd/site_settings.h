@@ -13,16 +13,25 @@ struct site_settings {
 /* What the sections of a file refer to. */
 struct site_job {
     const char *partition, *queue; /* NULL: none */
+    const char *hosts[2];          /* names of this node; NULL: none */
     char *const *env;              /* variables that are set: [environment] leaves them alone */
 };
 
 struct site_file {
     const char *name; /* as messages name it: "./ddrun.toml" */
     bool project;     /* in the current directory: sets only options with .project */
+    bool included;    /* by another file: may include none itself */
 };
 
-/* Read partition or queue of the job from the scheduler's variables. */
-void site_job_read(struct site_job *ret, char *const *env);
+/* Read partition or queue of the job, and the scheduler's name of this node, from the scheduler's
+ * variables. hostname is borrowed. */
+void site_job_read(struct site_job *ret, char *const *env, const char *hostname);
+
+/* Append the paths of the files that this file includes, in the order of their lines. Return as
+ * site_settings_add does, which ignores them. */
+int site_settings_includes(struct dd_strv *ret, const struct opt_table *t,
+                           const struct site_file *file, const struct site_job *job,
+                           const struct dd_buf *json, struct dd_err *err);
 
 /* Add the values of a file, as ddrun-toml prints them, over those of earlier files. Return 0, or
  * -EINVAL with a message, also for wrong keys in sections that do not apply; -ENOMEM. */

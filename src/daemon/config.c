@@ -44,6 +44,8 @@ static const struct number {
     NUMBER("capacity", rdzv.capacity, 1, PLAN_MAX_NODES),
     NUMBER("max_restarts", rdzv.max_restarts, 0, INT32_MAX),
     NUMBER("restart_window_ns", rdzv.restart_window_ns, 0, INT64_MAX),
+    NUMBER("blame_window_ns", rdzv.blame_window_ns, 0, INT64_MAX),
+    NUMBER("progress_restarts", rdzv.progress_restarts, 0, INT32_MAX),
     NUMBER("join_ns", rdzv.join_ns, 0, INT64_MAX),
     NUMBER("last_call_ns", rdzv.last_call_ns, 0, INT64_MAX),
     NUMBER("rejoin_ns", rdzv.rejoin_ns, 0, INT64_MAX),
@@ -54,12 +56,21 @@ static const struct number {
     NUMBER("screen_fd", screen_fd, -1, INT32_MAX),
     NUMBER("trace", trace, 0, DD_TRACE_ALL),
     NUMBER("profile", profile, 0, 1),
+    NUMBER("stacks", stacks, 0, 7),
+    NUMBER("stacks_ns", stacks_ns, 0, INT64_MAX),
     NUMBER("heartbeat_ns", heartbeat_ns, 1, INT64_MAX),
     NUMBER("start_ns", start_ns, 0, INT64_MAX),
 #undef NUMBER
 };
 
 enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
+static json_t *config_pack_exit_rules(const struct exit_rules *r)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(EXIT_RULES_TEXT);
+    const char *s = exit_rules_format(&text, r) == 0 ? dd_buf_str(&text) : NULL;
+    return s != NULL ? json_string(s) : NULL;
+}
 
 static json_t *config_pack_numbers(const struct daemon_config *c)
 {
@@ -104,11 +115,12 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
     (void)snprintf(source, sizeof(source), "%s", c->key.source);
     (void)dd_utf8_clean(source); /* shown in messages only; it may contain the name of a file */
     json_t *o = json_pack(
-        "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:s* s:o}", "job_id", c->job_id,
-        "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "leader_fd", c->leader_fd,
-        "log_level", c->log_level, "method", (int)c->key.method, "key", key, "key_source", source,
-        "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify, "web_helper",
-        c->web_helper, "timeline", c->timeline, "numbers", config_pack_numbers(c));
+        "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:s* s:o s:o}", "job_id",
+        c->job_id, "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "leader_fd",
+        c->leader_fd, "log_level", c->log_level, "method", (int)c->key.method, "key", key,
+        "key_source", source, "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
+        "web_helper", c->web_helper, "timeline", c->timeline, "numbers", config_pack_numbers(c),
+        "exit_rules", config_pack_exit_rules(&c->rdzv.exit_rules));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -127,17 +139,21 @@ static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
 {
     const char *key;
     const char *source;
+    const char *rules;
     json_t *plain;
     int method;
     json_error_t je;
-    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s?s s:o}",
-                       "job_id", &c->job_id, "nodes", &c->nodes, "port", &c->port, "listen_fd",
-                       &c->listen_fd, "leader_fd", &c->leader_fd, "log_level", &c->log_level,
-                       "method", &method, "key", &key, "key_source", &source, "munge_socket",
-                       &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
-                       &c->web_helper, "timeline", &c->timeline, "numbers", &plain) < 0)
+    if (json_unpack_ex(
+            o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s?s s:o s:s}",
+            "job_id", &c->job_id, "nodes", &c->nodes, "port", &c->port, "listen_fd", &c->listen_fd,
+            "leader_fd", &c->leader_fd, "log_level", &c->log_level, "method", &method, "key", &key,
+            "key_source", &source, "munge_socket", &c->munge_socket, "run", &c->run, "notify",
+            &c->notify, "web_helper", &c->web_helper, "timeline", &c->timeline, "numbers", &plain,
+            "exit_rules", &rules) < 0)
         return dd_err_set(err, -EPROTO, "invalid configuration: %s", je.text);
     int rc = config_unpack_numbers(c, plain, err);
+    if (rc == 0)
+        rc = exit_rules_parse(&c->rdzv.exit_rules, rules, err);
     if (rc < 0)
         return rc;
     const char *wrong = c->port < 1 || c->port > 65535               ? "port"

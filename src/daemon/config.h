@@ -10,6 +10,9 @@
 
 #include <stdint.h>
 
+/* When the stacks of all workers are read; ALL: also of workers without Python frames. */
+enum { STACKS_AT_FAILURE = 1, STACKS_AT_HANG = 2, STACKS_ALL = 4 };
+
 struct daemon_config {
     const char *job_id;
     const char *nodes;    /* folded host list */
@@ -21,7 +24,9 @@ struct daemon_config {
     int leader_fd;
     int screen_fd; /* memory of base/screen; -1: no terminal */
     int log_level;
-    int trace;   /* bits of DD_TRACE_* */
+    int trace;  /* bits of DD_TRACE_* */
+    int stacks; /* bits of STACKS_* */
+    uint64_t stacks_ns;
     int profile; /* 1: measure the store's operations */
     struct net_key key;
     const char *munge_socket;        /* NULL: the default */

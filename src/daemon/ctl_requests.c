@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "daemon/node_state.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 
 enum { VALUE_MAX = 4 << 20 /* limit of a key's value that is sent */, KEYS_MAX = 20000 };
+enum { STACKS_ANSWER = 8 << 20, STACKS_LIMIT_MS = 60000 };
 
 __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, int64_t id,
                                                              const char *fmt, ...)
@@ -41,33 +43,51 @@ static void ctl_answer(struct session *s, int64_t id, json_t *o)
 
 /* ---- status ---- */
 
-/* node_rank < 0: the node does not take part in the round. */
-static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
-                         int node_rank, int first_rank)
+/* Add the warnings of the node's last health check, if it had any. */
+static void ctl_put_warnings(json_t *node, const struct session *s)
 {
+    DD_AUTO(strv) struct dd_strv lines = {0};
+    if (s == NULL || s->warnings == NULL || dd_strv_split(&lines, s->warnings, "\n") < 0)
+        return;
+    json_t *list = json_array();
+    for (size_t i = 0; i < lines.n && i < SESSION_WARNINGS_MAX; i++)
+        (void)json_array_append_new(list, journal_json_text(lines.v[i]));
+    (void)json_object_set_new(node, "warnings", list);
+}
+
+/* node_rank < 0: the node does not take part in the round. s: its session; NULL: none. */
+static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
+                         const struct session *s, int node_rank, int first_rank)
+{
+    struct rdzv_charges x;
     json_t *o = json_pack("{s:s,s:i,s:i,s:s}", "name", v->name, "index", v->index, "workers",
                           v->slots, "state", node_state_name(node_state(c->machine, v)));
     if (node_rank >= 0) {
         (void)json_object_set_new(o, "node_rank", json_integer(node_rank));
         (void)json_object_set_new(o, "first_rank", json_integer(first_rank));
     }
+    if (rdzv_charges(c->machine, v->index, dd_now_ns(), &x))
+        (void)json_object_set_new(o, "charges", json_integer(x.n));
+    ctl_put_warnings(o, s);
     (void)json_array_append_new(list, o);
 }
 
-static json_t *ctl_nodes(const struct ctl_requests *c)
+static json_t *ctl_nodes(const struct ctl_requests *c, const struct session_set *set)
 {
     json_t *list = json_array();
     struct rdzv_view v;
     int rank = 0;
     const int n = rdzv_state(c->machine) == RDZV_GATHERING ? 0 : rdzv_planned(c->machine)->n;
-    for (int k = 0; k < n; k++)
-        if (rdzv_view(c->machine, rdzv_id_of_rank(c->machine, k), &v) && v.part) {
-            ctl_put_node(c, list, &v, k, rank);
+    for (int k = 0; k < n; k++) {
+        const int id = rdzv_id_of_rank(c->machine, k);
+        if (rdzv_view(c->machine, id, &v) && v.part) {
+            ctl_put_node(c, list, &v, session_of_id(set, id), k, rank);
             rank += v.slots;
         }
+    }
     for (int id = 0; id < c->cfg->capacity; id++)
         if (rdzv_view(c->machine, id, &v) && !v.part)
-            ctl_put_node(c, list, &v, -1, 0);
+            ctl_put_node(c, list, &v, session_of_id(set, id), -1, 0);
     return list;
 }
 
@@ -82,21 +102,52 @@ static json_t *ctl_failures(const struct ctl_requests *c)
     return json_loadb((const char *)list.data, list.len, 0, NULL);
 }
 
+/* Add the step that the program has reached, if it is known. */
+static void ctl_put_step(const struct ctl_requests *c, json_t *o)
+{
+    int stuck;
+    const int64_t step = rdzv_step_reached(c->machine, &stuck);
+    if (step >= 0)
+        (void)json_object_set_new(o, "step", json_integer((json_int_t)step));
+    if (c->cfg->progress_restarts > 0)
+        (void)json_object_set_new(o, "restarts_without_step", json_integer(stuck));
+}
+
 static void ctl_on_status(const struct ctl_requests *c, struct session *s,
                           const struct msg_ctl_request *m)
 {
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     const char *names = rdzv_missing(c->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
+    json_t *o = json_pack(
+        "{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1, "job", c->job_id,
+        "state", rdzv_state_name(rdzv_state(c->machine)), "round", rdzv_round(c->machine),
+        "restarts", rdzv_restarts(c->machine), "max_restarts", c->cfg->max_restarts, "min_nodes",
+        c->cfg->min_nodes, "max_nodes", c->cfg->max_nodes, "wanted", rdzv_wanted(c->machine),
+        "seconds", (json_int_t)((dd_now_ns() - c->start_ns) / DD_NS_PER_S), "store_max_bytes",
+        (json_int_t)c->store_max_bytes, "missing", names != NULL ? names : "", "nodes",
+        ctl_nodes(c, s->set), "failed", ctl_failures(c));
+    ctl_put_step(c, o);
+    ctl_answer(s, m->id, o);
+}
+
+static void ctl_on_blame(const struct ctl_requests *c, struct session *s,
+                         const struct msg_ctl_request *m)
+{
+    json_t *nodes = json_array();
+    struct rdzv_charges x;
+    for (int index = 0; index < c->cfg->capacity; index++)
+        if (rdzv_charges(c->machine, index, dd_now_ns(), &x)) {
+            char why[300];
+            (void)snprintf(why, sizeof(why), "%s", x.why);
+            (void)json_array_append_new(
+                nodes, json_pack("{s:s,s:i,s:I,s:b,s:s}", "name", x.name, "charges", x.n, "age_s",
+                                 (json_int_t)(x.age_ns / DD_NS_PER_S), "rested", x.rested, "text",
+                                 dd_utf8_clean(why)));
+        }
     ctl_answer(s, m->id,
-               json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1,
-                         "job", c->job_id, "state", rdzv_state_name(rdzv_state(c->machine)),
-                         "round", rdzv_round(c->machine), "restarts", rdzv_restarts(c->machine),
-                         "max_restarts", c->cfg->max_restarts, "min_nodes", c->cfg->min_nodes,
-                         "max_nodes", c->cfg->max_nodes, "wanted", rdzv_wanted(c->machine),
-                         "seconds", (json_int_t)((dd_now_ns() - c->start_ns) / DD_NS_PER_S),
-                         "store_max_bytes", (json_int_t)c->store_max_bytes, "missing",
-                         names != NULL ? names : "", "nodes", ctl_nodes(c), "failed",
-                         ctl_failures(c)));
+               json_pack("{s:i,s:i,s:I,s:o}", "version", 1, "round", rdzv_round(c->machine),
+                         "window_s", (json_int_t)(c->cfg->blame_window_ns / DD_NS_PER_S), "nodes",
+                         nodes));
 }
 
 /* A request of an agent with a terminal, once a second. */
@@ -294,6 +345,68 @@ static void ctl_on_profile(const struct ctl_requests *c, struct session *s,
         ctl_answer(s, m->id, job_metrics_profile(c->metrics));
 }
 
+/* ---- stacks ---- */
+
+/* A question of ddctl. The session outlives it: stacks_collect_forget(). */
+struct ctl_stacks {
+    struct session *session;
+    int64_t id;
+};
+
+static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
+{
+    DD_AUTO(free) struct ctl_stacks *k = arg;
+    (void)id;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(SESSION_ANSWER_MAX);
+    if (stacks_write(found, STACKS_ANSWER, &text) < 0 || dd_buf_str(&text) == NULL)
+        ctl_refuse(k->session, k->id, "the stacks are too long");
+    else if (session_answer(k->session, k->id, (char *)text.data, text.len, true) < 0)
+        ctl_refuse(k->session, k->id, "the link to this node is too busy to send the answer");
+}
+
+static int64_t ctl_ask_stacks(const struct ctl_requests *c, struct session *s, int64_t id,
+                              const json_t *o)
+{
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    const char *list = json_string_value(json_object_get(o, "ranks"));
+    const json_int_t ms = json_integer_value(json_object_get(o, "limit_ms"));
+    struct ctl_stacks *k = malloc(sizeof(*k));
+    if (k == NULL || ms < 1 || ms > STACKS_LIMIT_MS ||
+        (list != NULL && list[0] != '\0' && rank_set_parse(&ranks, list) < 0)) {
+        free(k);
+        return -EINVAL;
+    }
+    *k = (struct ctl_stacks){.session = s, .id = id};
+    const struct stacks_question q = {.limit_ns = (uint64_t)ms * DD_NS_PER_MS,
+                                      .all = true,
+                                      .node = json_string_value(json_object_get(o, "node")),
+                                      .ranks = &ranks,
+                                      .caller = s,
+                                      .done = ctl_on_stacks_done,
+                                      .arg = k,
+                                      .free_arg = free};
+    return c->ops->stacks(c->arg, &q);
+}
+
+static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
+                          const struct msg_ctl_request *m)
+{
+    if (rdzv_state(c->machine) != RDZV_RUNNING) {
+        ctl_refuse(s, m->id, "no workers are running (job is %s)",
+                   rdzv_state_name(rdzv_state(c->machine)));
+        return;
+    }
+    json_t *o = json_loads(m->text, JSON_REJECT_DUPLICATES, NULL);
+    const int64_t rc = ctl_ask_stacks(c, s, m->id, o);
+    json_decref(o);
+    if (rc == -ENOENT)
+        ctl_refuse(s, m->id, "no worker of this job has this rank and node");
+    else if (rc == -EINVAL)
+        ctl_refuse(s, m->id, "invalid request for stacks");
+    else if (rc < 0)
+        ctl_refuse(s, m->id, "the stacks are being read for too many others");
+}
+
 static const struct {
     const char *what;
     void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
@@ -301,7 +414,7 @@ static const struct {
     {"status", ctl_on_status},   {"signal", ctl_on_signal},   {"drain", ctl_on_drain},
     {"keys", ctl_on_keys},       {"key", ctl_on_key},         {"events", ctl_on_events},
     {"forget", ctl_on_forget},   {"waiting", ctl_on_waiting}, {"metrics", ctl_on_metrics},
-    {"profile", ctl_on_profile},
+    {"profile", ctl_on_profile}, {"blame", ctl_on_blame},     {"stacks", ctl_on_stacks},
 };
 
 void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)

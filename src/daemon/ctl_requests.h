@@ -6,6 +6,7 @@
 #include "daemon/event_log.h"
 #include "daemon/job_metrics.h"
 #include "daemon/session.h"
+#include "daemon/stacks_collect.h"
 #include "rdzv/machine.h"
 #include "store/store_server.h"
 
@@ -14,6 +15,7 @@ struct ctl_ops {
     /* Pass SIGUSR1 or SIGUSR2 to all workers; false: the same signal was just sent. */
     bool (*broadcast)(void *arg, struct session *from, int sig);
     void (*stop)(void *arg, struct session *from, int sig, const char *why);
+    int64_t (*stacks)(void *arg, const struct stacks_question *q); /* stacks_collect_ask() */
     /* Exclude a node from further rounds; known: it was already excluded. */
     void (*drain)(void *arg, int id, const char *node, const char *why, bool known);
 };

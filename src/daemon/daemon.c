@@ -242,6 +242,7 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
     struct job_cfg job = {.base = d->base,
                           .log = d->cfg.log,
                           .rdzv = d->cfg.rdzv,
+                          .stacks = d->cfg.stacks,
                           .sessions = &d->sessions,
                           .journal = &d->journal,
                           .plans = &d->plans,

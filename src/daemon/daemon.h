@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "daemon/job.h"
 #include "net/key.h"
 #include "rdzv/machine.h"
 #include "store/store_server.h"
@@ -32,8 +33,9 @@ struct daemon_cfg {
         notify; /* URL of the web hook; NULL: none. Its token is DDRUN_NOTIFY_TOKEN in key_in.env */
     const char *web_helper; /* path of ddrun-web */
     const char *timeline;   /* file of --timeline; NULL: none */
-    bool profile;           /* measure the operations of the store */
-    bool open_store;        /* admit workers without looking up their owner (--insecure) */
+    struct job_stacks_cfg stacks;
+    bool profile;    /* measure the operations of the store */
+    bool open_store; /* admit workers without looking up their owner (--insecure) */
     const struct dd_log *log;
     void (*on_over)(void *arg, int code); /* the job is over, and all agents have been informed */
     void *arg;

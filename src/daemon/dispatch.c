@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "daemon/join.h"
+#include "rdzv/blame.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,23 @@ static void dispatch_phases(struct dispatch *d, struct session *s, const struct 
     report_clock_update(&s->clock, m->phases.sent_ns, dd_now_ns());
     if (d->timeline != NULL)
         timeline_take(d->timeline, &s->timeline, &s->clock, &m->phases);
+}
+
+/* Publish each warning of a node once. */
+static void dispatch_warnings(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    DD_AUTO(strv) struct dd_strv lines = {0};
+    DD_AUTO(free) char *text = strdup(m->warnings.text);
+    for (char *c = text; c != NULL && *c != '\0'; c++) /* ddctl prints it */
+        if (((unsigned char)*c < ' ' && *c != '\n') || *c == 127)
+            *c = '?';
+    if (text == NULL || dd_strv_split(&lines, text, "\n") < 0)
+        return;
+    for (size_t i = 0; i < lines.n && i < SESSION_WARNINGS_MAX; i++)
+        if (!session_has_warning(s, lines.v[i]))
+            job_publish(d->job, &(struct journal_event){
+                                    .kind = JOURNAL_WARNING, .node = s->name, .text = lines.v[i]});
+    session_set_warnings(s, text);
 }
 
 static void dispatch_started(struct dispatch *d, struct session *s, const struct msg *m)
@@ -90,13 +108,25 @@ static void dispatch_exit(struct dispatch *d, struct session *s, const struct ms
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(512);
     report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
     dispatch_publish_exit(d, s, x, &why);
-    job_step(d->job, &(struct rdzv_event){.kind = RDZV_EXIT,
+    job_step(d->job,
+             &(struct rdzv_event){.kind = RDZV_EXIT,
+                                  .id = s->id,
+                                  .round = x->round,
+                                  .local_rank = x->local_rank,
+                                  .code = x->code,
+                                  .signal = x->signal,
+                                  .at = report_clock_time(&s->clock, x->ended_ns, dd_now_ns()),
+                                  .remote = blame_is_remote(x->signal, x->error) ||
+                                            blame_is_remote(0, dd_buf_str(&why)),
+                                  .text = dd_buf_str(&why)});
+}
+
+static void dispatch_progress(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_PROGRESS,
                                           .id = s->id,
-                                          .round = x->round,
-                                          .local_rank = x->local_rank,
-                                          .code = x->code,
-                                          .signal = x->signal,
-                                          .text = dd_buf_str(&why)});
+                                          .round = m->progress.round,
+                                          .step = m->progress.step});
 }
 
 static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
@@ -147,6 +177,16 @@ static void dispatch_signal_request(struct dispatch *d, struct session *s, const
         (void)signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
 }
 
+static void dispatch_stacks_wanted(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    job_read_hang(d->job, s, m->stacks_wanted.round);
+}
+
+static void dispatch_stacks(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    stacks_collect_take(job_stacks(d->job), s, &m->stacks);
+}
+
 static void dispatch_whois_reply(struct dispatch *d, struct session *s, const struct msg *m)
 {
     admission_reply(d->admission, &s->admission, m->whois_reply.id, m->whois_reply.ok);
@@ -162,12 +202,16 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_JOIN] = dispatch_join,
     [MSG_PROBE_RESULT] = dispatch_probe_result,
     [MSG_PHASES] = dispatch_phases,
+    [MSG_WARNINGS] = dispatch_warnings,
     [MSG_STARTED] = dispatch_started,
     [MSG_EXIT] = dispatch_exit,
     [MSG_SUCCESS_CRITERIA_MET] = dispatch_success_criteria_met,
+    [MSG_PROGRESS] = dispatch_progress,
     [MSG_DONE] = dispatch_done,
     [MSG_STOP_REQUEST] = dispatch_stop_request,
     [MSG_SIGNAL_REQUEST] = dispatch_signal_request,
+    [MSG_STACKS_WANTED] = dispatch_stacks_wanted,
+    [MSG_STACKS] = dispatch_stacks,
     [MSG_WHOIS_REPLY] = dispatch_whois_reply,
     [MSG_CTL_REQUEST] = dispatch_ctl_request,
 };
@@ -218,6 +262,8 @@ static void dispatch_on_gone(void *arg, struct session *s)
     admission_node_gone(&s->admission);
     event_log_forget(d->events, s, -1);
     job_metrics_forget(d->metrics, s);
+    if (d->job != NULL) /* else the daemon ends, and has freed it */
+        stacks_collect_forget(job_stacks(d->job), s);
 }
 
 /* ---- exchanges ---- */
@@ -281,8 +327,16 @@ static void dispatch_ctl_drain(void *arg, int id, const char *node, const char *
     job_step(d->job, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});
 }
 
-const struct ctl_ops dispatch_ctl_ops = {
-    .broadcast = dispatch_ctl_broadcast, .stop = dispatch_ctl_stop, .drain = dispatch_ctl_drain};
+static int64_t dispatch_ctl_stacks(void *arg, const struct stacks_question *q)
+{
+    const struct dispatch *d = arg;
+    return stacks_collect_ask(job_stacks(d->job), q);
+}
+
+const struct ctl_ops dispatch_ctl_ops = {.broadcast = dispatch_ctl_broadcast,
+                                         .stop = dispatch_ctl_stop,
+                                         .drain = dispatch_ctl_drain,
+                                         .stacks = dispatch_ctl_stacks};
 
 struct session_ops dispatch_session_ops(struct dispatch *d)
 {

@@ -30,8 +30,14 @@ struct job {
     bool node_lost; /* since the round began */
     bool stop_requested;
     bool published_end;
-    bool all_left;     /* finished, and all agents that joined have left */
-    bool over;         /* cfg.over was called */
+    bool all_left; /* finished, and all agents that joined have left */
+    bool over;     /* cfg.over was called */
+    struct stacks_collect *stacks;
+    int64_t reading; /* id of the question for the stacks of this round; 0: none is open */
+    int read_round;  /* last round whose stacks were asked for; -1: none */
+    bool holds_stop; /* STOP is sent after the stacks have been read */
+    int held_signal;
+    bool hung;         /* members with a hung worker wait for STACKS_TAKEN */
     char redirect[64]; /* address of the daemon that took over; "": none */
 };
 
@@ -127,9 +133,20 @@ static void job_send_members(struct job *j, struct session *s, const struct rdzv
 
 static void job_send_stop(struct job *j, struct session *s, const struct rdzv_action *a)
 {
+    if (j->holds_stop) {
+        j->held_signal = a->signal;
+        return;
+    }
     const int round = rdzv_round(j->machine);
     worker_events_stop(j->cfg.worker_events, round, a->signal, j->stop_requested);
     session_send(s, MSG(STOP, .round = round, .signal = a->signal));
+}
+
+/* The exit code of the finished job. */
+static int job_code(const struct job *j)
+{
+    const int code = rdzv_code(j->machine);
+    return rdzv_code_is_ruled(j->machine) ? code : report_collect_code(j->cfg.report, code);
 }
 
 /* Send the whole report to the node that prints it for the user. */
@@ -137,9 +154,11 @@ static void job_send_finish(struct job *j, struct session *s, const struct rdzv_
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
     DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(REPORT_JSON_MAX);
+    if (a->report && rdzv_verdict(j->machine)[0] != '\0')
+        (void)dd_buf_printf(&text, "%s\n  last failure: ", rdzv_verdict(j->machine));
     if (a->report)
         report_collect_texts(j->cfg.report, &text, &json);
-    session_send(s, MSG(FINISH, .code = report_collect_code(j->cfg.report, rdzv_code(j->machine)),
+    session_send(s, MSG(FINISH, .code = job_code(j),
                         .lost = j->node_lost || rdzv_misses_nodes(j->machine),
                         .asked = j->stop_requested, .report = a->report, .text = dd_buf_str(&text),
                         .detail = dd_buf_str(&json)));
@@ -175,6 +194,109 @@ static void job_run_actions(struct job *j)
         } else if (s != NULL) {
             job_actions[a.kind](j, s, &a);
         }
+    }
+}
+
+/* ---- stacks ---- */
+
+/* Return the number of workers on all nodes, from the plan of any member. */
+static int job_world_size(const struct job *j)
+{
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        DD_AUTO(plan) struct plan p = {0};
+        if (session_of_id(j->cfg.sessions, id) != NULL && rdzv_plan(j->machine, id, &p) == 0)
+            return p.world_size;
+    }
+    return 0;
+}
+
+struct stacks_collect *job_stacks(const struct job *j)
+{
+    return j->stacks;
+}
+
+/* Send the STOP that waited for the stacks. */
+static void job_release_stop(struct job *j)
+{
+    struct rdzv_view v;
+    const bool late = rdzv_state(j->machine) != RDZV_STOPPING ||
+                      rdzv_round(j->machine) != j->read_round; /* the round is over */
+    const bool held = j->holds_stop;
+    j->holds_stop = false;
+    if (!held || late)
+        return;
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        struct session *s = session_of_id(j->cfg.sessions, id);
+        if (s != NULL && rdzv_view(j->machine, id, &v) && v.part && !v.done)
+            job_send_stop(j, s, &(struct rdzv_action){.id = id, .signal = j->held_signal});
+    }
+}
+
+/* All workers have been read: the agents may end those that hang. */
+static void job_send_taken(struct job *j)
+{
+    j->hung = false;
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        struct session *s = session_of_id(j->cfg.sessions, id);
+        if (s != NULL)
+            session_send(s, MSG(STACKS_TAKEN, .round = j->read_round));
+    }
+}
+
+static void job_on_stacks(void *arg, int64_t id, struct stacks *found)
+{
+    struct job *j = arg;
+    if (id != j->reading)
+        return;
+    j->reading = 0;
+    if (found->n > 0 || found->collectives.n > 0)
+        job_publish(j, &(struct journal_event){
+                           .kind = JOURNAL_STACKS, .round = j->read_round, .stacks = found});
+    if (j->hung)
+        job_send_taken(j);
+    job_release_stop(j);
+}
+
+/* Ask for the stacks of the round, once in each round. Return whether they are being read. */
+static bool job_read_stacks(struct job *j, uint64_t limit_ns)
+{
+    const struct stacks_question q = {.limit_ns = limit_ns,
+                                      .all = j->cfg.stacks.all,
+                                      .keep = true,
+                                      .done = job_on_stacks,
+                                      .arg = j};
+    const int round = rdzv_round(j->machine);
+    if (j->read_round != round) {
+        const int64_t id = stacks_collect_ask(j->stacks, &q);
+        j->read_round = round;
+        j->reading = id > 0 ? id : 0;
+    }
+    return j->reading != 0;
+}
+
+void job_read_hang(struct job *j, struct session *s, int round)
+{
+    const bool current = rdzv_state(j->machine) == RDZV_RUNNING && rdzv_round(j->machine) == round;
+    if (current && j->cfg.stacks.on_hang &&
+        job_read_stacks(j, stacks_hang_ns(j->cfg.stacks.limit_ns)))
+        j->hung = true;
+    else
+        session_send(s, MSG(STACKS_TAKEN, .round = round));
+}
+
+/* After the first failure, STOP waits until the stacks have been read. Another request to stop
+ * ends this, and so does the end of the round. */
+static void job_hold_stop(struct job *j, const struct rdzv_event *e, enum rdzv_state before)
+{
+    const enum rdzv_state after = rdzv_state(j->machine);
+    if (after == RDZV_STOPPING && before == RDZV_RUNNING && e->kind == RDZV_EXIT) {
+        const bool reads = j->cfg.stacks.on_failure && job_world_size(j) > 1;
+        j->holds_stop = reads ? job_read_stacks(j, j->cfg.stacks.limit_ns) : j->reading != 0;
+    } else if (j->reading != 0) {
+        const bool over = rdzv_round(j->machine) != j->read_round ||
+                          (after != RDZV_RUNNING && after != RDZV_STOPPING);
+        if (over || (after == RDZV_STOPPING && e->kind == RDZV_STOP_REQUEST))
+            stacks_collect_end(j->stacks, j->reading);
     }
 }
 
@@ -224,17 +346,6 @@ static void job_check_end(struct job *j)
 
 /* ---- steps ---- */
 
-/* Return the number of workers on all nodes, from the plan of any member. */
-static int job_world_size(const struct job *j)
-{
-    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
-        DD_AUTO(plan) struct plan p = {0};
-        if (session_of_id(j->cfg.sessions, id) != NULL && rdzv_plan(j->machine, id, &p) == 0)
-            return p.world_size;
-    }
-    return 0;
-}
-
 /* Publish what the step has changed: a new round or the end of the job. */
 static void job_publish_step(struct job *j)
 {
@@ -252,10 +363,9 @@ static void job_publish_step(struct job *j)
     }
     if (s == RDZV_FINISHED && !j->published_end) {
         j->published_end = true;
-        job_publish(j, &(struct journal_event){
-                           .kind = JOURNAL_FINISH,
-                           .code = report_collect_code(j->cfg.report, rdzv_code(j->machine)),
-                           .text = rdzv_text(j->machine)});
+        job_publish(j, &(struct journal_event){.kind = JOURNAL_FINISH,
+                                               .code = job_code(j),
+                                               .text = rdzv_text(j->machine)});
     }
 }
 
@@ -312,6 +422,7 @@ void job_step(struct job *j, const struct rdzv_event *e)
     j->started |= after == RDZV_RUNNING;
     if (after != RDZV_GATHERING)
         evtimer_del(j->progress);
+    job_hold_stop(j, e, before);
     job_publish_step(j);
     job_run_actions(j);
     job_set_timer(j);
@@ -414,7 +525,8 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
     struct job *j = calloc(1, sizeof(*j));
     if (j == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *j = (struct job){.cfg = *cfg, .start_ns = dd_now_ns(), .round = -1, .stopping = -1};
+    *j = (struct job){
+        .cfg = *cfg, .start_ns = dd_now_ns(), .round = -1, .stopping = -1, .read_round = -1};
     j->timer = evtimer_new(cfg->base, job_on_timer, j);
     j->progress = evtimer_new(cfg->base, job_on_progress, j);
     j->stop = evtimer_new(cfg->base, job_on_stop, j);
@@ -424,6 +536,12 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
         evtimer_add(j->progress, &first) < 0) {
         job_free(j);
         return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", cfg->rdzv.capacity);
+    }
+    const struct stacks_collect_cfg stacks = {
+        .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
+    if (stacks_collect_new(&j->stacks, &stacks) < 0) {
+        job_free(j);
+        return dd_err_set(err, -ENOMEM, "out of memory");
     }
     job_set_timer(j);
     *ret = j;
@@ -438,6 +556,7 @@ void job_free(struct job *j)
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (timers[i] != NULL)
             event_free(timers[i]);
+    stacks_collect_free(j->stacks);
     rdzv_free(j->machine);
     free(j);
 }

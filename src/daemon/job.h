@@ -4,15 +4,24 @@
 #define DD_DAEMON_JOB_H
 
 #include "daemon/plan_cache.h"
+#include "daemon/stacks_collect.h"
 #include "daemon/worker_events.h"
 
 struct event_base;
 struct job;
 
+/* When the stacks of all workers are read without a request of ddctl. */
+struct job_stacks_cfg {
+    bool on_failure, on_hang;
+    bool all;          /* also of workers without Python frames */
+    uint64_t limit_ns; /* for all nodes together */
+};
+
 struct job_cfg { /* all pointers are borrowed until job_free() */
     struct event_base *base;
     const struct dd_log *log;
     struct rdzv_cfg rdzv;
+    struct job_stacks_cfg stacks;
     struct session_set *sessions;
     struct journal *journal;
     const struct report_collect *report;
@@ -32,6 +41,9 @@ void job_free(struct job *j); /* NULL does nothing */
 void job_step(struct job *j, const struct rdzv_event *e);
 /* For queries only; events go through job_step(). */
 struct rdzv *job_machine(const struct job *j);
+struct stacks_collect *job_stacks(const struct job *j);
+/* A worker of this agent is hung: read the stacks of all, then send STACKS_TAKEN to all agents. */
+void job_read_hang(struct job *j, struct session *s, int round);
 uint64_t job_start_ns(const struct job *j); /* start time of this daemon */
 
 void job_publish(struct job *j, const struct journal_event *e);

@@ -73,6 +73,10 @@ static void job_metrics_put_job(const struct job_metrics *m, struct metrics *v)
     if (t->recovery_ns != 0)
         metrics_set(v, METRIC_RECOVERY, t->recovery_ns);
     metrics_set(v, METRIC_RUNNING, job_times_running(t, dd_now_ns()));
+    int stuck;
+    const int64_t step = rdzv_step_reached(m->machine, &stuck);
+    if (step >= 0)
+        metrics_set(v, METRIC_STEP, (uint64_t)step);
 }
 
 static void job_metrics_put_daemon(const struct job_metrics *m, struct metrics *v)

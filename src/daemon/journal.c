@@ -38,6 +38,7 @@ static const struct {
     [JOURNAL_SIGNAL] = {"signal", NODE | SIGNAL},
     [JOURNAL_DRAIN] = {"drain", NODE | TEXT},
     [JOURNAL_REFUSED] = {"refused", ADDRESS | UID | TEXT | COUNT},
+    [JOURNAL_WARNING] = {"warning", NODE | TEXT},
     [JOURNAL_FINISH] = {"finish", CODE | TEXT},
 };
 

@@ -20,12 +20,16 @@ enum journal_kind {
     JOURNAL_SIGNAL,
     JOURNAL_DRAIN,
     JOURNAL_REFUSED,
+    JOURNAL_WARNING, /* a health check has found something that does not exclude the node */
     JOURNAL_FINISH,
     /* Not shown to users: */
     JOURNAL_NODE_DONE, /* all workers of a node have ended */
+    JOURNAL_STACKS,    /* the stacks of all workers have been read */
     JOURNAL_STOPPING,  /* the workers of a round are being stopped */
     JOURNAL_KIND_MAX
 };
+
+struct stacks; /* report/stacks.h */
 
 /* All pointers are valid only during the call. */
 struct journal_event {
@@ -38,6 +42,7 @@ struct journal_event {
     const struct report_exit *exit;                       /* EXIT */
     bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */
+    struct stacks *stacks;          /* STACKS: a subscriber may take them */
 };
 
 /* Part of the object that subscribes. */

@@ -171,7 +171,9 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
         break;
     case JOURNAL_JOIN:
     case JOURNAL_SIGNAL:
+    case JOURNAL_WARNING:
     case JOURNAL_REFUSED:
+    case JOURNAL_STACKS:
     case JOURNAL_NODE_DONE:
     case JOURNAL_STOPPING:
     case JOURNAL_KIND_MAX:
@@ -180,14 +182,13 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     }
 }
 
-/* Skip events whose number grows with the number of nodes: joins, and leaves at the end. */
+/* Skip events whose number grows with the number of nodes: joins, warnings, and leaves at the end.
+ */
 static bool notify_is_wanted(const struct notify *n, const struct journal_event *e)
 {
-    static const bool skipped[JOURNAL_KIND_MAX] = {[JOURNAL_JOIN] = true,
-                                                   [JOURNAL_SIGNAL] = true,
-                                                   [JOURNAL_REFUSED] = true,
-                                                   [JOURNAL_NODE_DONE] = true,
-                                                   [JOURNAL_STOPPING] = true};
+    static const bool skipped[JOURNAL_KIND_MAX] = {
+        [JOURNAL_JOIN] = true,    [JOURNAL_WARNING] = true,   [JOURNAL_SIGNAL] = true,
+        [JOURNAL_REFUSED] = true, [JOURNAL_NODE_DONE] = true, [JOURNAL_STOPPING] = true};
     return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
 }
 

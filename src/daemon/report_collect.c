@@ -41,8 +41,12 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
     else if (e->kind == JOURNAL_EXIT)
         (void)report_exit_add(c->report, e->exit,
                               e->by_itself); /* -ENOMEM: the report omits this exit */
+    else if (e->kind == JOURNAL_STACKS)
+        report_stacks_take(c->report, e->stacks);
     else if (e->kind == JOURNAL_NODE_DONE)
         report_ends_add(c->report, e->ends);
+    else if (e->kind == JOURNAL_WARNING)
+        (void)report_warning_add(c->report, e->node, e->text);
     else if (e->kind == JOURNAL_FINISH)
         report_finish(c->report, e->text, e->code, e->now_ns);
 }
@@ -77,10 +81,10 @@ void report_collect_free(struct report_collect *c)
 }
 
 /* The machine reports the failure whose message arrived first; by the agents' clocks another
- * failure may be earlier. */
+ * failure may be earlier, and the first one may only follow from another. */
 int report_collect_code(const struct report_collect *c, int machine_code)
 {
-    const struct report_exit *e = report_cause(c->report);
+    const struct report_exit *e = report_culprit(c->report);
     return e != NULL && machine_code != 0 ? e->code : machine_code;
 }
 

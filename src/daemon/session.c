@@ -33,6 +33,7 @@ static void session_release(struct session *s, bool bye)
         link_free(s->link);
     free(s->addrs);
     free(s->ports);
+    free(s->warnings);
     free(s);
 }
 
@@ -121,6 +122,17 @@ void session_set_ports(struct session *s, const char *ports)
         dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring malformed ports of %s", s->name);
     free(s->ports);
     s->ports = n > 0 ? strdup(ports) : NULL;
+}
+
+void session_set_warnings(struct session *s, const char *warnings)
+{
+    free(s->warnings);
+    s->warnings = warnings[0] != '\0' ? strdup(warnings) : NULL;
+}
+
+bool session_has_warning(const struct session *s, const char *warning)
+{
+    return s->warnings != NULL && strstr(s->warnings, warning) != NULL;
 }
 
 static void session_trace(const struct session *s, const char *peer, const char *how,

@@ -27,7 +27,8 @@ struct session {
     char name[256];
     struct net_addr *addrs; /* addresses of its node, as it reports, and the link's */
     size_t naddrs;
-    char *ports;                         /* ports held for its workers (rdzv/ports.h); NULL: none */
+    char *ports;    /* ports held for its workers (rdzv/ports.h); NULL: none */
+    char *warnings; /* of the last health check that had any, one a line; NULL: none */
     struct admission_node admission;     /* admission.c */
     struct report_clock clock;           /* report_collect.c */
     struct timeline_peer timeline;       /* timeline.c */
@@ -82,6 +83,9 @@ struct session *session_of_addr(const struct session_set *set,
                                 const struct net_addr *a);             /* joined */
 int session_set_addrs(struct session *s, const struct dd_strv *addrs); /* 0 or -ENOMEM */
 void session_set_ports(struct session *s, const char *ports);
+enum { SESSION_WARNINGS_MAX = 32 };
+void session_set_warnings(struct session *s, const char *warnings);
+bool session_has_warning(const struct session *s, const char *warning);
 
 /* Send a message. A failure ends the link, because the peer would wait for the message forever. */
 void session_send(struct session *s, const struct msg *m);

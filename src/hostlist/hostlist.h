@@ -43,6 +43,11 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* keeps fir
  * -ENOMEM. */
 int hostlist_fold(const struct hostlist *h, struct dd_buf *out);
 
+/* Return 1 if the pattern names this host, else 0; -EINVAL, -E2BIG or -ENOMEM with a message. A
+ * pattern is an expression in which '*' stands for any characters. Case does not matter. A name in
+ * the pattern without a dot also matches the part of the host's name before its first dot. */
+int hostlist_matches(const char *pattern, const char *name, struct dd_err *err);
+
 /* True for a valid host name: 1 to 255 letters, digits, '-', '_', '.' or ':' (IPv6). */
 bool hostlist_name_ok(const char *name);
 

@@ -4,7 +4,8 @@
  * stream. FRAME_PING is empty and only shows that the sender is alive. FRAME_EXCHANGE carries a
  * piece of an exchange between nodes (rdzv/exchange.h), FRAME_BOOTSTRAP the bootstrap payload
  * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT messages between a parent and the
- * nodes that it starts (launch/launch_msg.h). Receivers skip unknown types. */
+ * nodes that it starts (launch/launch_msg.h), FRAME_STAGE parts of a staged directory
+ * (stage/stage_codec.h). Receivers skip unknown types. */
 #ifndef DD_NET_FRAME_H
 #define DD_NET_FRAME_H
 
@@ -20,7 +21,8 @@ enum frame_type {
     FRAME_PING = 4,
     FRAME_EXCHANGE = 5,
     FRAME_BOOTSTRAP = 6,
-    FRAME_LAUNCH = 7
+    FRAME_LAUNCH = 7,
+    FRAME_STAGE = 8
 };
 
 struct frame {

@@ -25,11 +25,17 @@ int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
     m->by_index = calloc(n, sizeof(*m->by_index));
     m->losses = calloc(n, sizeof(*m->losses));
     m->excluded = calloc(n, sizeof(*m->excluded));
+    m->rest = calloc(n, sizeof(*m->rest));
+    m->suspects = calloc(n, sizeof(*m->suspects));
+    m->fault_index = -1;
+    m->progress = PROGRESS_NONE;
+    m->seats = calloc(n, sizeof(*m->seats));
     m->order = calloc(n, sizeof(*m->order));
     if (cfg->restart_window_ns > 0)
         m->spent = calloc((size_t)cfg->max_restarts + 1, sizeof(*m->spent));
     if (m->members == NULL || m->by_index == NULL || m->losses == NULL || m->excluded == NULL ||
-        m->order == NULL || (cfg->restart_window_ns > 0 && m->spent == NULL)) {
+        m->rest == NULL || m->suspects == NULL || m->seats == NULL || m->order == NULL ||
+        (cfg->restart_window_ns > 0 && m->spent == NULL)) {
         rdzv_free(m);
         return -ENOMEM;
     }
@@ -49,6 +55,11 @@ void rdzv_free(struct rdzv *m)
         free(m->members[i].name);
         free(m->members[i].addr);
     }
+    for (int i = 0; m->suspects != NULL && i < m->cfg.capacity; i++) {
+        free(m->suspects[i].name);
+        free(m->suspects[i].why);
+    }
+    free(m->suspects);
     for (int i = 0; i < m->nknown; i++)
         rdzv_members_clear(&m->known[i]);
     rdzv_members_clear(&m->planned);
@@ -57,6 +68,8 @@ void rdzv_free(struct rdzv *m)
     free(m->by_index);
     free(m->losses);
     free(m->excluded);
+    free(m->rest);
+    free(m->seats);
     free(m->order);
     free(m->spent);
     free(m->names);
@@ -80,6 +93,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_STARTED] = ignore,
             [RDZV_SUCCESS_CRITERIA_MET] = ignore,
             [RDZV_EXIT] = ignore,
+            [RDZV_PROGRESS] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = rdzv_on_lost_early,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_early,
@@ -93,6 +107,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_STARTED] = rdzv_on_started,
             [RDZV_SUCCESS_CRITERIA_MET] = rdzv_on_success_criteria_met,
             [RDZV_EXIT] = rdzv_on_exit,
+            [RDZV_PROGRESS] = rdzv_on_progress,
             [RDZV_DONE] = rdzv_on_done,
             [RDZV_LOST] = rdzv_on_lost,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_request,
@@ -106,6 +121,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_STARTED] = rdzv_on_started,
             [RDZV_SUCCESS_CRITERIA_MET] = ignore,
             [RDZV_EXIT] = rdzv_on_exit,
+            [RDZV_PROGRESS] = rdzv_on_progress,
             [RDZV_DONE] = rdzv_on_done,
             [RDZV_LOST] = rdzv_on_lost,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_request,
@@ -119,6 +135,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_STARTED] = ignore,
             [RDZV_SUCCESS_CRITERIA_MET] = ignore,
             [RDZV_EXIT] = ignore,
+            [RDZV_PROGRESS] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = rdzv_on_lost_late,
             [RDZV_STOP_REQUEST] = ignore,
@@ -167,6 +184,7 @@ const char *rdzv_event_name(enum rdzv_event_kind e)
         [RDZV_STARTED] = "started",
         [RDZV_EXIT] = "exit",
         [RDZV_SUCCESS_CRITERIA_MET] = "success-criteria-met",
+        [RDZV_PROGRESS] = "progress",
         [RDZV_DONE] = "done",
         [RDZV_LOST] = "lost",
         [RDZV_STOP_REQUEST] = "stop-request",

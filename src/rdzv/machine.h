@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "hostlist/hostlist.h"
+#include "rdzv/exit_rules.h"
 #include "rdzv/members.h"
 #include "rdzv/plan.h"
 #include "rdzv/waiting.h"
@@ -23,6 +24,7 @@ enum rdzv_event_kind {
     RDZV_EXIT,                 /* a worker failed */
     RDZV_SUCCESS_CRITERIA_MET, /* the required workers of a member have succeeded; from all members:
                                   ends the job */
+    RDZV_PROGRESS,             /* the program has reached a step */
     RDZV_DONE,                 /* all workers of a member have exited */
     RDZV_LOST,                 /* the connection of a member is lost */
     RDZV_STOP_REQUEST,         /* a member, or the daemon itself, requests the end of the job */
@@ -35,8 +37,8 @@ enum rdzv_event_kind {
 struct rdzv_event {
     enum rdzv_event_kind kind;
     int id;     /* the member; unused in TIME; -1 in STOP_REQUEST: the daemon itself */
-    int round;  /* STARTED, EXIT, SUCCESS_CRITERIA_MET, DONE: events of another round are ignored as
-                   stale */
+    int round;  /* STARTED, EXIT, SUCCESS_CRITERIA_MET, PROGRESS, DONE: events of another round are
+                   ignored as  stale */
     int index;  /* JOIN: position in the host list, or -1 */
     int nnodes; /* JOIN: maximum of --nnodes on that node */
     int min_nodes;    /* JOIN: minimum of --nnodes on that node */
@@ -47,7 +49,10 @@ struct rdzv_event {
         *addr; /* JOIN: address at which the agent reached the daemon; "": the daemon's own node */
     int local_rank, code, signal; /* EXIT: of the worker. STOP_REQUEST: signal 0: a node cannot
                                      start its workers; code 0: 128 + signal */
+    int64_t step;                 /* PROGRESS */
     bool clean;        /* LOST: the agent has sent BYE, so it is not behind a network partition */
+    uint64_t at;       /* EXIT: time of the exit; 0: now */
+    bool remote;       /* EXIT: the worker has only noticed the failure of another one */
     const char *text;  /* JOIN: why the node cannot run workers; NULL or "": it can. LOST,
                           STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL */
     const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
@@ -105,6 +110,11 @@ struct rdzv_cfg {
         *nodes;    /* borrowed for the machine's life; may have fewer names than there are nodes */
     int64_t epoch; /* 0: the first daemon of the job */
     int tie;       /* index of the daemon's node */
+    struct exit_rules exit_rules;
+    uint64_t blame_window_ns; /* leave out a node with two first failures within this time; 0: never
+                               */
+    int progress_restarts;    /* end the job after so many restarts in a row without a new step; 0:
+                                 never */
     int probes_first; /* 1: the daemon's node may be a restarted one, so another daemon may exist:
                          start the first round with all expected nodes, or after the other nodes
                          have been probed */
@@ -139,7 +149,9 @@ int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max);
 bool rdzv_misses_nodes(const struct rdzv *m); /* True before the first round of a successor while
                                                  nodes of the last round are missing. */
 int rdzv_code(const struct rdzv *m);          /* exit code of the finished job */
-const char *rdzv_text(const struct rdzv *m);  /* report for the user; "": success */
+/* True if a rule has set rdzv_code(): the exit code of the first failure does not replace it. */
+bool rdzv_code_is_ruled(const struct rdzv *m);
+const char *rdzv_text(const struct rdzv *m); /* report for the user; "": success */
 bool rdzv_may_continue(const struct rdzv *m,
                        uint64_t now); /* True if another round may follow the loss of a node. */
 bool rdzv_has_begun(const struct rdzv *m); /* True if this daemon has started a round. */
@@ -158,12 +170,27 @@ struct rdzv_view {
     const char *name; /* lent */
     int index, slots;
     bool part, started,
-        done;   /* member of the current round; its workers have started; have all exited */
-    bool unfit; /* excluded from further rounds */
+        done;    /* member of the current round; its workers have started; have all exited */
+    bool unfit;  /* excluded from further rounds */
+    bool rested; /* left out of the round while other nodes suffice */
 };
 bool rdzv_view(const struct rdzv *m, int id,
-               struct rdzv_view *ret);   /* false: no member has this id */
-int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
+               struct rdzv_view *ret); /* false: no member has this id */
+/* Highest step that the program has reached; -1: unknown. *ret_stuck: number of the last restarts
+ * without a new step. */
+int64_t rdzv_step_reached(const struct rdzv *m, int *ret_stuck);
+/* Why a rule has ended the job in spite of restarts that were left; "": none has. */
+const char *rdzv_verdict(const struct rdzv *m);
+/* First failures of rounds that were charged to a node. */
+struct rdzv_charges {
+    const char *name, *why; /* lent; why: of the last one, or "" */
+    int n;
+    uint64_t age_ns; /* time since the last one */
+    bool rested;
+};
+bool rdzv_charges(const struct rdzv *m, int index, uint64_t now,
+                  struct rdzv_charges *ret); /* false: none */
+int rdzv_restarts(const struct rdzv *m);     /* number of restarts used */
 /* True if the daemon runs on the member's node. */
 bool rdzv_is_leader(const struct rdzv *m, int id);
 /* True if the member may be drained: it is not the leader, and enough others with a majority are

@@ -48,7 +48,9 @@ static int start_round(struct rdzv *m)
     m->begun = true;
     m->state = RDZV_RUNNING;
     m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->criteria_met = false;
-    m->running = 0;
+    m->running = m->ruled_code = 0;
+    m->fault_index = -1;
+    rdzv_progress_begin(m);
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
         p->done = p->started = p->criteria_met = false;
@@ -57,7 +59,8 @@ static int start_round(struct rdzv *m)
         if (rdzv_act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
             return -ENOMEM;
     }
-    return rdzv_inform_own_node(m);
+    rc = rdzv_note_rests(m);
+    return rc < 0 ? rc : rdzv_inform_own_node(m);
 }
 
 int rdzv_count_excluded(const struct rdzv *m)

@@ -3,6 +3,7 @@
 #define DD_RDZV_MACHINE_INNER_H
 
 #include "rdzv/machine.h"
+#include "rdzv/progress.h"
 
 struct member {
     bool here;         /* joined, and not lost */
@@ -13,10 +14,28 @@ struct member {
     bool votes;      /* remembers the round whose majority is needed; a restarted agent does not */
     bool ended_well; /* its workers of the last round of an older daemon have exited with 0 */
     bool unfit;      /* excluded from further rounds */
+    int64_t step;    /* that it has reported in this round; -1: none */
     int index;       /* -1 until assigned */
     int slots;
     char *name;
     char *addr;
+};
+
+/* A node that should be left out of the next round, if others can take its place. */
+enum rest {
+    REST_NONE,
+    REST_EARLIER, /* it was left out of an earlier round: it takes part rather than one of these */
+    REST_NOW,     /* since the last round */
+    REST_LEVELS,
+};
+
+/* First failures that are charged to a node. */
+struct rdzv_suspect {
+    int charges;           /* in all */
+    int fresh;             /* since the node was last to be left out */
+    uint64_t last, before; /* times of the last two */
+    bool blamed;           /* the node is to rest because of them */
+    char *name, *why;      /* of the last one; NULL: out of memory */
 };
 
 enum {
@@ -53,7 +72,16 @@ struct rdzv {
     int *by_index;          /* [capacity] id or -1 */
     unsigned char *losses;  /* [capacity] by node index */
     bool *excluded;         /* [capacity] by node index */
-    int *order;             /* [capacity] member id by node rank; -1: lost */
+    unsigned char *rest;    /* [capacity] by node index: enum rest */
+    struct rdzv_suspect *suspects; /* [capacity] by node index */
+    struct progress progress;
+    char verdict[200];
+    int fault_index;               /* node of the first failure of this round; -1: none yet */
+    uint64_t fault_at, stopped_at; /* times of that failure, and of this round's STOP */
+    char fault_why[200];
+    int *seats;     /* [capacity] scratch of rdzv_choose() */
+    int ruled_code; /* exit code for which a rule ends the job after this round; 0: none */
+    int *order;     /* [capacity] member id by node rank; -1: lost */
     int norder;
     char *names;                 /* node names of the round, folded */
     struct rdzv_members planned; /* members of the current round */
@@ -118,6 +146,25 @@ int rdzv_count_excluded(const struct rdzv *m); /* number of connected members th
 bool rdzv_budget_left(const struct rdzv *m, uint64_t now); /* True if a restart is left. */
 void rdzv_spend(struct rdzv *m, uint64_t now);
 
+/* machine_rules.c: --exit-rules */
+void rdzv_apply_exit_rule(struct rdzv *m, const struct rdzv_event *exit);
+/* A rule ends the job: record its exit code. */
+int rdzv_end_by_rule(struct rdzv *m, uint64_t now);
+enum rest rdzv_rest(const struct rdzv *m, int id);
+/* The round starts: report which of the nodes to rest are left out of it. */
+int rdzv_note_rests(struct rdzv *m);
+
+/* machine_progress.c: --progress-restarts */
+/* A round has failed: True if the job is to end, since its restarts reach no new step. */
+bool rdzv_lacks_progress(struct rdzv *m);
+void rdzv_progress_begin(struct rdzv *m); /* a round begins */
+
+/* machine_blame.c: --blame-window */
+/* A failure of this round at the time `at`, which is no consequence of another one. */
+void rdzv_suspect(struct rdzv *m, int id, uint64_t at, const char *why);
+void rdzv_suspect_exit(struct rdzv *m, const struct rdzv_event *exit, uint64_t now);
+void rdzv_charge(struct rdzv *m, uint64_t now); /* charge the first one to its node */
+
 /* machine_round.c */
 int rdzv_request_probe(
     struct rdzv *m); /* request a probe if too few nodes are connected to continue */
@@ -138,6 +185,6 @@ rdzv_handler rdzv_on_join, rdzv_on_join_after, rdzv_on_late_join, rdzv_on_lost_e
     rdzv_on_drain_early;
 rdzv_handler rdzv_on_time, rdzv_on_probe_result, rdzv_on_stop_early;
 rdzv_handler rdzv_on_started, rdzv_on_success_criteria_met, rdzv_on_exit, rdzv_on_done,
-    rdzv_on_lost, rdzv_on_lost_late, rdzv_on_stop_request;
+    rdzv_on_progress, rdzv_on_lost, rdzv_on_lost_late, rdzv_on_stop_request;
 
 #endif

@@ -47,6 +47,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
     free(p->addr);
     *p = (struct member){.here = true,
                          .done = true,
+                         .step = -1,
                          .index = e->index,
                          .slots = e->slots,
                          .name = name,

@@ -182,51 +182,76 @@ static int previous_order(struct rdzv *m)
     return m->norder;
 }
 
-/* Members of the previous round keep their node ranks, also after they were lost and have returned.
- */
-static void seat_survivors(struct rdzv *m, int before, bool *taken)
+/* Find the members of the previous round, also those that were lost and have returned. */
+static void find_survivors(struct rdzv *m, int before)
 {
     for (int k = 0; k < before; k++) {
         int index = k < m->planned.n ? m->planned.index[k] : -1;
-        if (m->order[k] < 0 && index >= 0)
-            m->order[k] = m->by_index[index];
-        if (m->order[k] >= 0 && !rdzv_is_fit(m, m->order[k]))
-            m->order[k] = -1;
-        if (m->order[k] >= 0)
-            taken[m->order[k]] = true;
+        m->seats[k] = m->order[k] < 0 && index >= 0 ? m->by_index[index] : m->order[k];
     }
+}
+
+/* Candidates for the next round. */
+struct pick {
+    enum rest rest;
+    bool rests; /* nodes to rest come last; else all are alike */
+    bool votes;
+    bool *taken; /* [capacity] by id */
+};
+
+static bool is_picked(const struct rdzv *m, const struct pick *p, int id)
+{
+    return id >= 0 && !p->taken[id] && rdzv_is_fit(m, id) &&
+           (p->rests ? rdzv_rest(m, id) : REST_NONE) == p->rest;
+}
+
+/* Members of the previous round keep their node ranks. */
+static void seat_survivors(struct rdzv *m, int before, const struct pick *p)
+{
+    for (int k = 0; k < before; k++)
+        if (m->order[k] < 0 && is_picked(m, p, m->seats[k])) {
+            m->order[k] = m->seats[k];
+            p->taken[m->seats[k]] = true;
+        }
 }
 
 /* The other members fill free node ranks, then follow at the end. Returns the number of node ranks.
  */
-static int seat_others(struct rdzv *m, int places, int limit, bool votes, bool *taken)
+static int seat_others(struct rdzv *m, int places, int limit, const struct pick *p)
 {
     for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
         int id = m->by_index[index];
-        if (id < 0 || taken[id] || !rdzv_is_fit(m, id) || m->members[id].votes != votes)
+        if (!is_picked(m, p, id) || m->members[id].votes != p->votes)
             continue;
         while (k < places && m->order[k] >= 0)
             k++;
         if (k >= limit)
             break;
         m->order[k++] = id;
-        taken[id] = true;
+        p->taken[id] = true;
         places = k > places ? k : places;
     }
     return places;
 }
 
 /* Members of the previous round keep their order. New members that remember the last round precede
- * those that do not. */
-static void fill_order(struct rdzv *m, int before, bool *taken)
+ * those that do not. Nodes to rest take the places that are left. */
+static void fill_order(struct rdzv *m, int before, bool rests, bool *taken)
 {
     int limit = m->cfg.max_nodes;
     int n = 0;
+    int places = before;
     if (m->cfg.grow == RDZV_GROW_NO && before > 0 && before < limit)
         limit = before;
-    seat_survivors(m, before, taken);
-    int places = seat_others(m, before, limit, true, taken);
-    places = seat_others(m, places, limit, false, taken);
+    for (int k = 0; k < before; k++)
+        m->order[k] = -1;
+    for (int rest = REST_NONE; rest < (rests ? REST_LEVELS : REST_EARLIER); rest++) {
+        struct pick p = {.rest = (enum rest)rest, .rests = rests, .votes = true, .taken = taken};
+        seat_survivors(m, before, &p);
+        places = seat_others(m, places, limit, &p);
+        p.votes = false;
+        places = seat_others(m, places, limit, &p);
+    }
     for (int k = 0; k < places; k++)
         if (m->order[k] >= 0 && n < limit)
             m->order[n++] = m->order[k];
@@ -250,16 +275,29 @@ static int remember_plan(struct rdzv *m)
     return 0;
 }
 
-int rdzv_choose(struct rdzv *m)
+static int choose(struct rdzv *m, int before, bool rests)
 {
     DD_AUTO(free) bool *taken = calloc((size_t)m->cfg.capacity, sizeof(*taken));
-    int rc = taken == NULL ? -ENOMEM : place_members(m);
-    if (rc < 0)
-        return rc;
-    fill_order(m, previous_order(m), taken);
+    if (taken == NULL)
+        return -ENOMEM;
+    fill_order(m, before, rests, taken);
     for (int id = 0; id < m->cfg.capacity; id++)
         m->members[id].part = false;
     for (int k = 0; k < m->norder; k++)
         m->members[m->order[k]].part = true;
-    return remember_plan(m);
+    return 0;
+}
+
+/* Without a majority of the last round the job could not continue: then no node is left out. */
+int rdzv_choose(struct rdzv *m)
+{
+    int rc = place_members(m);
+    if (rc < 0)
+        return rc;
+    const int before = previous_order(m);
+    find_survivors(m, before);
+    rc = choose(m, before, true);
+    if (rc == 0 && !rdzv_part_quorum(m))
+        rc = choose(m, before, false);
+    return rc < 0 ? rc : remember_plan(m);
 }

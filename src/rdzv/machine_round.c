@@ -41,11 +41,17 @@ static int round_over(struct rdzv *m, uint64_t now)
 {
     if (m->end || !(m->failed || m->regroup))
         return rdzv_finish(m);
+    if (m->failed && m->ruled_code != 0)
+        return rdzv_end_by_rule(m, now);
+    if (m->failed && rdzv_lacks_progress(m))
+        return rdzv_finish(m);
     if (m->failed && !(m->lost_part && rdzv_is_elastic(&m->cfg))) {
         if (!rdzv_budget_left(m, now))
             return rdzv_finish(m);
         rdzv_spend(m, now);
     }
+    if (m->failed)
+        rdzv_charge(m, now);
     int rc = report_restart(m);
     if (rc < 0 || rdzv_act(m, RDZV_DROP_STORE, -1) == NULL)
         return -ENOMEM;
@@ -140,11 +146,24 @@ static int rdzv_round_rank_of(const struct rdzv *m, int id)
     return rank;
 }
 
+/* Stop the round after a failure. */
+static int stop_failed(struct rdzv *m, uint64_t now)
+{
+    if (m->state != RDZV_RUNNING)
+        return 0;
+    m->stopped_at = now;
+    return rdzv_send_stop(m, SIGTERM);
+}
+
 int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     const struct member *p = &m->members[e->id];
-    (void)now;
-    if (e->round != m->round || !p->part || e->local_rank >= p->slots || m->failed)
+    if (e->round != m->round || !p->part || e->local_rank >= p->slots ||
+        m->regroup) /* the last: a consequence of our own STOP */
+        return 0;
+    rdzv_apply_exit_rule(m, e);
+    rdzv_suspect_exit(m, e, now);
+    if (m->failed)
         return 0;
     const char *why = e->text != NULL ? e->text : "";
     const char *colon = why[0] != '\0' ? ": " : "";
@@ -155,12 +174,10 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
                        dd_signal_name(e->signal));
     else
         (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
-    if (m->regroup) /* a consequence of our own STOP */
-        return 0;
     rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s",
               rdzv_round_rank_of(m, e->id) + e->local_rank, rdzv_member_name(m, e->id), how, colon,
               why, code);
-    return m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
+    return stop_failed(m, now);
 }
 
 int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
@@ -171,13 +188,15 @@ int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         return 0;
     }
     rdzv_fail(m, 1, "lost %s: %s", rdzv_member_name(m, e->id), e->text);
+    if (!e->clean)
+        rdzv_suspect(m, e->id, now, m->text);
     m->lost_part = true;
     if (p->index >= 0 && ++m->losses[p->index] >= LOSSES_MAX)
         m->excluded[p->index] = true;
     if (e->clean && p->index >= 0)
         rdzv_forget(&m->base, p->index);
     rdzv_remove_member(m, e->id);
-    int rc = m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
+    int rc = stop_failed(m, now);
     return rc < 0 ? rc : member_done(m, e->id, now);
 }
 

@@ -175,7 +175,8 @@ bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret)
                               .part = round && p->part,
                               .started = p->started,
                               .done = p->done,
-                              .unfit = p->unfit};
+                              .unfit = p->unfit,
+                              .rested = rdzv_rest(m, id) != REST_NONE};
     return true;
 }
 
@@ -187,6 +188,16 @@ int rdzv_restarts(const struct rdzv *m)
 int rdzv_code(const struct rdzv *m)
 {
     return m->failed ? m->code : 0;
+}
+
+bool rdzv_code_is_ruled(const struct rdzv *m)
+{
+    return m->failed && m->ruled_code != 0;
+}
+
+const char *rdzv_verdict(const struct rdzv *m)
+{
+    return m->failed ? m->verdict : "";
 }
 
 const char *rdzv_text(const struct rdzv *m)

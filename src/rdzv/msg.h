@@ -28,6 +28,7 @@ enum msg_type {
                           search for another daemon */
     MSG_RECORD_PHASES, /* daemon: record phases for --timeline, and send them */
     MSG_PHASES,        /* agent: phases of this node, for --timeline */
+    MSG_WARNINGS,      /* agent: what its health check has found, and does not exclude the node */
     MSG_STARTED,       /* agent: the workers run */
     MSG_COMMIT,        /* daemon: the workers of all nodes of the round run */
     MSG_ROUND_MEMBERS, /* daemon, to a spare node: the nodes of the round and their addresses */
@@ -35,12 +36,17 @@ enum msg_type {
     MSG_PROBE_RESULT,  /* agent, to its own daemon: the other daemon, if there is one */
     MSG_EXIT,          /* agent: a worker failed */
     MSG_SUCCESS_CRITERIA_MET, /* agent: the workers that the job waits for have succeeded here */
+    MSG_PROGRESS,             /* agent: the program has reached a step */
     MSG_DONE,                 /* agent: all workers of the round have ended */
     MSG_STOP_REQUEST,         /* agent: end the job */
     MSG_STOP,                 /* daemon: stop the workers, then send DONE */
     MSG_FINISH,               /* daemon: the job has ended; exit with this code */
     MSG_SIGNAL_REQUEST,       /* agent: pass a signal to the workers of all nodes */
     MSG_SIGNAL,               /* daemon: pass a signal to the workers */
+    MSG_STACKS_WANTED,        /* agent: read the stacks of all workers; one of this node is hung */
+    MSG_STACKS_REQUEST,       /* daemon: read the stacks of the workers of this node */
+    MSG_STACKS,               /* agent: what it has read */
+    MSG_STACKS_TAKEN,         /* daemon: all nodes have answered STACKS_REQUEST */
     MSG_WHOIS,                /* daemon: which user owns this connection of the agent's machine? */
     MSG_WHOIS_REPLY,          /* agent */
     MSG_IDENTITY,             /* agent, to ddctl: its node and job */
@@ -84,6 +90,9 @@ struct msg_phases {
     int64_t sent_ns;
     const struct dd_strv *phases; /* report/phases.h */
 };
+struct msg_warnings {
+    const char *text; /* sentences, one a line */
+};
 struct msg_started {
     int round;
 };
@@ -109,6 +118,10 @@ struct msg_exit {
 };
 struct msg_success_criteria_met {
     int round;
+};
+struct msg_progress {
+    int round;
+    int64_t step;
 };
 struct msg_done {
     int round;
@@ -136,6 +149,23 @@ struct msg_signal_request {
 struct msg_signal {
     int signal;
     bool end_near;
+};
+struct msg_stacks_wanted {
+    int round;
+};
+struct msg_stacks_request {
+    int64_t id;
+    int round, limit_ms;
+    bool all;          /* also workers without Python frames */
+    bool keep;         /* write them to the log directory, too */
+    const char *ranks; /* "0-3,8"; "": all */
+};
+struct msg_stacks {
+    int64_t id;
+    const char *text; /* report/stacks.h */
+};
+struct msg_stacks_taken {
+    int round;
 };
 struct msg_whois {
     int64_t id;
@@ -169,6 +199,7 @@ struct msg {
         struct msg_welcome welcome;
         struct msg_plan plan;
         struct msg_phases phases;
+        struct msg_warnings warnings;
         struct msg_started started;
         struct msg_commit commit;
         struct msg_round_members round_members;
@@ -176,12 +207,17 @@ struct msg {
         struct msg_probe_result probe_result;
         struct msg_exit exit;
         struct msg_success_criteria_met success_criteria_met;
+        struct msg_progress progress;
         struct msg_done done;
         struct msg_stop_request stop_request;
         struct msg_stop stop;
         struct msg_finish finish;
         struct msg_signal_request signal_request;
         struct msg_signal signal;
+        struct msg_stacks_wanted stacks_wanted;
+        struct msg_stacks_request stacks_request;
+        struct msg_stacks stacks;
+        struct msg_stacks_taken stacks_taken;
         struct msg_whois whois;
         struct msg_whois_reply whois_reply;
         struct msg_identity identity;
@@ -199,6 +235,7 @@ struct msg {
 #define MSG_MEMBER_WELCOME welcome
 #define MSG_MEMBER_PLAN plan
 #define MSG_MEMBER_PHASES phases
+#define MSG_MEMBER_WARNINGS warnings
 #define MSG_MEMBER_STARTED started
 #define MSG_MEMBER_COMMIT commit
 #define MSG_MEMBER_ROUND_MEMBERS round_members
@@ -206,12 +243,17 @@ struct msg {
 #define MSG_MEMBER_PROBE_RESULT probe_result
 #define MSG_MEMBER_EXIT exit
 #define MSG_MEMBER_SUCCESS_CRITERIA_MET success_criteria_met
+#define MSG_MEMBER_PROGRESS progress
 #define MSG_MEMBER_DONE done
 #define MSG_MEMBER_STOP_REQUEST stop_request
 #define MSG_MEMBER_STOP stop
 #define MSG_MEMBER_FINISH finish
 #define MSG_MEMBER_SIGNAL_REQUEST signal_request
 #define MSG_MEMBER_SIGNAL signal
+#define MSG_MEMBER_STACKS_WANTED stacks_wanted
+#define MSG_MEMBER_STACKS_REQUEST stacks_request
+#define MSG_MEMBER_STACKS stacks
+#define MSG_MEMBER_STACKS_TAKEN stacks_taken
 #define MSG_MEMBER_WHOIS whois
 #define MSG_MEMBER_WHOIS_REPLY whois_reply
 #define MSG_MEMBER_IDENTITY identity

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/sig.h"
+#include "report/causes.h"
 #include "report/error_file.h"
 #include "report/report_lines_inner.h"
 
@@ -57,6 +58,7 @@ static void forget_exits(struct report *r)
     r->nkept = r->nfailed = 0;
     r->by_itself = false;
     r->ends = (struct report_ends){0};
+    stacks_done(&r->stacks);
 }
 
 void report_free(struct report *r)
@@ -66,6 +68,10 @@ void report_free(struct report *r)
     forget_exits(r);
     for (int i = 0; i < r->nrounds; i++)
         free(r->rounds[i].cause);
+    for (int i = 0; i < r->nwarnings; i++) {
+        free(r->warnings[i].node);
+        free(r->warnings[i].text);
+    }
     free(r->cause);
     free(r);
 }
@@ -74,10 +80,11 @@ static void end_round(struct report *r, uint64_t now_ns)
 {
     struct report_round *last = r->nrounds > 0 ? &r->rounds[r->nrounds - 1] : NULL;
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    const struct report_exit *e = report_culprit(r);
     if (last == NULL || last->round != r->round || last->end_ns != 0)
         return;
     last->end_ns = now_ns;
-    if (report_cause(r) != NULL && report_sentence(report_cause(r), &why) == 0)
+    if (e != NULL && report_sentence(e, &why) == 0)
         last->cause = dd_buf_steal(&why);
 }
 
@@ -113,11 +120,35 @@ int report_exit_add(struct report *r, const struct report_exit *e, bool by_itsel
     return 0;
 }
 
+void report_stacks_take(struct report *r, struct stacks *s)
+{
+    stacks_done(&r->stacks);
+    r->stacks = *s;
+    *s = (struct stacks){0};
+}
+
 void report_ends_add(struct report *r, const struct report_ends *e)
 {
     r->ends.left += e->left;
     r->ends.stopped += e->stopped;
     r->ends.killed += e->killed;
+}
+
+int report_warning_add(struct report *r, const char *node, const char *text)
+{
+    for (int i = 0; i < r->nwarnings; i++)
+        if (strcmp(r->warnings[i].node, node) == 0 && strcmp(r->warnings[i].text, text) == 0)
+            return 0;
+    if (r->nwarnings == REPORT_WARNINGS)
+        return 0;
+    struct report_warning w = {.node = strdup(node), .text = strdup(text)};
+    if (w.node == NULL || w.text == NULL) {
+        free(w.node);
+        free(w.text);
+        return -ENOMEM;
+    }
+    r->warnings[r->nwarnings++] = w;
+    return 0;
 }
 
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns)
@@ -129,9 +160,70 @@ void report_finish(struct report *r, const char *cause, int code, uint64_t now_n
     r->end_ns = now_ns;
 }
 
-const struct report_exit *report_cause(const struct report *r)
+/* True if a failure that came after a cascade is its cause. Without a message, or with one about a
+ * signal, it may as well be the program's reaction to the stop of the round. */
+static bool explains(const struct report_exit *e)
 {
-    return r->by_itself && r->nkept > 0 ? &r->exits[0] : NULL;
+    size_t len;
+    const struct failure_cause *c = failure_cause_find(e);
+    if (c == NULL)
+        return report_exception(e, &len) != NULL;
+    return (c->flags & (e->signal > 0 ? CAUSE_CASCADE : CAUSE_CASCADE | CAUSE_SENDER)) == 0;
+}
+
+const struct report_exit *report_culprit(const struct report *r)
+{
+    if (!r->by_itself || r->nkept == 0)
+        return NULL;
+    for (int i = 1; i < r->nkept && failure_is_cascade(&r->exits[0]); i++)
+        if (explains(&r->exits[i]))
+            return &r->exits[i];
+    return &r->exits[0];
+}
+
+enum report_blame report_blame(const struct report_exit *e)
+{
+    const struct failure_cause *c = failure_cause_find(e);
+    const int flags = c != NULL ? c->flags : 0;
+    return (flags & CAUSE_CASCADE) != 0  ? REPORT_BLAME_UNKNOWN
+           : (flags & CAUSE_SENDER) != 0 ? REPORT_BLAME_SENDER
+                                         : REPORT_BLAME_WORKER;
+}
+
+static int count_cascades(const struct report *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->nkept; i++)
+        n += failure_is_cascade(&r->exits[i]);
+    return n;
+}
+
+int report_culprit_why(const struct report *r, const struct report_exit *e, struct dd_buf *out)
+{
+    const int earlier = (int)(e - r->exits);
+    const int cascades = count_cascades(r);
+    const enum report_blame blame = report_blame(e);
+    if (blame == REPORT_BLAME_SENDER)
+        return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
+    if (blame == REPORT_BLAME_UNKNOWN)
+        return dd_buf_printf(out,
+                             "unknown; rank %d only noticed first that another process was "
+                             "lost or late",
+                             e->rank);
+    const struct failure_cause *c = failure_cause_find(e);
+    if (c != NULL && strcmp(c->id, "hang") == 0 && r->nfailed > 1)
+        return dd_buf_printf(out, "unknown; rank %d is one of several that were silent", e->rank);
+    int rc = dd_buf_printf(out, "rank %d on %s, ", e->rank, e->node);
+    if (rc == 0 && earlier > 0)
+        rc = dd_buf_printf(out, "since the failure%s before it only follow%s from that of a peer",
+                           earlier > 1 ? "s" : "", earlier > 1 ? "" : "s");
+    else if (rc == 0 && r->nfailed == 1)
+        rc = dd_buf_puts(out, "the only rank that failed by itself");
+    else if (rc == 0)
+        rc = dd_buf_printf(out, "the first of %d ranks to fail", r->nfailed);
+    if (rc == 0 && earlier == 0 && cascades > 0)
+        rc = dd_buf_printf(out, "; %d of the others only noticed that a peer was lost", cascades);
+    return rc;
 }
 
 /* ---- messages ---- */
@@ -162,7 +254,7 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
     if (e->oom && e->signal == SIGKILL)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
-    if (rc == 0 && e->oom)
+    if (rc == 0 && e->oom && !failure_is_cascade(e))
         rc = dd_buf_printf(out, "%sthe kernel's OOM killer killed a process of this worker",
                            text != NULL ? "; " : "");
     return rc;

@@ -11,7 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { REPORT_EXITS = 32, REPORT_ROUNDS = 64, REPORT_TEXT_MAX = 12000, REPORT_JSON_MAX = 200000 };
+enum {
+    REPORT_EXITS = 32,
+    REPORT_ROUNDS = 64,
+    REPORT_WARNINGS = 32,
+    REPORT_TEXT_MAX = 15000,
+    REPORT_JSON_MAX = 250000
+};
 
 /* A failed worker. Texts are borrowed as arguments; NULL and "" mean unknown. */
 struct report_exit {
@@ -40,6 +46,7 @@ struct report_cfg {
 };
 
 struct report;
+struct stacks; /* report/stacks.h */
 
 int report_new(struct report **ret, const struct report_cfg *cfg);
 void report_free(struct report *r);
@@ -48,16 +55,33 @@ void report_free(struct report *r);
 void report_round(struct report *r, int round, int world_size, uint64_t now_ns);
 /* Add a failure. by_itself: no stop had been requested when its message arrived. 0 or -ENOMEM. */
 int report_exit_add(struct report *r, const struct report_exit *e, bool by_itself);
+/* Take the stacks of the round, sorted. */
+void report_stacks_take(struct report *r, struct stacks *s);
 void report_ends_add(struct report *r, const struct report_ends *e);
+/* Add what a health check of a node has found, once. Beyond REPORT_WARNINGS it is dropped. 0 or
+ * -ENOMEM. */
+int report_warning_add(struct report *r, const char *node, const char *text);
 /* End the job. cause: one sentence; "" after success. */
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns);
 
 /* Append the last output of a worker for report_exit.tail: at most 20 lines of 400 bytes. */
 int report_tail(const char *text, struct dd_buf *out);
 
-/* Return the earliest failure of the round; NULL: none, or another event had ended the round
- * before. */
-const struct report_exit *report_cause(const struct report *r);
+/* Return the failure that explains the end of the round: the earliest that is not a consequence of
+ * another (report/causes.h), or the earliest if all are. NULL: none, or another event had ended the
+ * round before. */
+const struct report_exit *report_culprit(const struct report *r);
+
+/* Which process is to blame for a failure. */
+enum report_blame {
+    REPORT_BLAME_WORKER,
+    REPORT_BLAME_SENDER,  /* another process sent it a signal */
+    REPORT_BLAME_UNKNOWN, /* another process, which did not fail itself */
+};
+enum report_blame report_blame(const struct report_exit *e);
+/* Append who is to blame and why, for a culprit e: "rank 5 on node3, the first of 8 ranks to fail".
+ */
+int report_culprit_why(const struct report *r, const struct report_exit *e, struct dd_buf *out);
 
 /* Append the cause, "ValueError: boom" or "killed by the kernel, out of memory", if it is known. */
 int report_why(const struct report_exit *e, struct dd_buf *out);

@@ -3,6 +3,7 @@
 #define DD_REPORT_REPORT_INNER_H
 
 #include "report/report.h"
+#include "report/stacks.h"
 
 enum { REPORT_TIME = 80 };
 
@@ -10,6 +11,10 @@ struct report_round {
     int round;
     uint64_t start_ns, end_ns; /* 0: still running */
     char *cause;               /* reason for its end; NULL: unknown */
+};
+
+struct report_warning {
+    char *node, *text;
 };
 
 struct report {
@@ -20,8 +25,11 @@ struct report {
     int nkept, nfailed;
     bool by_itself; /* a worker's failure ended the round */
     struct report_ends ends;
+    struct stacks stacks;
     struct report_round rounds[REPORT_ROUNDS];
     int nrounds;
+    struct report_warning warnings[REPORT_WARNINGS];
+    int nwarnings;
     char *cause;
     int code;
 };

@@ -4,7 +4,7 @@
 #include "base/auto.h"
 #include "base/sig.h"
 #include "base/utf8.h"
-#include "report/advice.h"
+#include "report/causes.h"
 #include "report/error_file.h"
 #include "report/report_lines_inner.h"
 
@@ -12,6 +12,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { STACKS_MOST = 40000, STACKS_BRIEF = 15000 };
 
 enum { WITH_OUTPUT = 8 }; /* number of failures that include output of the worker */
 
@@ -53,15 +55,48 @@ static json_t *failure(const struct report *r, const struct report_exit *e, bool
                        bool output)
 {
     char at[REPORT_TIME];
+    const struct failure_cause *known = failure_cause_find(e);
     report_time(r, e->at_ns, at);
-    return json_pack("{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o}", "rank", e->rank,
-                     "local_rank", e->local_rank, "node", report_json_text(e->node), "pid", e->pid,
-                     "code", e->code, "signal",
+    return json_pack("{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o s:o s:b}", "rank",
+                     e->rank, "local_rank", e->local_rank, "node", report_json_text(e->node), "pid",
+                     e->pid, "code", e->code, "signal",
                      e->signal > 0 ? json_sprintf("SIG%s", dd_signal_name(e->signal)) : json_null(),
                      "out_of_memory", e->oom, "time", at, "at", seconds(r, e->at_ns), "exception",
                      class_of(e->error), "message", report_json_text(message ? e->error : ""),
                      "traceback", lines(output ? e->trace : ""), "stderr",
-                     lines(output ? e->tail : ""), "log", report_json_text(e->log));
+                     lines(output ? e->tail : ""), "log", report_json_text(e->log), "known_cause",
+                     report_json_text(known != NULL ? known->id : ""), "cascade",
+                     known != NULL && (known->flags & CAUSE_CASCADE) != 0);
+}
+
+/* Return the culprit of the last round: null if no worker's failure ended it. */
+static json_t *culprit(const struct report *r, const struct report_exit *e)
+{
+    static const char *const blames[] = {"worker", "sender", "unknown"};
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    if (e == NULL)
+        return json_null();
+    if (report_culprit_why(r, e, &why) < 0)
+        return NULL;
+    return json_pack("{s:i s:i s:o s:s s:o}", "failure", (int)(e - r->exits), "rank", e->rank,
+                     "node", report_json_text(e->node), "blame", blames[report_blame(e)], "why",
+                     report_json_text(dd_buf_str(&why)));
+}
+
+/* The fields that `ddctl report` needs to print the report again, and the counts of the others. */
+static int add_rest(json_t *o, const struct report *r, const struct report_exit *e)
+{
+    const struct failure_cause *known = e != NULL ? failure_cause_find(e) : NULL;
+    const int earlier = e != NULL ? (int)(e - r->exits) : 0;
+    return json_object_update_new(
+        o,
+        json_pack("{s:o s:o s:o s:i s:I s:o s:{s:i s:i s:i s:i s:i}}", "known_cause",
+                  report_json_text(known != NULL ? known->id : ""), "known_cause_text",
+                  report_json_text(known != NULL ? known->cause : ""), "culprit", culprit(r, e),
+                  "max_restarts", r->cfg.max_restarts, "start_ns", (json_int_t)r->cfg.start_real_ns,
+                  "round_started", seconds(r, r->round_ns), "others", "ended_with_0", r->ends.left,
+                  "stopped", r->ends.stopped, "killed", r->ends.killed, "failed_earlier", earlier,
+                  "failed_later", e != NULL ? r->nfailed - 1 - earlier : 0));
 }
 
 static json_t *failures(const struct report *r, bool brief)
@@ -85,25 +120,49 @@ static json_t *rounds(const struct report *r)
     return a;
 }
 
+/* NULL: none were read. */
+static json_t *stacks(const struct report *r, bool brief)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_MOST);
+    if (r->stacks.n == 0 ||
+        stacks_write(&r->stacks, brief ? STACKS_BRIEF : STACKS_MOST - 1, &text) < 0)
+        return json_null();
+    return json_loadb((const char *)text.data, text.len, 0, NULL);
+}
+
+static json_t *warnings(const struct report *r)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < r->nwarnings; i++)
+        (void)json_array_append_new(a, json_pack("{s:o s:o}", "node",
+                                                 report_json_text(r->warnings[i].node), "text",
+                                                 report_json_text(r->warnings[i].text)));
+    return a;
+}
+
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
-    const struct report_exit *e = report_cause(r);
-    const char *advice = e != NULL ? report_advice(e) : NULL;
+    const struct report_exit *e = report_culprit(r);
+    const struct failure_cause *known = e != NULL ? failure_cause_find(e) : NULL;
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     if (e != NULL && report_sentence(e, &sentence) < 0)
         return -ENOMEM;
     char start[REPORT_TIME];
     report_time(r, r->cfg.start_ns, start);
-    const char *cause = e != NULL ? dd_buf_str(&sentence) : r->cause;
-    json_t *o = json_pack(
-        "{s:i s:o s:b s:i s:o s:o s:i s:i s:i s:s s:o s:o s:o s:i s:{s:i s:i s:i s:i}}", "version",
-        1, "job", report_json_text(r->cfg.job_id), "ok", r->code == 0, "code", r->code, "cause",
-        report_json_text(cause), "what_to_do", report_json_text(advice), "nodes", r->cfg.nnodes,
-        "world_size", r->world_size, "restarts", r->round, "start", start, "ended",
-        seconds(r, r->end_ns), "rounds", rounds(r), "failures", failures(r, brief), "failed",
-        r->nfailed, "others", "ended_with_0", r->ends.left, "stopped", r->ends.stopped, "killed",
-        r->ends.killed, "failed_later", e != NULL ? r->nfailed - 1 : 0);
-    DD_AUTO(free) char *dumped = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9))
+    json_t *o = json_pack("{s:i s:o s:b s:i s:o s:o s:i s:i s:i s:s s:o s:o s:o s:i s:o}",
+                          "version", 1, "job", report_json_text(r->cfg.job_id), "ok", r->code == 0,
+                          "code", r->code, "cause",
+                          report_json_text(e != NULL ? dd_buf_str(&sentence) : r->cause),
+                          "what_to_do", report_json_text(known != NULL ? known->tip : ""), "nodes",
+                          r->cfg.nnodes, "world_size", r->world_size, "restarts", r->round, "start",
+                          start, "ended", seconds(r, r->end_ns), "rounds", rounds(r), "failures",
+                          failures(r, brief), "failed", r->nfailed, "warnings", warnings(r));
+    if (o != NULL &&
+        (add_rest(o, r, e) < 0 || json_object_set_new(o, "stacks", stacks(r, brief)) < 0)) {
+        json_decref(o);
+        return -ENOMEM;
+    }
+    DD_AUTO(free) char *dumped = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
                                            : NULL;
     json_decref(o);
     if (dumped == NULL)

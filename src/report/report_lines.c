@@ -1,7 +1,11 @@
 #include "report/report_lines_inner.h"
 
+#include "base/auto.h"
 #include "base/utf8.h"
 
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *report_next_line(const char **at, size_t *ret_len)
@@ -40,6 +44,21 @@ static size_t escape_len(const char *p, size_t n)
     return i < n ? i + 1 : i;
 }
 
+enum { CLEAN_MAX = 1000 /* bytes of a line */ };
+
+/* True if the character of len bytes at p would control the terminal: C0, C1, or the direction of
+ * text (U+202A to U+202E, U+2066 to U+2069), which can make a line read as another one. */
+static bool is_control(const unsigned char *p, size_t len)
+{
+    if (len <= 1)
+        return len == 0 || p[0] < 0x20 || p[0] == 0x7f;
+    if (len == 2)
+        return p[0] == 0xc2 && p[1] < 0xa0;
+    return len == 3 && p[0] == 0xe2 &&
+           ((p[1] == 0x80 && p[2] >= 0xaa && p[2] <= 0xae) ||
+            (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
+}
+
 int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max)
 {
     int rc = 0;
@@ -56,7 +75,7 @@ int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max)
             return dd_buf_puts(out, "...");
         if (c == '\t')
             rc = dd_buf_puts(out, "    ");
-        else if (len == 0 || c < 0x20 || c == 0x7f)
+        else if (is_control((const unsigned char *)p + i, len))
             rc = dd_buf_puts(out, c == '\r' ? "" : "?");
         else
             rc = dd_buf_append(out, p + i, len);
@@ -79,4 +98,14 @@ int report_put_block(struct dd_buf *out, const char *indent, const char *text, s
             rc = dd_buf_puts(out, "\n");
     }
     return rc;
+}
+
+int report_clean(struct dd_buf *out, size_t from)
+{
+    const char *text = dd_buf_str(out);
+    DD_AUTO(free) char *copy = text != NULL ? strdup(text + from) : NULL;
+    if (copy == NULL)
+        return -ENOMEM;
+    out->len = from;
+    return report_put_block(out, "", copy, CLEAN_MAX);
 }

@@ -1,14 +1,23 @@
 /* The report for users: a few lines of at most 100 columns, more with output of workers. */
 #include "report/report_inner.h"
 
-#include "report/advice.h"
+#include "base/auto.h"
+#include "report/causes.h"
 #include "report/error_file.h"
 #include "report/report_lines_inner.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-enum { LINE_MAX_BYTES = 400, LATER_SHOWN = 3, LATER_MAX_BYTES = 160, TAIL_LINES_SHOWN = 20 };
+enum {
+    LINE_MAX_BYTES = 400,
+    LATER_SHOWN = 3,
+    LATER_MAX_BYTES = 160,
+    TAIL_LINES_SHOWN = 20,
+    COLLECTIVES_SHOWN = 4,
+    STACKS_TERMINAL_BYTES = 5000,
+    WARNINGS_SHOWN = 4
+};
 
 /* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
 struct pieces {
@@ -34,16 +43,20 @@ static const char *was(int n)
     return n == 1 ? "was" : "were";
 }
 
-/* Append the failures after the first, one per line. */
-static int put_later(const struct report *r, struct dd_buf *out)
+/* Append the failures other than e, one per line. */
+static int put_later(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     int rc = 0;
-    for (int i = 1; i < r->nkept && i <= LATER_SHOWN && rc == 0; i++) {
-        const struct report_exit *e = &r->exits[i];
+    for (int i = 0, shown = 0; i < r->nkept && shown < LATER_SHOWN && rc == 0; i++) {
+        const struct report_exit *o = &r->exits[i];
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
-        rc = dd_buf_printf(&line, "%.3f s later ", report_seconds(r->exits[0].at_ns, e->at_ns));
+        if (o == e)
+            continue;
+        shown++;
+        rc = o < e ? dd_buf_printf(&line, "%.3f s earlier ", report_seconds(o->at_ns, e->at_ns))
+                   : dd_buf_printf(&line, "%.3f s later ", report_seconds(e->at_ns, o->at_ns));
         if (rc == 0)
-            rc = report_sentence(e, &line);
+            rc = report_sentence(o, &line);
         if (rc == 0)
             rc = dd_buf_puts(out, "    ");
         if (rc == 0)
@@ -54,20 +67,36 @@ static int put_later(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
-static int put_others(const struct report *r, struct dd_buf *out)
+static int put_others(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     const struct report_ends *n = &r->ends;
+    const int earlier = (int)(e - r->exits);
     struct pieces p = {.out = out};
     piece(&p, n->left, "%d had already exited with 0", n->left);
     piece(&p, n->stopped, "%d %s stopped", n->stopped, was(n->stopped));
     piece(&p, n->killed, "%d %s killed after the grace period", n->killed, was(n->killed));
-    piece(&p, r->nfailed - 1, "%d failed later", r->nfailed - 1);
+    piece(&p, earlier, "%d failed earlier", earlier);
+    piece(&p, r->nfailed - 1 - earlier, "%d failed later", r->nfailed - 1 - earlier);
     const int shown = r->nkept - 1 < LATER_SHOWN ? r->nkept - 1 : LATER_SHOWN;
     if (p.rc == 0 && r->nfailed - 1 > shown)
         p.rc = dd_buf_printf(out, ", the first %d of them", shown);
     if (p.rc == 0 && p.n > 0)
         p.rc = dd_buf_puts(out, r->nfailed > 1 ? ":\n" : "\n");
-    return p.rc < 0 ? p.rc : put_later(r, out);
+    return p.rc < 0 ? p.rc : put_later(r, e, out);
+}
+
+/* Append the line that says why this worker, and no other one, is to blame. */
+static int put_culprit(const struct report *r, const struct report_exit *e, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    if (r->world_size <= 1)
+        return 0;
+    int rc = report_culprit_why(r, e, &why);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "  culprit: ");
+    if (rc == 0)
+        rc = dd_buf_append(out, why.data, why.len);
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
 static int put_when(const struct report *r, const struct report_exit *e, struct dd_buf *out)
@@ -109,20 +138,97 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     return rc;
 }
 
+/* Append the collectives that the ranks were in, and the rank that held the others up. */
+static int put_collectives(const struct report *r, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);
+    if (flight_groups_text(&r->stacks.collectives, "    ", COLLECTIVES_SHOWN, &text) < 0 ||
+        text.len == 0)
+        return 0;
+    int rc = dd_buf_puts(out, "  collectives at that time:\n");
+    return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
+}
+
+/* Append what the other workers were executing: that the failed one had ended is known. */
+static int put_stacks(const struct report *r, const struct report_exit *e, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);
+    struct stacks shown = r->stacks; /* the groups are borrowed */
+    const struct stack_group *last = shown.n > 0 ? &shown.v[shown.n - 1] : NULL;
+    if (last != NULL && last->stack.kind == STACK_ENDED && rank_set_count(&last->ranks) == 1 &&
+        rank_set_has(&last->ranks, e->rank))
+        shown.n--;
+    if (!stacks_has(&r->stacks, STACK_PYTHON) && !stacks_has(&r->stacks, STACK_KERNEL))
+        return 0;
+    if (stacks_text(&shown, "    ", STACKS_TERMINAL_LINES - 1, &text) < 0)
+        return 0; /* the report is more important than its details */
+    int rc = dd_buf_puts(out, "  stacks at that time, the rarest first:\n");
+    return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
+}
+
+/* "frame #3: c10d::ProcessGroupNCCL::Watchdog::run() + 0xd8 (0x7f…)": PyTorch prints some fifty of
+ * these when a process group fails, after the lines that name the cause. */
+static bool is_native_frame(const char *line)
+{
+    static const char frame[] = "frame #";
+    return strncmp(line, frame, sizeof(frame) - 1) == 0;
+}
+
+static int without_native_frames(const char *text, struct dd_buf *out)
+{
+    int rc = 0;
+    while (*text != '\0' && rc == 0) {
+        size_t n = strcspn(text, "\n");
+        n += text[n] == '\n';
+        if (!is_native_frame(text))
+            rc = dd_buf_append(out, text, n);
+        text += n;
+    }
+    return rc;
+}
+
 int report_tail(const char *text, struct dd_buf *out)
 {
+    DD_AUTO(buf) struct dd_buf kept = DD_BUF_INIT(strlen(text) + 1);
+    if (without_native_frames(text, &kept) == 0 && kept.len > 0)
+        text = dd_buf_str(&kept) != NULL ? dd_buf_str(&kept) : text;
     return report_put_block(out, "", report_last_lines(text, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
+}
+
+/* Append what health checks have found: it may be the cause. */
+static int put_warnings(const struct report *r, struct dd_buf *out)
+{
+    int rc = 0;
+    for (int i = 0; i < r->nwarnings && i < WARNINGS_SHOWN && rc == 0; i++) {
+        DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
+        const struct report_warning *w = &r->warnings[i];
+        rc = dd_buf_printf(&line, "%s: %s", w->node, w->text);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "  warning: ");
+        if (rc == 0)
+            rc = report_put_line(out, (const char *)line.data, line.len, LINE_MAX_BYTES);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "\n");
+    }
+    if (rc == 0 && r->nwarnings > WARNINGS_SHOWN)
+        rc = dd_buf_printf(out, "  %d more warnings of health checks are in the file of --report\n",
+                           r->nwarnings - WARNINGS_SHOWN);
+    return rc;
 }
 
 int report_text(const struct report *r, struct dd_buf *out)
 {
-    const struct report_exit *e = report_cause(r);
+    const struct report_exit *e = report_culprit(r);
     if (e == NULL)
         return dd_buf_puts(out, r->cause != NULL ? r->cause : "");
-    const char *advice = report_advice(e);
+    const struct failure_cause *known = failure_cause_find(e);
     int rc = report_sentence(e, out);
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");
+    if (rc == 0)
+        rc = put_culprit(r, e, out);
+    if (rc == 0 && known != NULL)
+        rc = dd_buf_printf(out, "  cause: %s\n", known->cause);
     if (rc == 0)
         rc = put_when(r, e, out);
     if (rc == 0)
@@ -130,8 +236,14 @@ int report_text(const struct report *r, struct dd_buf *out)
     if (rc == 0 && e->log[0] != '\0')
         rc = dd_buf_printf(out, "  complete stderr: %s on %s\n", e->log, e->node);
     if (rc == 0)
-        rc = put_others(r, out);
-    if (rc == 0 && advice != NULL)
-        rc = dd_buf_printf(out, "  tip: %s\n", advice);
+        rc = put_others(r, e, out);
+    if (rc == 0)
+        rc = put_warnings(r, out);
+    if (rc == 0)
+        rc = put_collectives(r, out);
+    if (rc == 0)
+        rc = put_stacks(r, e, out);
+    if (rc == 0 && known != NULL && known->tip != NULL)
+        rc = dd_buf_printf(out, "  tip: %s\n", known->tip);
     return rc;
 }

@@ -1,6 +1,7 @@
 #include "report/timeline_summary.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "report/phases.h"
 #include "report/trace_events.h"
 
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_SHOWN = 4, ROUND_MAX = 1 << 24, SHORT_US = 1000 };
+enum { ROUNDS_SHOWN = 4, ROUNDS_IN_JSON = 100, ROUND_MAX = 1 << 24, SHORT_US = 1000 };
 
 struct span {
     const char *name; /* of the phase */
@@ -281,25 +282,36 @@ static void put_phases(const struct summary *s, struct dd_buf *out)
         (void)dd_buf_puts(out, "no node has sent its phases\n");
 }
 
+/* Find the times of the first and the last fork of the first round. False: there is none. */
+static bool find_workers(const struct summary *s, int64_t *ret_first, int64_t *ret_last)
+{
+    *ret_first = INT64_MAX;
+    *ret_last = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct span *p = &s->spans[i];
+        if (!is_named(p, PHASE_SPAWNED) || p->round != s->first_round)
+            continue;
+        *ret_first = p->ts < *ret_first ? p->ts : *ret_first;
+        *ret_last = p->ts > *ret_last ? p->ts : *ret_last;
+    }
+    return *ret_last > 0;
+}
+
 /* First and last worker of the first round, and the node that joined last. */
 static void put_start(const struct summary *s, struct dd_buf *out)
 {
-    int64_t first = INT64_MAX;
-    int64_t last = 0;
+    int64_t first;
+    int64_t last;
     const struct span *latest = NULL;
     int nodes = 0;
     for (size_t i = 0; i < s->n; i++) {
         const struct span *p = &s->spans[i];
-        if (is_named(p, PHASE_SPAWNED) && p->round == s->first_round) {
-            first = p->ts < first ? p->ts : first;
-            last = p->ts > last ? p->ts : last;
-        }
         const bool joins = is_named(p, PHASE_JOIN) && p->round == s->first_round;
         nodes += joins;
         if (joins && (latest == NULL || p->ts > latest->ts))
             latest = p;
     }
-    if (last > 0)
+    if (find_workers(s, &first, &last))
         (void)dd_buf_printf(out, "from exec to the first worker: %.3f s; to the last: %.3f s\n",
                             seconds(first - s->exec), seconds(last - s->exec));
     if (latest == NULL || nodes < 2)
@@ -370,7 +382,111 @@ static void put_rounds(const struct summary *s, struct dd_buf *out)
     }
 }
 
-int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_err *err)
+/* ---- JSON ---- */
+
+static json_t *summary_clean(const char *text)
+{
+    DD_AUTO(free) char *clean = strdup(text);
+    return clean != NULL ? json_string(dd_utf8_clean(clean)) : NULL;
+}
+
+/* A phase with the span that took longest; v is sorted by duration and not empty. */
+static json_t *summary_phase(const struct summary *s, const struct span *const *v, size_t n)
+{
+    const struct span *slowest = v[n - 1];
+    return json_pack("{s:s,s:i,s:f,s:f,s:o,s:o}", "phase", slowest->name, "count", (int)n, "median",
+                     seconds(v[(n - 1) / 2]->dur), "slowest", seconds(slowest->dur), "node",
+                     summary_clean(name_of(s, slowest->pid)), "rank",
+                     slowest->tid > 0 ? json_integer(slowest->tid - 1) : json_null());
+}
+
+/* Append the phase to the list if there is one in that round. */
+static void summary_add_phase(const struct summary *s, json_t *list, enum phase_kind kind,
+                              int round)
+{
+    size_t n;
+    DD_AUTO(free) const struct span **v = spans_of(s, phase_rows[kind].name, round, &n);
+    if (n > 0)
+        (void)json_array_append_new(list, summary_phase(s, v, n));
+}
+
+static json_t *summary_round(const struct summary *s, int round)
+{
+    char name[32];
+    json_t *phases = json_array();
+    (void)snprintf(name, sizeof(name), "round %d", round);
+    const json_t *span = event_of(s, name, round);
+    const json_t *failed = event_of(s, "exit", round);
+    const json_t *why = json_object_get(failed, "args");
+    summary_add_phase(s, phases, PHASE_STOP, round);
+    summary_add_phase(s, phases, PHASE_RESTART, round + 1);
+    return json_pack(
+        "{s:i,s:o,s:o,s:o,s:o,s:o}", "round", round, "seconds",
+        span != NULL ? json_real(seconds(time_of(span, "dur"))) : json_null(), "workers",
+        span != NULL ? json_integer(number_of(json_object_get(span, "args"), "workers", 0))
+                     : json_null(),
+        "failed_rank", failed != NULL ? json_integer(number_of(why, "rank", -1)) : json_null(),
+        "failed_node", failed != NULL ? summary_clean(text_of(why, "node")) : json_null(), "phases",
+        phases);
+}
+
+static json_t *summary_since_exec(const struct summary *s, bool known, int64_t time)
+{
+    return known ? json_real(seconds(time - s->exec)) : json_null();
+}
+
+static json_t *summary_object(const struct summary *s, const json_t *exec, const json_t *end)
+{
+    int64_t first;
+    int64_t last;
+    const bool started = find_workers(s, &first, &last);
+    json_t *phases = json_array();
+    json_t *rounds = json_array();
+    const int rounds_n = s->last_round - s->first_round + 1;
+    const int shown = rounds_n < ROUNDS_IN_JSON ? rounds_n : ROUNDS_IN_JSON;
+    for (int kind = 0; kind < PHASE_KIND_MAX; kind++)
+        if (is_of_start(kind))
+            summary_add_phase(s, phases, (enum phase_kind)kind, s->first_round);
+    for (int r = 0; s->last_round >= 0 && r < shown; r++)
+        (void)json_array_append_new(rounds, summary_round(s, s->first_round + r));
+    return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i}", "version", 1, "job",
+                     summary_clean(text_of(json_object_get(exec, "args"), "job")), "seconds",
+                     summary_since_exec(s, end != NULL, time_of(end, "ts")), "code",
+                     end != NULL ? json_integer(number_of(json_object_get(end, "args"), "code", 0))
+                                 : json_null(),
+                     "first_worker", summary_since_exec(s, started, first), "last_worker",
+                     summary_since_exec(s, started, last), "phases", phases, "rounds", rounds,
+                     "rounds_left_out", s->last_round >= 0 ? rounds_n - shown : 0);
+}
+
+/* ---- both ---- */
+
+static void summary_put_text(const struct summary *s, struct dd_buf *out, const json_t *exec,
+                             const json_t *end)
+{
+    (void)dd_buf_puts(out, "job ");
+    put_text(out, text_of(json_object_get(exec, "args"), "job"));
+    if (end != NULL)
+        (void)dd_buf_printf(out, ": %.3f s, exit code %d", seconds(time_of(end, "ts") - s->exec),
+                            number_of(json_object_get(end, "args"), "code", 0));
+    (void)dd_buf_puts(out, "\n");
+    put_start(s, out);
+    put_phases(s, out);
+    put_rounds(s, out);
+}
+
+static int summary_put_json(const struct summary *s, struct dd_buf *out, const json_t *exec,
+                            const json_t *end)
+{
+    json_t *o = summary_object(s, exec, end);
+    DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9))
+                                         : NULL;
+    json_decref(o);
+    return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
+}
+
+static int summarize(struct dd_buf *out, const char *text, size_t n, bool as_json,
+                     struct dd_err *err)
 {
     json_t *all = summary_parse(text, n);
     struct summary s = {.events = all};
@@ -383,18 +499,23 @@ int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_e
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0) {
         s.exec = time_of(exec, "ts");
-        (void)dd_buf_puts(out, "job ");
-        put_text(out, text_of(json_object_get(exec, "args"), "job"));
-        if (end != NULL)
-            (void)dd_buf_printf(out, ": %.3f s, exit code %d", seconds(time_of(end, "ts") - s.exec),
-                                number_of(json_object_get(end, "args"), "code", 0));
-        (void)dd_buf_puts(out, "\n");
-        put_start(&s, out);
-        put_phases(&s, out);
-        put_rounds(&s, out);
+        if (!as_json)
+            summary_put_text(&s, out, exec, end);
+        else if (summary_put_json(&s, out, exec, end) < 0)
+            rc = dd_err_set(err, -ENOMEM, "out of memory");
     }
     free(s.starts);
     free(s.spans);
     json_decref(all);
     return rc;
+}
+
+int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_err *err)
+{
+    return summarize(out, text, n, false, err);
+}
+
+int timeline_summary_json(struct dd_buf *out, const char *text, size_t n, struct dd_err *err)
+{
+    return summarize(out, text, n, true, err);
 }

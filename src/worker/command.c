@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -199,6 +200,20 @@ int command_start(struct command **ret, struct event_base *base, const struct co
 pid_t command_pid(const struct command *c)
 {
     return c->pid;
+}
+
+void command_wait(struct command *c, unsigned limit_ms)
+{
+    int status;
+    const uint64_t end = dd_now_ns() + limit_ms * DD_NS_PER_MS;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (c != NULL && c->pid > 0 && dd_now_ns() < end) {
+        const pid_t got = waitpid(c->pid, &status, WNOHANG);
+        if (got == c->pid || (got < 0 && errno != EINTR))
+            c->pid = 0;
+        else
+            (void)nanosleep(&pause, NULL);
+    }
 }
 
 /* Kill the command and wait for it, but not forever. */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { LINES_MAX = 1 << 20, TAIL_LINES = 20, TAIL_BYTES = 16384 };
+enum { LINES_MAX = 1 << 20, TAIL_LINES = 150, TAIL_BYTES = 16384 };
 
 struct lines {
     size_t scanned; /* number of leading bytes that contain no line end */

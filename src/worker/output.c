@@ -34,6 +34,8 @@ static void on_room(void *arg)
     struct worker_output *o = arg;
     for (int i = 0; i < 2 * o->nlocal; i++)
         output_stream_pump(output_stream_at(o, i), false);
+    if (o->fold != NULL)
+        output_fold_write(o->fold, false);
     output_finish_check(o);
 }
 
@@ -45,6 +47,9 @@ static void on_broken(void *arg)
         if (s->console != NULL && console_broken(s->console))
             output_stream_lose_console(s);
     }
+    for (int k = 0; k < 2 && o->fold != NULL; k++)
+        if (console_broken(o->console[k]))
+            output_fold_drop(o->fold, k);
     output_finish_check(o);
 }
 
@@ -81,6 +86,8 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     if (o->on_finished == NULL)
         return no_memory(err);
     rc = consoles_open(o, err);
+    if (rc == 0 && o->folds)
+        rc = output_fold_new(&o->fold, base, o->console, o->log, err);
     /* make it now: a failure is a usage error, not one of a worker */
     if (rc == 0 && (o->log_dir != NULL ||
                     (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
@@ -164,6 +171,8 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
         rc = output_rank_begin(o, o->nlocal, ranks[o->nlocal]);
     if (rc == 0)
         rc = output_filters_begin(o);
+    if (rc == 0 && o->fold != NULL)
+        rc = output_fold_begin(o->fold, ranks, nlocal);
     return rc < 0 ? no_memory(err) : files_begin(o, err);
 }
 
@@ -223,6 +232,15 @@ void worker_output_keep(struct worker_output *o, int local_rank, const void *p, 
     if (s->first_ns == 0)
         s->first_ns = dd_now_ns();
     tail_add(&s->tail, p, n);
+    if (s->steps != NULL)
+        step_lines_feed(s->steps, 0, p, n);
+}
+
+void worker_output_watch_steps(struct worker_output *o, struct step_lines *steps)
+{
+    o->steps = steps;
+    for (int i = 0; steps == NULL && i < 2 * o->nlocal; i++)
+        output_stream_at(o, i)->steps = NULL;
 }
 
 uint64_t worker_output_first_ns(const struct worker_output *o, int local_rank)
@@ -364,9 +382,12 @@ void worker_output_abort(struct worker_output *o)
     output_filters_close(o);
     writer_free(DD_TAKE(o->writer));
     o->finishing = o->files_done = o->hangs = false;
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
+        if (o->fold != NULL)
+            output_fold_drop(o->fold, k);
         if (o->console[k] != NULL)
             console_drop(o->console[k]);
+    }
     if (o->on_finished != NULL)
         event_del(o->on_finished);
     if (o->on_winch != NULL)
@@ -392,6 +413,7 @@ void worker_output_free(struct worker_output *o)
         return;
     worker_output_abort(o);
     output_ranks_done(o);
+    output_fold_free(o->fold);
     if (o->console[1] != o->console[0])
         console_free(o->console[1]);
     console_free(o->console[0]);

@@ -45,6 +45,7 @@ struct output_spec {
     bool watch;      /* worker_output_written() must work for all workers */
     bool log_all;    /* with log_dir: write both streams of all workers to files, without labels */
     bool label;      /* "[rank]: " in front of each console line */
+    bool fold;       /* write equal lines of several workers once, with their ranks */
     bool raw;        /* workers inherit streams if possible */
     const char *tmp_dir;      /* directory for --redirects without --log-dir; NULL: /tmp */
     const struct dd_log *log; /* log for write errors; NULL: none */
@@ -68,6 +69,10 @@ const char *worker_output_log(const struct worker_output *o, int local_rank);
  * to stderr, provided that they passed through the agent or went to a file. Lent until the next
  * call; may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
+struct step_lines; /* worker/step_lines.h */
+/* From the next round on, pass the output of the first local rank to steps, which is borrowed;
+ * NULL: no longer. Needs output_spec.watch. */
+void worker_output_watch_steps(struct worker_output *o, struct step_lines *steps);
 /* Add output that this rank wrote elsewhere (worker/pty.c) to its last lines. */
 void worker_output_keep(struct worker_output *o, int local_rank, const void *p, size_t n);
 /* True if the console is a terminal, but the stdout of this rank is not, so that programs buffer

@@ -6,8 +6,21 @@
 
 #include <unistd.h>
 
+/* Pass on the folded lines once no more can join them. */
+static bool fold_through(struct worker_output *o)
+{
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        if (output_stream_at(o, i)->fd >= 0 || output_stream_at(o, i)->in.len > 0)
+            return false;
+    if (!output_fold_empty(o->fold))
+        output_fold_write(o->fold, true);
+    return output_fold_empty(o->fold);
+}
+
 static bool all_through(struct worker_output *o)
 {
+    if (o->fold != NULL && !fold_through(o))
+        return false;
     bool done = console_empty(o->console[0]) && console_empty(o->console[1]);
     for (int k = 0; k < 2; k++)
         done = done && (o->filter[k] == NULL || console_empty(o->filter[k]));

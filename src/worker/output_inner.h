@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/strv.h"
 #include "worker/console.h"
+#include "worker/output_fold.h"
 #include "worker/output_stream.h"
 #include "worker/ranks.h"
 #include "worker/writer.h"
@@ -39,11 +40,13 @@ struct worker_output {
     bool hangs;    /* a log file could not be read in time: do not try again */
     char *run_dir; /* directory of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
-    bool label, raw;
+    bool label, raw, folds;
+    struct output_fold *fold; /* NULL: lines are not folded */
     bool watch;
-    bool alone;       /* the job has only one worker */
-    bool warned;      /* the warning about too few descriptors has been logged */
-    size_t tail_most; /* limit of each stream's tail, in bytes */
+    struct step_lines *steps; /* borrowed; NULL: none */
+    bool alone;               /* the job has only one worker */
+    bool warned;              /* the warning about too few descriptors has been logged */
+    size_t tail_most;         /* limit of each stream's tail, in bytes */
     struct event
         *on_winch; /* SIGWINCH: the terminal has a new size; NULL: no pseudo-terminal in use */
     int attempt;

@@ -39,6 +39,7 @@ int output_options_take(struct worker_output *o, const struct output_spec *spec,
         rc = rank_list_parse(&o->visible, spec->local_ranks_filter, "--local-ranks-filter", err);
     o->label = spec->label;
     o->raw = spec->raw;
+    o->folds = spec->fold;
     o->watch = spec->watch;
     o->log = spec->log;
     const char *dir = given(spec->log_dir);
@@ -76,6 +77,12 @@ static void plain_plan(const struct worker_output *o, struct output_stream *s, i
                                      for the report */
 }
 
+/* True if the agent searches the output of this rank for steps. */
+static bool is_searched(const struct worker_output *o, int local_rank)
+{
+    return o->steps != NULL && local_rank == 0;
+}
+
 /* Plan one stream of a worker. */
 static void stream_plan(const struct worker_output *o, struct output_rank *r, int local_rank, int k)
 {
@@ -87,11 +94,15 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
     bool shown = !redirect && rank_map_get(&o->visible, local_rank) != 0;
     bool raw = o->raw && !o->watch && !tee && !o->log_all && (!shown || !o->label);
     s->mode = !raw ? OUTPUT_PIPE : shown ? OUTPUT_INHERIT : OUTPUT_NULL;
-    if (!shown && file)
+    if (!shown && file && !is_searched(o, local_rank))
         s->mode = OUTPUT_FILE;
     if (s->mode == OUTPUT_PIPE && shown && !tee && !o->label)
         plain_plan(o, s, r->rank, k);
     s->console = s->mode == OUTPUT_PIPE && shown ? o->console[k] : NULL;
+    s->fold = s->console != NULL && !o->alone ? o->fold : NULL;
+    if (s->fold != NULL) /* a terminal for rank 0 alone would make its lines different */
+        s->tty = s->bare = false;
+    s->local_rank = local_rank;
     s->tail.most = o->tail_most;
     s->log = o->log;
 }
@@ -124,8 +135,10 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
         int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
         stream_plan(o, r, i, k);
         bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
+        bool redirect = (rank_map_get(&o->redirects, i) & bit) != 0;
         bool file = s->mode == OUTPUT_FILE ||
-                    (s->mode == OUTPUT_PIPE && (tee || o->log_all) && o->run_dir != NULL);
+                    (s->mode == OUTPUT_PIPE &&
+                     (tee || o->log_all || (redirect && is_searched(o, i))) && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
             return -ENOMEM;
         bool named = o->label || tee;
@@ -138,6 +151,8 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
             s->prefix = NULL;
             return rc;
         }
+        s->number = k;
+        s->steps = is_searched(o, i) ? o->steps : NULL;
         s->filters = &o->filters[k];
         s->filter = NULL;
     }

@@ -1,5 +1,6 @@
 #include "worker/output_stream.h"
 
+#include "worker/output_fold.h"
 #include "worker/output_text.h"
 
 #include "base/auto.h"
@@ -89,6 +90,21 @@ static size_t to_console_at_once(struct output_stream *s)
     return n;
 }
 
+static void line_to_console(struct output_stream *s, const unsigned char *p,
+                            const struct line_piece *piece)
+{
+    if (s->console == NULL)
+        return;
+    if (s->fold != NULL) {
+        if (!piece->bare)
+            output_fold_line(s->fold, s->number, s->local_rank, p, piece->len);
+        return;
+    }
+    if (!piece->bare)
+        console_end_line(s->console);
+    put(s, s->console, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
+}
+
 /* Write lines from `in` to the console while it has room, and to the file of filtered lines. */
 static void to_console(struct output_stream *s)
 {
@@ -96,14 +112,12 @@ static void to_console(struct output_stream *s)
     size_t head = 0;
     if (s->console == NULL && s->filter == NULL)
         head = s->in.len;
-    else if (s->console != NULL && s->prefix[0] == '\0' && s->filter == NULL)
+    else if (s->console != NULL && s->fold == NULL && s->prefix[0] == '\0' && s->filter == NULL)
         head = to_console_at_once(s);
     while (!s->bare && head < s->in.len && !is_full(s) &&
            lines_next(&s->lines, s->in.data + head, s->in.len - head, s->eof, &piece)) {
         to_filter(s, s->in.data + head, &piece);
-        if (s->console != NULL && !piece.bare)
-            console_end_line(s->console);
-        put(s, s->console, piece.bare ? "" : s->prefix, s->in.data + head, piece.len, piece.cut);
+        line_to_console(s, s->in.data + head, &piece);
         head += piece.len;
     }
     dd_buf_consume(&s->in, head);
@@ -126,6 +140,8 @@ static int read_some(struct output_stream *s)
         return -1;
     put(s, s->file, "", p, (size_t)n, false);
     tail_add(&s->tail, p, (size_t)n);
+    if (s->steps != NULL)
+        step_lines_feed(s->steps, s->number, p, (size_t)n);
     s->in.len += (size_t)n;
     if (s->first_ns == 0)
         s->first_ns = dd_now_ns();

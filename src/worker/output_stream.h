@@ -6,8 +6,10 @@
 #include "base/strv.h"
 #include "worker/console.h"
 #include "worker/lines.h"
+#include "worker/step_lines.h"
 
 struct event_base;
+struct output_fold;
 
 enum output_mode {
     OUTPUT_INHERIT, /* the agent's own stdout or stderr */
@@ -30,17 +32,21 @@ struct output_stream {
     struct console *file;    /* queue of the file; NULL: none */
     struct console *console; /* borrowed; NULL: none */
     const struct dd_strv
-        *filters;           /* borrowed; lines that contain one of them also go to `filter` */
-    struct console *filter; /* borrowed; NULL: none */
+        *filters;             /* borrowed; lines that contain one of them also go to `filter` */
+    struct console *filter;   /* borrowed; NULL: none */
+    struct output_fold *fold; /* borrowed; takes the lines for the console; NULL: none */
+    int local_rank;           /* of the worker */
     const struct dd_log *log;
     struct event *on_read;
     struct dd_buf in; /* input that has not gone to the console yet */
     struct lines lines;
     struct tail tail;
-    uint64_t taken;    /* bytes read from the worker */
-    uint64_t first_ns; /* when the first of them was read; 0: none */
-    bool eof;          /* no more input is read */
-    bool draining;     /* treat an empty pipe as end of file */
+    struct step_lines *steps; /* borrowed; NULL: none */
+    int number;               /* 0 stdout, 1 stderr */
+    uint64_t taken;           /* bytes read from the worker */
+    uint64_t first_ns;        /* when the first of them was read; 0: none */
+    bool eof;                 /* no more input is read */
+    bool draining;            /* treat an empty pipe as end of file */
 };
 
 void output_stream_init(struct output_stream *s);

@@ -141,7 +141,9 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent)
         _exit(127);
     child_reset_signals();
-    dd_core_like(guardian); /* those of the agent contain no memory */
+    dd_core_like(guardian);  /* those of the agent contain no memory */
+    if (r->spec->tracer > 0) /* -EINVAL: the kernel has no Yama, so nothing needs to be allowed */
+        (void)prctl(PR_SET_PTRACER, (unsigned long)r->spec->tracer, 0, 0, 0);
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)

@@ -5,6 +5,7 @@
 #include "worker/worker_group_inner.h"
 #include "worker/output.h"
 #include "worker/spawn.h"
+#include "worker/warm_fork.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -84,30 +85,96 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
     return 0;
 }
 
-static int group_fork(struct worker_group *g, const struct worker_spec *specs, char *const *paths,
-                      int report_fd, struct dd_err *err)
+/* What the workers of a group have in common while they are started. */
+struct group_start {
+    const struct worker_spec *specs;
+    char *const *paths;
+    int null_fd, report_fd;
+};
+
+static int request_make(struct spawn_request *ret, const struct worker_group *g,
+                        const struct group_start *s, int i, struct dd_err *err)
 {
-    DD_AUTO(fd) int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const struct worker_spec *spec = &s->specs[i];
+    *ret = (struct spawn_request){.spec = spec,
+                                  .index = i,
+                                  .fds = {spec->has_stdin ? -1 : s->null_fd, -1, -1},
+                                  .report_fd = s->report_fd};
+    return g->out != NULL && spec->tty == NULL ? worker_output_fds(g->out, i, ret->fds + 1, err)
+                                               : 0;
+}
+
+static void worker_began(struct worker_group *g, const struct worker_spec *spec, int i, pid_t pid,
+                         uint64_t at_ns)
+{
+    if (g->out != NULL)
+        worker_output_given(g->out, i);
+    if (pid > 0)
+        g->w[i] = (struct worker){
+            .pid = pid, .rank = spec->rank, .started_ns = at_ns, .state = WORKER_RUNNING};
+}
+
+/* Fork from the warm interpreter all workers that can be. On failure none runs, and their output is
+ * still to be given. */
+static int group_fork_warm(struct worker_group *g, const struct group_start *s,
+                           const struct warm_fork *warm, pid_t *pids, struct dd_err *err)
+{
+    struct warm_batch b;
+    int rc = warm_batch_begin(&b, warm, s->report_fd, err);
+    for (int i = 0; i < g->n && rc == 0; i++) {
+        struct spawn_request r;
+        DD_AUTO(free) char *obstacle = warm_fork_obstacle(warm, &s->specs[i]);
+        if (obstacle != NULL)
+            dd_log(g->log, DD_LOG_WARN, "--warm does not apply to rank %d: %s", s->specs[i].rank,
+                   obstacle);
+        else if ((rc = request_make(&r, g, s, i, err)) == 0)
+            rc = warm_batch_add(&b, &r, err);
+    }
+    if (rc == 0)
+        rc = warm_batch_collect(&b, pids, g->n, err);
+    if (rc == 0)
+        rc = warm_batch_release(&b, err);
+    warm_batch_done(&b);
+    return rc;
+}
+
+/* With --warm. Workers that are not forked here have to be executed. */
+static void group_try_warm(struct worker_group *g, const struct group_start *s,
+                           const struct worker_group_cfg *cfg)
+{
+    struct dd_err err = {0};
+    const uint64_t now = dd_now_ns();
+    DD_AUTO(free) pid_t *pids = calloc((size_t)g->n, sizeof(*pids));
+    if (cfg->warm == NULL || pids == NULL)
+        return;
+    if (group_fork_warm(g, s, cfg->warm, pids, &err) < 0) {
+        cfg->on_warm_failed(cfg->arg, err.text);
+        return;
+    }
+    for (int i = 0; i < g->n; i++)
+        if (pids[i] > 0)
+            worker_began(g, &s->specs[i], i, pids[i], now);
+}
+
+static int group_fork(struct worker_group *g, const struct group_start *s,
+                      const struct worker_group_cfg *cfg, struct dd_err *err)
+{
     const char *path = NULL;
     struct spawn_mask mask;
     int rc = 0;
     spawn_begin(&mask);
+    group_try_warm(g, s, cfg);
     for (int i = 0; i < g->n && rc >= 0; i++) {
-        struct spawn_request r = {.spec = &specs[i],
-                                  .index = i,
-                                  .fds = {specs[i].has_stdin ? -1 : null_fd, -1, -1},
-                                  .report_fd = report_fd};
+        struct spawn_request r;
         const uint64_t now = dd_now_ns();
-        r.path = path = paths[i] != NULL ? paths[i] : path;
-        if (g->out != NULL && specs[i].tty == NULL)
-            rc = worker_output_fds(g->out, i, r.fds + 1, err);
+        path = s->paths[i] != NULL ? s->paths[i] : path;
+        if (g->w[i].state == WORKER_RUNNING)
+            continue;
+        rc = request_make(&r, g, s, i, err);
+        r.path = path;
         if (rc >= 0)
             rc = spawn_child(&r, err);
-        if (g->out != NULL)
-            worker_output_given(g->out, i);
-        if (rc > 0)
-            g->w[i] = (struct worker){
-                .pid = rc, .rank = specs[i].rank, .started_ns = now, .state = WORKER_RUNNING};
+        worker_began(g, &s->specs[i], i, rc, now);
     }
     spawn_end(&mask);
     return rc < 0 ? rc : 0;
@@ -172,13 +239,16 @@ static int reports_go_on(struct worker_group *g, int fd)
 }
 
 static int group_run(struct worker_group *g, const struct worker_spec *specs, char *const *paths,
-                     struct dd_err *err)
+                     const struct worker_group_cfg *cfg, struct dd_err *err)
 {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot create a pipe: %m");
     DD_AUTO(fd) int from = fds[0];
-    int rc = group_fork(g, specs, paths, fds[1], err);
+    DD_AUTO(fd) int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const struct group_start start = {
+        .specs = specs, .paths = paths, .null_fd = null, .report_fd = fds[1]};
+    int rc = group_fork(g, &start, cfg, err);
     close(fds[1]);
     if (rc == 0)
         rc = reports_wait(g, specs, from, err);
@@ -208,7 +278,7 @@ int worker_group_start(struct worker_group **ret, struct event_base *base,
     g->log = cfg->log;
     g->out = cfg->out;
     if (rc == 0)
-        rc = group_run(g, specs, paths, err);
+        rc = group_run(g, specs, paths, cfg, err);
     free_paths(paths, n);
     if (rc < 0)
         return rc;

@@ -29,6 +29,7 @@
 #include <sys/types.h>
 
 struct event_base;
+struct warm_fork; /* worker/warm_fork.h */
 struct worker_group;
 struct worker_output; /* worker/output.h */
 
@@ -55,6 +56,7 @@ struct worker_spec {
     bool has_stdin;          /* stdin is the agent's; otherwise /dev/null */
     int fds[WORKER_MAX_FDS]; /* borrowed: descriptors passed as WORKER_FIRST_FD and up */
     int nfds;
+    pid_t tracer;    /* may read its memory, with its descendants; 0: as the kernel allows */
     const char *tty; /* borrowed: path of the terminal for stdin, stdout and stderr; NULL: none */
 };
 
@@ -70,6 +72,10 @@ struct worker_group_cfg {
     /* called once: all workers have exited, their output has been read, and no process of their
      * groups is left */
     void (*on_empty)(void *arg);
+    const struct warm_fork *warm; /* --warm: fork the workers from this interpreter; NULL: execute
+                                     them. Lent during worker_group_start() */
+    /* it could not fork: the workers were executed */
+    void (*on_warm_failed)(void *arg, const char *why);
     void *arg;
 };
 

@@ -8,12 +8,14 @@ there lists the running processes (pids with start times), so that a later proce
 """
 
 import fcntl
+import glob
 import json
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -25,7 +27,7 @@ from openpbs import OpenPBS
 from proc import Ident
 from slurm import Slurm
 
-__all__ = ["Cluster", "ClusterError", "Options", "Result", "Run", "until", "why_not", "sweep", "clusters"]
+__all__ = ["Cluster", "ClusterError", "Options", "Result", "Run", "until", "why_not", "sweep", "clusters", "up"]
 
 BASE = os.environ.get("DDCLUSTER_BASE", "/var/tmp/ddcluster")
 USERS = {"root": 0, "alice": 20001, "bob": 20002, "nobody": 65534}
@@ -181,21 +183,41 @@ class Cluster:
                 raise ClusterError(f"cluster '{self.tag}' is already up") from None
             self._save()
         try:
-            self._write_files()
-            self._boot(list(self.machines.values()))
-            self._cable_ctl()
-            for name in self.names:
-                self._cable(name)
-            self._munged(self.machines.values())
-            self.scheduler.start_head()
-            for name in self.names:
-                self.scheduler.start_node(name)
-            self.wait_idle()
-        except BaseException:
-            if not os.environ.get("DDCLUSTER_KEEP"):
-                self.down()
+            self._come_up()
+        except BaseException as e:
+            if os.environ.get("DDCLUSTER_KEEP"):
+                raise
+            text = f"{e}\n{self.logs()}" if isinstance(e, ClusterError) else ""
+            self.down()
+            if text:
+                raise ClusterError(text) from e
             raise
         return self
+
+    def _come_up(self):
+        self._write_files()
+        self._boot(list(self.machines.values()))
+        self._cable_ctl()
+        for name in self.names:
+            self._cable(name)
+        self._munged(self.machines.values())
+        self.scheduler.start_head()
+        for name in self.names:
+            self.scheduler.start_node(name)
+        self.wait_idle()
+
+    def logs(self, lines=20):
+        """Return the last lines of the daemons' logs."""
+        places = glob.glob(f"{self.base}/log/*") + [place for name in self.machines for place in self.scheduler.logs(name)]
+        found = []
+        for place in sorted(places):
+            try:
+                with open(place, encoding="utf-8", errors="replace") as f:
+                    last = f.readlines()[-lines:]
+            except OSError:
+                continue
+            found += [f"--- {place.removeprefix(self.base + '/')}\n", *last] if last else []
+        return "".join(found)
 
     def down(self):
         with _base_locked():
@@ -337,7 +359,7 @@ class Cluster:
         """Wait until the scheduler accepts jobs for these nodes (default: all)."""
         wanted = nodes or self.names
         until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
-              lambda: f"nodes {wanted} idle: {self.states()}; log in {self.base}/log")
+              lambda: f"nodes {wanted} idle: {self.states()}\n{self.logs()}")
 
     def crash(self, name):
         """Simulate a power loss: no other machine is notified."""
@@ -355,6 +377,7 @@ class Cluster:
     def start(self, name):
         """Restart a node after crash()."""
         machine = self.machines[name]
+        self.scheduler.wait_lost(name)
         self._boot([machine])
         self._cable(name)
         self._munged([machine])
@@ -501,3 +524,12 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise ClusterError("left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
             time.sleep(max(0.05, 3 * (time.monotonic() - began)))
+
+
+def up(options):
+    """Return a new cluster. One that does not come up, as on an overloaded machine, is made once more."""
+    try:
+        return Cluster(options).up()
+    except ClusterError as e:
+        print(f"the cluster of {options.scheduler} did not come up, and is made once more: {e}", file=sys.stderr, flush=True)
+        return Cluster(options).up()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
-from cluster import Cluster, Options, why_not  # noqa: E402
+from cluster import Options, up, why_not  # noqa: E402
 
 
 def shared():
@@ -22,6 +23,15 @@ def shared():
     return [os.path.abspath(place) for place in places if place]
 
 
+@contextmanager
+def running(options):
+    made = up(options)
+    try:
+        yield made
+    finally:
+        made.down()
+
+
 @pytest.fixture(scope="session")
 def _can_cluster():
     reason = why_not()
@@ -31,7 +41,7 @@ def _can_cluster():
 
 @pytest.fixture(scope="session")
 def _four_nodes(_can_cluster):
-    with Cluster(Options(share=shared())) as cluster:
+    with running(Options(share=shared())) as cluster:
         yield cluster
 
 
@@ -48,9 +58,9 @@ def new_cluster(_can_cluster):
     started = []
 
     def start(**options):
-        made = Cluster(Options(share=shared() + options.pop("share", []), **options))
+        made = up(Options(share=shared() + options.pop("share", []), **options))
         started.append(made)
-        return made.up()
+        return made
 
     yield start
     for made in started:
@@ -62,7 +72,7 @@ def _pbs_nodes():
     reason = why_not("openpbs")
     if reason:
         pytest.skip(reason)
-    with Cluster(Options(scheduler="openpbs", nodes=3, domain="cluster.test", share=shared())) as made:
+    with running(Options(scheduler="openpbs", nodes=3, domain="cluster.test", share=shared())) as made:
         yield made
 
 
@@ -78,7 +88,7 @@ def _sge_nodes():
     reason = why_not("gridengine")
     if reason:
         pytest.skip(reason)
-    with Cluster(Options(scheduler="gridengine", nodes=3, share=shared())) as made:
+    with running(Options(scheduler="gridengine", nodes=3, share=shared())) as made:
         yield made
 
 

@@ -137,6 +137,9 @@ class GridEngine(Scheduler):
         if done.rc != 0:
             raise ClusterError(f"sge_execd on {name} did not start: {done.out}{done.err}")
 
+    def logs(self, name):
+        return glob.glob(f"{self._place(name)}/**/messages", recursive=True)
+
     def states(self):
         """Return the state of each node's queue instance: idle if it has no error letter and no slot in use."""
         found = {}

@@ -186,7 +186,15 @@ class OpenPBS(Scheduler):
             os.unlink(lock)
         self._start(name, "pbs_mom")
 
+    def wait_lost(self, name):
+        """Wait until the server knows that the node is down. Of a mom that restarts earlier, it may regard the old connection as
+        alive, and the node stays away."""
+        until(lambda: "down" in self.states().get(name, ""), LIMIT, lambda: f"{name} down: {self.states()}\n{self.cluster.logs()}")
+
     # --- inspection ---
+
+    def logs(self, name):
+        return glob.glob(f"{self._home(name)}/*_logs/*")
 
     def states(self):
         if self.making:
@@ -198,7 +206,7 @@ class OpenPBS(Scheduler):
                 name = line.strip()
             elif word == "state":
                 found[name] = "idle" if value == "free" else value
-            elif word == "jobs":
+            elif word == "jobs" and found[name] == "idle":
                 found[name] = f"busy with {value}"
         return found
 

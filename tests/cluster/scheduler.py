@@ -30,6 +30,13 @@ class Scheduler:
     def start_node(self, name):
         raise NotImplementedError
 
+    def wait_lost(self, name):
+        """Wait until the scheduler has noticed the crash of a node, if it must before the node restarts."""
+
+    def logs(self, name):
+        """Return the paths of its logs of a machine, except those in the cluster's own directory of logs."""
+        return []
+
     def states(self):
         """Return {"node1": "idle", ...}; "idle" is the only state that all schedulers share."""
         raise NotImplementedError

@@ -320,3 +320,20 @@ def test_the_command_for_people_does_the_same(_can_cluster):
         code, _ = dd("down")
     assert code == 0 and tag not in clusters()
     assert f"there is no cluster '{tag}'" in dd("status")[1]
+
+
+def test_a_cluster_that_does_not_come_up_is_made_once_more_and_its_logs_are_shown(new_cluster, monkeypatch, capfd):
+    come_up, tags = Cluster._come_up, []
+
+    def fail_once(made):
+        come_up(made)
+        tags.append(made.tag)
+        if len(tags) == 1:
+            made.write("log/daemon", "daemon: no memory\n")
+            raise ClusterError("not idle")
+
+    monkeypatch.setattr(Cluster, "_come_up", fail_once)
+    made = new_cluster(nodes=1)
+    said = capfd.readouterr().err
+    assert len(tags) == 2 and made.tag == tags[1] and tags[0] not in clusters()
+    assert "made once more: not idle" in said and "--- log/daemon\ndaemon: no memory" in said

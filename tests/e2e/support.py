@@ -80,6 +80,7 @@ def clean_env(**extra):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         env.pop(name, None)
     env["PYTHON_EXEC"] = PYTHON
+    env["DDRUN_STACKS"] = "off"  # test_stacks.py has the tests; the others end sooner
     env["XDG_CONFIG_HOME"] = CONFIG_HOME  # no ddrun.toml of the developer; browsers, shells and podman may write there
     env.update(extra)
     return env
@@ -210,7 +211,8 @@ class Job:
         return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
 
     def workers(self):
-        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "ddrun-timeline", "")]
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "ddrun-timeline", "ddrun-warm", "ddrun-health",
+                                                                              "")]
 
     def line(self, wanted, limit=LIMIT):
         """Read stdout up to a line that contains `wanted`; return the text."""
@@ -236,8 +238,8 @@ class Job:
     def assert_nothing_left(self):
         left = [(pid, comm(pid)) for pid in marked(self.mark)]
         assert left == [], f"processes left: {left}"
-        # PyTorch and TensorFlow create these in a worker and leave them when it is killed
-        theirs = ("torchinductor_", "__autograph_generated_file")
+        # PyTorch, TensorFlow and CUDA create these in a worker and leave them
+        theirs = ("torchinductor_", "__autograph_generated_file", ".nv")
         files = {n: [f for f in os.listdir(d.name) if not f.startswith(theirs)] for n, d in self.places.items()}
         keys = os.path.join(self.places["HOME"].name, ".ddrun")  # the directory stays, the keys in it do not
         if os.path.isdir(keys) and not os.listdir(keys):

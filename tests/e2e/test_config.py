@@ -1,8 +1,10 @@
 """Options from ddrun.toml: of the site, of the user, of the current directory."""
 
 import os
+import pathlib
 import re
 import socket
+import struct
 import subprocess
 import tempfile
 
@@ -163,11 +165,96 @@ def test_no_config_ignores_files(files):
     assert files.shown("--no-config", "true")["nproc-per-node"][1] == "default"
 
 
-def test_a_users_file_that_others_may_write_to_is_refused(files):
-    files.user("label = true\n")
-    (files.config / "ddrun.toml").chmod(0o620)
+def test_sections_of_hosts_apply_on_their_nodes_and_override_others(files):
+    name = socket.gethostname().split(".")[0]
+    files.project(f'[host."other,{name}"]\nmax-restarts = 1\n[host."*"]\nmax-restarts = 2\n[host."{name}"]\ntimeout = "3h"\n'
+                  '[host."no[1-4]such*"]\nmax-restarts = 3\n[partition.gpu]\nmax-restarts = 4\n')
+    shown = files.shown("true", SLURM_JOB_PARTITION="gpu")
+    assert shown["max-restarts"] == ("2", "./ddrun.toml:4") and shown["timeout"] == ("3h", "./ddrun.toml:6")
+    assert files.shown("true", SLURMD_NODENAME="no3such7")["max-restarts"] == ("3", "./ddrun.toml:8")
+
+
+PROFILES = pathlib.Path(__file__).parents[2] / "contrib" / "profiles"
+
+
+@pytest.mark.parametrize("profile", sorted(path.name for path in PROFILES.glob("*.toml")))
+def test_each_profile_can_be_included_and_overridden(files, profile):
+    text = (PROFILES / profile).read_text()
+    (files.config / "fabric.toml").write_text(text)
+    files.user('[environment]\nNCCL_SOCKET_IFNAME = "mine"\n[host."*"]\ninclude = "fabric.toml"\n')
+    job = files.run("env")
+    assert job.p.returncode == 0, job.err
+    values = dict(re.findall(r"^([A-Z_0-9]+) = \"?([^\"# ]*)", text, re.M))
+    assert len(values) >= 2 and values.pop("NCCL_SOCKET_IFNAME")
+    environment = dict(line.split("=", 1) for line in job.out.splitlines() if "=" in line)
+    assert environment["NCCL_SOCKET_IFNAME"] == "mine"
+    assert all(environment[name].startswith(value) for name, value in values.items())
+
+
+@pytest.mark.parametrize("include, mode, part", [
+    ("missing.toml", 0o644, "missing.toml: No such file or directory"), ("open.toml", 0o666, "all users may write to it"),
+    ("again.toml", 0o644, "again.toml:1: a file that is included cannot include others"),
+    ("wrong.toml", 0o644, "wrong.toml:1: unknown option 'wrong'")])
+def test_a_file_that_cannot_be_included_is_refused(files, include, mode, part):
+    for name, text in (("open.toml", ""), ("again.toml", 'include = "open.toml"\n'), ("wrong.toml", "wrong = 1\n")):
+        (files.config / name).write_text(text)
+        (files.config / name).chmod(mode)
+    files.user(f'include = "{include}"\n')
     job = files.run("true")
-    assert job.p.returncode == 2 and "other users may write to it" in job.err
+    assert job.p.returncode == 2 and part in job.err, job.err
+
+
+@pytest.mark.parametrize("mode, part", [(0o620, "the members of group "), (0o602, "all users may write to it")])
+def test_a_users_file_that_others_may_write_to_is_refused(files, mode, part):
+    files.user("label = true\n")
+    path = files.config / "ddrun.toml"
+    os.chown(path, -1, 65533)
+    path.chmod(mode)
+    job = files.run("true")
+    assert job.p.returncode == 2 and part in job.err and f"tip: chmod go-w '{path}'" in job.err, job.err
+
+
+def test_a_file_that_an_access_control_list_opens_is_refused(files):
+    files.user("label = true\n")
+    path = files.config / "ddrun.toml"
+    entries = [(0x01, 6, -1), (0x02, 6, ATTACKER), (0x04, 4, -1), (0x10, 6, -1), (0x20, 4, -1)]  # acl(5): owner, a user, group, mask, others
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", acl)
+    except OSError as error:
+        pytest.skip(f"no access control lists in {files.config}: {error}")
+    job = files.run("true")
+    assert job.p.returncode == 2 and "by its access control list" in job.err, job.err
+
+
+def with_group(files, members, gid=VICTIM, name="victim"):
+    """The words that run a command as a user of that name, in a mount namespace whose files of users and groups name it."""
+    (files.here / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\nvictim:x:{VICTIM}:{gid}::/:/bin/sh\n")
+    (files.here / "group").write_text(f"root:x:0:\n{name}:x:{gid}:{members}\n")
+    return ["unshare", "--mount", "sh", "-c", f"mount --bind {files.here}/passwd /etc/passwd && mount --bind {files.here}/group /etc/group && "
+            f'exec setpriv --reuid={VICTIM} --regid={gid} --clear-groups "$@"', "sh"]
+
+
+@pytest.mark.parametrize("members, name, refused", [("", "victim", False), ("victim", "victim", False), ("victim,other", "victim", True),
+                                                    ("", "project", True)])
+@as_two_users[0]
+@as_two_users[1]
+def test_a_umask_of_002_with_a_private_group_is_accepted(shared, files, members, name, refused):
+    path = f"{shared}/own/ddrun.toml"
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("nproc-per-node = 3\n")
+    os.chown(path, VICTIM, VICTIM)
+    os.chmod(path, 0o664)
+    env = clean_env(HOME=f"{shared}/own", XDG_CONFIG_HOME=f"{shared}/own", TMPDIR=f"{shared}/own")
+    before = with_group(files, members, name=name)
+    if subprocess.run([*before, "true"], check=False).returncode != 0:
+        pytest.skip("no mount namespace, or no setpriv (Debian: util-linux)")
+    done = subprocess.run([*before, DDRUN, "--show-config", "true"], cwd=f"{shared}/tmp", env=env, capture_output=True, text=True,
+                          timeout=LIMIT, check=False)
+    if refused:
+        assert done.returncode == 2 and f"the members of group {VICTIM} may write to it" in done.stderr
+    else:
+        assert f"nproc-per-node\t3\t{path}:1\n" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("make", ["link", "fifo", "second name", "open to a group"])

@@ -76,12 +76,25 @@ def test_a_job_can_be_stopped_while_its_node_is_checked(tmp_path):
         job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("checks", ["all", "none", "shm,disk"])
+@pytest.mark.parametrize("checks", ["all", "none", "shm,disk", "memory=1M", "storage=/tmp,disk=/tmp:1K"])
 def test_a_node_in_order_is_fit(checks):
     job = run(f"--health={checks}", "true")
     assert (job.p.returncode, job.err) == (0, "")
 
 
-def test_a_check_that_does_not_exist_is_refused():
-    job = run("--health=gpu,disc", "true")
-    assert job.p.returncode == 2 and "'disc'" in job.err and "--health" in job.err, job.err
+@pytest.mark.parametrize("checks, says", [
+    ("storage=/proc", "cannot write a temporary file in /proc"),
+    ("memory=1048576G", "less than 1048576.0 GiB"),
+    ("disk=/tmp:16777216G", "the file system of /tmp has only"),
+])
+def test_a_node_that_lacks_what_the_job_needs_is_not_fit(checks, says):
+    job = run(f"--health={checks}", "echo", "started")
+    assert job.p.returncode == 1 and says in job.err, job.err
+    assert job.out == ""
+
+
+@pytest.mark.parametrize("checks, says", [("gpu,disc", "'disc'"), ("storage=scratch", "absolute path"), ("memory=64X", "memory=64G"),
+                                          ("disk=/scratch:", "disk=/scratch:10G"), ("memory", "memory=SIZE")])
+def test_a_check_that_does_not_exist_is_refused(checks, says):
+    job = run(f"--health={checks}", "true")
+    assert job.p.returncode == 2 and says in job.err and "--health" in job.err, job.err

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from support import DDRUN, LIMIT, clean_env, program, run, some_line
+from support import BUILD, DDRUN, LIMIT, clean_env, program, run, some_line
 
 RECORDED = program("recorded.py")
 
@@ -34,7 +34,7 @@ def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
     assert len(lines) <= 15 and max(map(len, lines)) <= 110, text
     report = json.loads(path.read_text())
     assert (report["ok"], report["code"], report["world_size"]) == (False, 1, 4)
-    assert report["others"] == {"ended_with_0": 1, "stopped": 2, "killed": 0, "failed_later": 0}
+    assert report["others"] == {"ended_with_0": 1, "stopped": 2, "killed": 0, "failed_earlier": 0, "failed_later": 0}
     failure, = report["failures"]
     assert (failure["rank"], failure["node"], failure["exception"]) == (2, "sim2", "ValueError")
     assert failure["message"] == "ValueError: boom of rank 2\nsecond line"
@@ -127,6 +127,38 @@ def test_a_fifo_in_the_place_of_an_error_file_keeps_nobody_waiting(tmp_path):
 def test_a_report_that_cannot_be_written_is_told(tmp_path):
     job = run(f"--report={tmp_path}/none/report.json", "true")
     assert job.p.returncode == 2 and "--report" in job.err and f"{tmp_path}/none" in job.err
+
+
+# --- ddctl report ---
+
+def ddctl_report(*args):
+    return subprocess.run([os.path.join(BUILD, "ddctl"), "report", *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=LIMIT, check=False)
+
+
+@pytest.mark.parametrize("script", [
+    "echo \"KeyError: $RANK\" >&2; exit 3",
+    "test $RANK = 2 && { seq 30; exit 5; }; exec sleep 600",
+    "test $RANK != 1 || kill -9 $$$$; exec sleep 600",
+])
+def test_an_old_report_is_printed_as_on_the_terminal(tmp_path, script):
+    path = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", "--label", f"--report={path}", "sh", "-c", script)
+    p = ddctl_report(str(path))
+    assert (p.returncode, p.stderr) == (0, ""), p.stderr
+    about, attempt, first, *rest = p.stdout.splitlines()
+    assert re.match(r"job \S+: 2 nodes, 4 workers, started \S+Z, failed after [\d.]+ s, 1 restart$", about)
+    assert re.match(r"attempt 1 ended after [\d.]+ s: rank \d on sim\d ", attempt)
+    assert [first.split("error: ", 1)[1], *rest] == block(job)
+
+
+def test_ddctl_report_refuses_what_is_no_report(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("{}")
+    for args in ([str(path)], [str(tmp_path / "none")], ["/dev/zero"], [], [str(path), str(path)]):
+        p = ddctl_report(*args)
+        assert (p.returncode, p.stdout) == (2, "") and p.stderr.startswith("ddctl report: error: "), p.stderr
+        assert p.stderr.count("\n") == 1, p.stderr
 
 
 # --- memory ---

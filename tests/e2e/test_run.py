@@ -54,7 +54,7 @@ def test_the_first_failure_ends_all_and_gives_the_code(nodes, how, code, says):
     assert job.p.returncode == code, job.err
     first, *more = told(job.err).strip("\n").splitlines()
     assert re.search(rf"error: rank {last} on sim{nodes} {re.escape(says)}$", first), job.err
-    assert len(more) <= 3 and all(line.startswith("  ") for line in more), job.err
+    assert len(more) <= 5 and all(line.startswith("  ") for line in more), job.err
     assert re.search(rf"others: {last} (was|were) stopped", job.err), job.err
 
 
@@ -201,6 +201,15 @@ def test_gpus_are_counted_from_the_variables():
     job = run("--simulate-nodes=2", program("show_env.py"), env=clean_env(CUDA_VISIBLE_DEVICES="0,1,2,3"))
     envs = sorted((w["env"] for w in json_lines(job.out)), key=lambda e: int(e["RANK"]))
     assert [e["CUDA_VISIBLE_DEVICES"] for e in envs] == ["0,1", "0,1", "2,3", "2,3"]
+
+
+def test_nccl_regards_each_simulated_node_as_a_host():
+    def hosts(*args, **env):
+        return [w["env"].get("NCCL_HOSTID") for w in json_lines(run("--nproc-per-node=2", *args, program("show_env.py"), env=clean_env(**env)).out)]
+
+    simulated = hosts("--simulate-nodes=2")
+    assert len(simulated) == 4 and len(set(simulated)) == 2 and None not in simulated
+    assert set(hosts("--simulate-nodes=2", NCCL_HOSTID="mine")) == {"mine"} and set(hosts()) == {None}
 
 
 @with_torch

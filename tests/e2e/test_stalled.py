@@ -159,13 +159,16 @@ exit 3"""
         job.assert_nothing_left()
 
 
-def test_a_disk_that_hangs_for_good_makes_its_node_unfit(disk):
+@pytest.mark.parametrize("check", ["disk", "storage"])
+def test_a_disk_that_hangs_for_good_makes_its_node_unfit(disk, tmp_path, check):
     """A process that waits in the kernel for the disk ignores signals until that wait ends; ddrun does not wait for the
     process."""
     disk.freeze()
-    with Job("--nproc-per-node=1", "--health=disk", "--health-timeout=500ms", "true", tmp=str(disk.path)) as job:
+    health, tmp = ("disk", disk.path) if check == "disk" else (f"storage={disk.path}", tmp_path / "tmp")
+    (tmp_path / "tmp").mkdir()
+    with Job("--nproc-per-node=1", f"--health={health}", "--health-timeout=500ms", "true", tmp=str(tmp)) as job:
         said = ""
-        while not some_line(said, "--health", "0.5 s"):
+        while not some_line(said, f"file in {disk.path}", "did not respond within 0.5 s", "--health"):
             line = job.p.stderr.readline()
             assert line, said
             said += line

@@ -49,7 +49,7 @@ class Terminal:
         if not select.select([self.fd], [], [], limit)[0]:
             return False
         try:
-            text = os.read(self.fd, 4096).decode()
+            text = os.read(self.fd, 4096).decode(errors="replace")
         except OSError:
             return False
         self.seen += text
@@ -87,7 +87,7 @@ def python(code, *options):
     return [*options, "--no-python", PYTHON, "-u", "-c", code]
 
 
-@pytest.mark.parametrize("options", [["--pty"], ["--pty=1", "--nproc-per-node=2"], ["--pty=1", "--simulate-nodes=2"]])
+@pytest.mark.parametrize("options", [["--pty"], ["--pty=1", "--nproc-per-node=2"], ["--pty=1", "--simulate-nodes=2"], ["--pty", "--warm=json"]])
 def test_a_pdb_session(options):
     rank = "1" if "--pty=1" in options else "0"
     code = f"import os\nif os.environ['RANK'] == '{rank}':\n    breakpoint()\n    print('on', os.ttyname(0) == os.ttyname(1) == os.ttyname(2))\n"

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parent / "cluster")]
 
-from cluster import Cluster, Options, why_not  # noqa: E402
+from cluster import Options, up, why_not  # noqa: E402
 from support import DDRUN, LIMIT, PYTHON, clean_env, comm, kill_marked, marked, parent, until  # noqa: E402
 from table import NODES, OPTIONS  # noqa: E402
 
@@ -221,7 +221,7 @@ class Slurm(Bed):
     @classmethod
     def cluster(cls):
         if cls.made is None:
-            cls.made = Cluster(Options(slurmd_timeout=300, share=[str(HERE.parent), os.path.dirname(DDRUN), *prefixes()])).up()
+            cls.made = up(Options(slurmd_timeout=300, share=[str(HERE.parent), os.path.dirname(DDRUN), *prefixes()]))
         for node in cls.made.names:
             if not cls.made.machines[node].up():
                 cls.made.start(node)

@@ -128,6 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         {ddctl_kv, {"kv", "get", "a/b"}},   {ddctl_drain, {"drain", "node1"}},
         {ddctl_signal, {"signal", "USR1"}}, {ddctl_kv, {"kv", "list", "a"}},
         {ddctl_metrics, {"metrics"}},       {ddctl_profile, {"profile"}},
+        {ddctl_blame, {"blame"}},
     };
     (void)signal(SIGPIPE, SIG_IGN);
     input = dd_rd_of(data, size);

@@ -67,8 +67,13 @@ static void add(struct dd_buf *json, bool project)
     static char *none[] = {NULL};
     DD_AUTO(site_settings) struct site_settings s = {0};
     const struct site_file file = {.name = "f", .project = project};
-    const struct site_job job = {.partition = "gpu", .queue = "q", .env = none};
+    const struct site_job job = {
+        .partition = "gpu", .queue = "q", .hosts = {"node1", "node1.site"}, .env = none};
+    DD_AUTO(strv) struct dd_strv includes = {0};
     struct dd_err err = {0};
+    const int included = site_settings_includes(&includes, &table, &file, &job, json, &err);
+    must(included == 0 || err.text[0] != '\0');
+    must(!project || includes.n == 0);
     int rc = site_settings_add(&s, &table, &file, &job, json, &err);
     must(rc == 0 || err.text[0] != '\0');
     for (size_t i = 0; i < s.n; i++) {

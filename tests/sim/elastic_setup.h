@@ -10,6 +10,16 @@ static inline bool may_ask_peers(const struct world *w)
     return w->nnodes > 1 && (rdzv_is_elastic(&w->cfg) || w->cfg.max_restarts > 0);
 }
 
+/* Workers fail with codes from 1 to 200, and with 143 when they are stopped. */
+static inline void set_up_rules(struct world *w)
+{
+    unsigned char *of = w->cfg.exit_rules.of;
+    memset(of + 1, rnd(w, 3) == 0 ? EXIT_RESTART : EXIT_MOVE, 140);
+    w->cfg.blame_window_ns = rnd(w, 2) == 0 ? 0 : JOIN_MS;
+    w->cfg.progress_restarts = rnd(w, 4) == 0 ? 1 + (int)rnd(w, 3) : 0;
+    memset(of + 150, rnd(w, 2) == 0 ? EXIT_RESTART : EXIT_STOP, 20);
+}
+
 static inline void set_up_cfg(struct world *w)
 {
     struct rdzv_cfg *c = &w->cfg;
@@ -38,6 +48,7 @@ static inline void set_up_cfg(struct world *w)
         c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes);
     if (rnd(w, 3) == 0)
         c->max_nodes = c->min_nodes + (int)rnd(w, (unsigned)(w->nnodes - c->min_nodes + 1));
+    set_up_rules(w);
     c->probes_first = !w->blind && may_ask_peers(w);
 }
 

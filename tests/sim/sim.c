@@ -220,6 +220,9 @@ static void worker_ends(struct world *w, const struct item *it)
     node->ended[it->arg] = true;
     node->running--;
     trace(w, "node %d: worker %d ends with %d", it->node, it->arg, it->arg2);
+    tell_daemon(
+        w, it->node,
+        (struct rdzv_event){.kind = RDZV_PROGRESS, .round = node->round, .step = node->round});
     if (it->arg2 != 0) {
         w->any_failure = true;
         tell_daemon(
@@ -446,7 +449,10 @@ static void set_up(struct world *w, unsigned seed)
 /* All remaining nodes have left with the same exit code, that of the first failure. */
 static void check_end(struct world *w)
 {
+    int stuck;
     must(w, rdzv_state(w->machine) == RDZV_FINISHED, "every job ends");
+    must(w, rdzv_step_reached(w->machine, &stuck) <= rdzv_round(w->machine),
+         "no step is higher than those that nodes have reported");
     int code = rdzv_code(w->machine);
     for (int n = 0; n < w->nnodes; n++) {
         const struct node *node = &w->nodes[n];

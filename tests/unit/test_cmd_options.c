@@ -14,10 +14,12 @@
 static void tables_are_sound(void **state)
 {
     const struct opt_table *const tables[] = {
-        &ddrun_options,         &ddrund_options,      &ddctl_env_options,     &ddctl_hosts_options,
-        &ddctl_status_options,  &ddctl_drain_options, &ddctl_events_options,  &ddctl_kv_options,
-        &ddctl_signal_options,  &ddctl_jobs_options,  &ddctl_metrics_options, &ddctl_submit_options,
-        &ddctl_profile_options, &ddctl_web_options};
+        &ddrun_options,         &ddrund_options,        &ddctl_env_options,
+        &ddctl_hosts_options,   &ddctl_status_options,  &ddctl_drain_options,
+        &ddctl_events_options,  &ddctl_kv_options,      &ddctl_signal_options,
+        &ddctl_jobs_options,    &ddctl_metrics_options, &ddctl_submit_options,
+        &ddctl_profile_options, &ddctl_web_options,     &ddctl_blame_options,
+        &ddctl_report_options};
     (void)state;
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         struct dd_err err = {0};
@@ -60,9 +62,10 @@ static void misspelt_variables_are_seen(void **state)
 static void a_project_file_sets_exactly_these_options(void **state)
 {
     static const char *const allowed[] = {
-        "nproc-per-node", "nnodes",           "bind",      "numa-binding",   "rdzv-timeout",
-        "last-call",      "max-restarts",     "heartbeat", "health-timeout", "hang-timeout",
-        "timeout",        "shutdown-timeout", "output",    "label",          "log-level"};
+        "nproc-per-node", "nnodes",       "bind",         "numa-binding",
+        "rdzv-timeout",   "last-call",    "max-restarts", "heartbeat",
+        "health-timeout", "hang-timeout", "timeout",      "shutdown-timeout",
+        "output",         "label",        "fold",         "log-level"};
     size_t n = 0;
     (void)state;
     for (size_t i = 0; i < ddrun_options.n_rows; i++) {

@@ -62,7 +62,9 @@ struct run {
     struct opt_result res;
     struct dd_err err;
     struct dd_strv argv, env;
-    const char *partition, *queue;
+    const char *partition, *queue, *host;
+    struct dd_strv includes;
+    bool included;
 };
 
 static void done(struct run *r)
@@ -71,6 +73,7 @@ static void done(struct run *r)
     opt_result_done(&r->res);
     dd_strv_done(&r->argv);
     dd_strv_done(&r->env);
+    dd_strv_done(&r->includes);
     site_settings_done(&r->s);
 }
 
@@ -78,11 +81,14 @@ static int add_as(struct run *r, const char *name, bool project, const char *jso
 {
     static char *none[] = {NULL};
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(4096);
-    const struct site_file file = {.name = name, .project = project};
-    const struct site_job job = {
-        .partition = r->partition, .queue = r->queue, .env = r->env.v != NULL ? r->env.v : none};
+    const struct site_file file = {.name = name, .project = project, .included = r->included};
+    const struct site_job job = {.partition = r->partition,
+                                 .queue = r->queue,
+                                 .hosts = {NULL, r->host},
+                                 .env = r->env.v != NULL ? r->env.v : none};
     assert_int_equal(dd_buf_puts(&text, json), 0);
-    return site_settings_add(&r->s, &table, &file, &job, &text, &r->err);
+    int rc = site_settings_includes(&r->includes, &table, &file, &job, &text, &r->err);
+    return rc < 0 ? rc : site_settings_add(&r->s, &table, &file, &job, &text, &r->err);
 }
 
 static int add(struct run *r, const char *json)
@@ -175,6 +181,54 @@ static void sections_apply_to_their_partition_and_queue(void **state)
     }
 }
 
+#define HOSTS                                                                                      \
+    "{\"values\": [[5, [\"host\", \"b[1-2]\", \"nproc-per-node\"], \"6\"],"                        \
+    "[7, [\"host\", \"*\", \"environment\", \"A\"], \"any\"],"                                     \
+    "[4, [\"host\", \"b*\", \"nproc-per-node\"], \"5\"],"                                          \
+    "[6, [\"host\", \"b*\", \"environment\", \"A\"], \"b\"],"                                      \
+    "[3, [\"host\", \"a1,c.site\", \"nproc-per-node\"], \"4\"],"                                   \
+    "[2, [\"queue\", \"long\", \"nproc-per-node\"], \"3\"], [1, [\"nproc-per-node\"], \"2\"]]}"
+
+static void sections_apply_to_hosts_and_the_last_of_several_wins(void **state)
+{
+    static const struct {
+        const char *host;
+        int number;
+    } cases[] = {{"a1", 4},     {"a1.site", 4}, {"a2", 3}, {"b1", 6}, {"b3.site", 5},
+                 {"c.site", 4}, {"c", 3},       {"B2", 6}, {NULL, 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct run r = {.host = cases[i].host, .queue = "long"};
+        assert_int_equal(add(&r, HOSTS), 0);
+        parse(&r, "tool");
+        assert_int_equal(r.v.number, cases[i].number);
+        assert_int_equal(r.v.env.n, cases[i].host != NULL);
+        if (r.v.env.n > 0)
+            assert_string_equal(r.v.env.v[0], "A=any");
+        done(&r);
+    }
+}
+
+static void includes_are_listed_by_line_if_their_section_applies(void **state)
+{
+    static const char json[] =
+        "{\"values\": [[9, [\"host\", \"n1\", \"include\"], [\"c.toml\", \"/d/d\"]],"
+        "[1, [\"include\"], \"a.toml\"], [2, [\"host\", \"n2\", \"include\"], \"b\"]]}";
+    struct run r = {.host = "n1"};
+    struct run again = {.host = "n1", .included = true};
+    (void)state;
+    assert_int_equal(add_as(&r, "/etc/f", false, json), 0);
+    assert_int_equal(r.s.n, 0);
+    assert_int_equal(r.includes.n, 3);
+    assert_string_equal(r.includes.v[0], "/etc/a.toml");
+    assert_string_equal(r.includes.v[1], "/etc/c.toml");
+    assert_string_equal(r.includes.v[2], "/d/d");
+    assert_int_equal(add(&again, json), -EINVAL);
+    assert_string_equal(again.err.text, "f:1: a file that is included cannot include others");
+    done(&r);
+    done(&again);
+}
+
 static void environment_does_not_override_the_users(void **state)
 {
     struct run r = {0};
@@ -212,12 +266,26 @@ static void the_other_nodes_get_the_values_in_force_as_options(void **state)
     done(&r);
 }
 
+struct wrong {
+    const char *value, *message;
+    bool project;
+};
+
+static void assert_refused(const struct wrong *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct run r = {0};
+        char json[500];
+        (void)snprintf(json, sizeof(json), "{\"values\": [%s]}", cases[i].value);
+        assert_int_equal(add_as(&r, "f", cases[i].project, json), -EINVAL);
+        assert_string_equal(r.err.text, cases[i].message);
+        done(&r);
+    }
+}
+
 static void a_wrong_file_is_refused_with_its_line(void **state)
 {
-    static const struct {
-        const char *value, *message;
-        bool project;
-    } cases[] = {
+    static const struct wrong cases[] = {
         {"[3, [\"nproc-pre-node\"], \"4\"]",
          "f:3: unknown option 'nproc-pre-node'\n  tip: did you mean 'nproc-per-node'?", false},
         {"[3, [\"partition\", \"other\", \"nproc-pre-node\"], \"4\"]",
@@ -235,8 +303,8 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
          "dashes before it",
          false},
         {"[4, [\"partitions\", \"gpu\", \"label\"], true]",
-         "f:4: unknown section 'partitions'\n  tip: sections are [partition.NAME], [queue.NAME] "
-         "and [environment], also within the others",
+         "f:4: unknown section 'partitions'\n  tip: sections are [partition.NAME], [queue.NAME], "
+         "[host.\"HOSTS\"] and [environment], also within the others",
          false},
         {"[5, [\"label\"], \"\"], [6, [\"label\"], [true]]", "f:6: label: expected true or false",
          false},
@@ -260,14 +328,25 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
          true},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct run r = {0};
-        char json[500];
-        (void)snprintf(json, sizeof(json), "{\"values\": [%s]}", cases[i].value);
-        assert_int_equal(add_as(&r, "f", cases[i].project, json), -EINVAL);
-        assert_string_equal(r.err.text, cases[i].message);
-        done(&r);
-    }
+    assert_refused(cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+static void wrong_hosts_and_includes_are_refused(void **state)
+{
+    static const struct wrong cases[] = {
+        {"[5, [\"host\", \"n[1-\", \"label\"], true]",
+         "f:5: [host.\"...\"]: '[1-' has an unmatched '[' (character 2 of host list 'n[1-')",
+         false},
+        {"[5, [\"host\", \"a:b\", \"label\"], true]",
+         "f:5: [host.\"...\"]: ':' cannot be part of a host pattern", false},
+        {"[5, [\"include\"], true]",
+         "f:5: include: expected the path of a file, or a list of paths", false},
+        {"[5, [\"include\"], \"/tmp/x\"]",
+         "f:5: include: a project file cannot set this option\n  tip: put it into ~/.config/ddrun.toml",
+         true},
+    };
+    (void)state;
+    assert_refused(cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* Return whether the file may set the variable. */
@@ -384,12 +463,16 @@ static void partition_and_queue_come_from_the_scheduler(void **state)
         DD_AUTO(strv) struct dd_strv env = {0};
         struct site_job job;
         assert_int_equal(dd_env_set(&env, cases[i].name, "x"), 0);
-        site_job_read(&job, env.v);
+        site_job_read(&job, env.v, "node1.site");
         assert_true((job.partition != NULL) == (cases[i].partition != NULL));
         assert_true((job.queue != NULL) == (cases[i].queue != NULL));
+        assert_null(job.hosts[0]);
+        assert_string_equal(job.hosts[1], "node1.site");
+        assert_int_equal(dd_env_set(&env, "SLURMD_NODENAME", "n1"), 0);
         assert_int_equal(dd_env_set(&env, "SGE_ROOT", "/sge"), 0);
-        site_job_read(&job, env.v);
+        site_job_read(&job, env.v, "node1.site");
         assert_true((job.queue != NULL) == (cases[i].partition == NULL));
+        assert_string_equal(job.hosts[0], "n1");
     }
 }
 
@@ -399,9 +482,12 @@ int main(void)
         cmocka_unit_test(a_later_file_replaces_an_earlier_one),
         cmocka_unit_test(variables_and_options_take_precedence_over_files),
         cmocka_unit_test(sections_apply_to_their_partition_and_queue),
+        cmocka_unit_test(sections_apply_to_hosts_and_the_last_of_several_wins),
+        cmocka_unit_test(includes_are_listed_by_line_if_their_section_applies),
         cmocka_unit_test(environment_does_not_override_the_users),
         cmocka_unit_test(the_other_nodes_get_the_values_in_force_as_options),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
+        cmocka_unit_test(wrong_hosts_and_includes_are_refused),
         cmocka_unit_test(no_file_sets_what_ddrun_sets_for_each_worker),
         cmocka_unit_test(a_project_file_sets_only_listed_variables),
         cmocka_unit_test(a_wrong_value_is_named_by_its_line),

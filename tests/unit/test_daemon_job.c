@@ -57,7 +57,7 @@ static void on_over(void *arg, int code)
     w->code = code;
 }
 
-static void begin(struct world *w, int max_restarts)
+static void begin_with(struct world *w, int max_restarts, const struct job_stacks_cfg *stacks)
 {
     const uint16_t any = 0;
     uint16_t port;
@@ -83,6 +83,7 @@ static void begin(struct world *w, int max_restarts)
                              .leader_fd = fds[0],
                              .key = {.method = NET_KEY_NONE},
                              .key_in = {.insecure = true, .job_id = "unit"},
+                             .stacks = *stacks,
                              .open_store = true,
                              .on_over = on_over,
                              .arg = w};
@@ -90,6 +91,11 @@ static void begin(struct world *w, int max_restarts)
     assert_int_equal(daemon_new(&w->daemon, w->base, &cfg, &err), 0);
     const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = w};
     assert_int_equal(link_new_trusted(&w->agent, w->base, fds[1], &cb, &err), 0);
+}
+
+static void begin(struct world *w, int max_restarts)
+{
+    begin_with(w, max_restarts, &(struct job_stacks_cfg){0});
 }
 
 static void end(struct world *w)
@@ -185,6 +191,210 @@ static void a_failure_without_restarts_ends_with_its_code_and_the_report(void **
     end(&w);
 }
 
+/* ---- stacks ---- */
+
+static const struct job_stacks_cfg at_failure = {
+    .on_failure = true, .on_hang = true, .all = true, .limit_ns = LIMIT_S * DD_NS_PER_S};
+
+static bool has_got(const struct world *w, enum msg_type type)
+{
+    for (int i = 0; i < w->ngot; i++)
+        if (w->got[i].type == type)
+            return true;
+    return false;
+}
+
+/* Wait until the daemon has handled all earlier messages. */
+static void sync_with(struct world *w)
+{
+    say(w, MSG(CTL_REQUEST, .id = 99, .what = "status", .text = ""));
+    (void)await(w, MSG_CTL_REPLY);
+}
+
+static void fail_a_worker(struct world *w)
+{
+    say(w, MSG(EXIT, .round = 0, .rank = 1, .local_rank = 1, .pid = 70, .code = 3));
+}
+
+#define STACK(ranks)                                                                               \
+    "{\"groups\":[{\"ranks\":\"" ranks "\",\"kind\":\"python\",\"state\":\"\",\"note\":\"\","      \
+    "\"frames\":[{\"function\":\"step\",\"file\":\"/u/train.py\",\"line\":8}]}]}"
+
+static void stop_waits_for_the_stacks_which_the_report_shows(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &at_failure);
+    start_round(&w);
+    fail_a_worker(&w);
+    const struct msg_stacks_request *q = &await(&w, MSG_STACKS_REQUEST)->stacks_request;
+    assert_true(q->all && q->round == 0 && q->limit_ms > 0 && q->limit_ms < LIMIT_S * 1000);
+    sync_with(&w);
+    assert_false(has_got(&w, MSG_STOP));
+    say(&w, MSG(STACKS, .id = q->id + 1, .text = STACK("0"))); /* no such question: ignored */
+    say(&w, MSG(STACKS, .id = q->id, .text = STACK("0")));
+    assert_int_equal(await(&w, MSG_STOP)->stop.signal, SIGTERM);
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    const struct msg_finish *f = &await(&w, MSG_FINISH)->finish;
+    assert_non_null(strstr(f->text, "rank 0: step, train.py:8"));
+    assert_non_null(strstr(f->detail, "/u/train.py"));
+    end(&w);
+}
+
+static void stacks_of_ranks_of_others_are_ignored(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &at_failure);
+    start_round(&w);
+    fail_a_worker(&w);
+    say(&w,
+        MSG(STACKS, .id = await(&w, MSG_STACKS_REQUEST)->stacks_request.id, .text = STACK("0-2")));
+    (void)await(&w, MSG_STOP);
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    const struct msg_finish *f = &await(&w, MSG_FINISH)->finish;
+    assert_null(strstr(f->detail, "train.py"));
+    assert_non_null(strstr(f->detail, "invalid answer"));
+    end(&w);
+}
+
+static void a_stop_request_ends_the_wait_for_stacks(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &at_failure);
+    start_round(&w);
+    fail_a_worker(&w);
+    (void)await(&w, MSG_STACKS_REQUEST);
+    say(&w, MSG(STOP_REQUEST, .signal = SIGINT, .text = "stopped by SIGINT"));
+    assert_int_equal(await(&w, MSG_STOP)->stop.signal, SIGTERM);
+    end(&w);
+}
+
+static void the_time_limit_ends_the_wait_for_stacks(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &(struct job_stacks_cfg){.on_failure = true, .limit_ns = 50 * DD_NS_PER_MS});
+    start_round(&w);
+    fail_a_worker(&w);
+    (void)await(&w, MSG_STOP);
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    assert_non_null(strstr(await(&w, MSG_FINISH)->finish.detail, "did not answer within"));
+    end(&w);
+}
+
+static void workers_that_end_by_themselves_end_the_wait_for_stacks(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &at_failure);
+    start_round(&w);
+    fail_a_worker(&w);
+    (void)await(&w, MSG_STACKS_REQUEST);
+    say(&w, MSG(DONE, .round = 0, .left = 1));
+    assert_int_equal(await(&w, MSG_FINISH)->finish.code, 3);
+    assert_false(has_got(&w, MSG_STOP));
+    end(&w);
+}
+
+static int count(const struct world *w, enum msg_type type)
+{
+    int n = 0;
+    for (int i = 0; i < w->ngot; i++)
+        n += w->got[i].type == type;
+    return n;
+}
+
+/* All workers end by themselves, and the next round begins before the stacks have come. */
+static void stacks_of_the_round_before_stop_no_later_round(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 1, &at_failure);
+    start_round(&w);
+    fail_a_worker(&w);
+    const int64_t id = await(&w, MSG_STACKS_REQUEST)->stacks_request.id;
+    say(&w, MSG(DONE, .round = 0, .left = 1));
+    while (count(&w, MSG_PLAN) < 2)
+        assert_true(event_base_loop(w.base, EVLOOP_ONCE) == 0);
+    say(&w, MSG(STARTED, .round = 1));
+    say(&w, MSG(STACKS, .id = id, .text = STACK("0")));
+    sync_with(&w);
+    assert_false(has_got(&w, MSG_STOP));
+    end(&w);
+}
+
+static void stacks_of_a_hang_are_those_of_its_failure(void **state)
+{
+    (void)state;
+    struct world w;
+    begin_with(&w, 0, &at_failure);
+    start_round(&w);
+    say(&w, MSG(STACKS_WANTED, .round = 0));
+    say(&w,
+        MSG(STACKS, .id = await(&w, MSG_STACKS_REQUEST)->stacks_request.id, .text = STACK("0-1")));
+    assert_int_equal(await(&w, MSG_STACKS_TAKEN)->stacks_taken.round, 0);
+    fail_a_worker(&w);
+    (void)await(&w, MSG_STOP); /* without a second question */
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    assert_non_null(strstr(await(&w, MSG_FINISH)->finish.text, "ranks 0-1: step, train.py:8"));
+    end(&w);
+}
+
+static void a_hang_is_answered_at_once_where_stacks_are_off(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(STACKS_WANTED, .round = 0));
+    assert_int_equal(await(&w, MSG_STACKS_TAKEN)->stacks_taken.round, 0);
+    assert_false(has_got(&w, MSG_STACKS_REQUEST));
+    end(&w);
+}
+
+static void ddctl_gets_the_stacks_of_some_ranks(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(CTL_REQUEST, .id = 5, .what = "stacks",
+                .text = "{\"node\":\"\",\"ranks\":\"1\",\"limit_ms\":60000}"));
+    const struct msg_stacks_request *q = &await(&w, MSG_STACKS_REQUEST)->stacks_request;
+    assert_string_equal(q->ranks, "1");
+    say(&w, MSG(STACKS, .id = q->id, .text = STACK("1")));
+    const struct msg_ctl_reply *r = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    assert_true(r->id == 5 && r->ok && r->ends);
+    assert_non_null(strstr(r->detail, "train.py"));
+    end(&w);
+}
+
+static void ddctl_is_refused_stacks_that_it_describes_badly(void **state)
+{
+    static const char *const rows[] = {
+        "",
+        "{}",
+        "[]",
+        "{\"limit_ms\":0}",
+        "{\"limit_ms\":60001}",
+        "{\"limit_ms\":1000,\"ranks\":\"x\"}",
+        "{\"limit_ms\":1000,\"ranks\":\"2\"}",
+        "{\"limit_ms\":1000,\"node\":\"node1\"}",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world w;
+        begin(&w, 0);
+        start_round(&w);
+        say(&w, MSG(CTL_REQUEST, .id = 5, .what = "stacks", .text = rows[i]));
+        assert_false(await(&w, MSG_CTL_REPLY)->ctl_reply.ok);
+        assert_false(has_got(&w, MSG_STACKS_REQUEST));
+        end(&w);
+    }
+}
+
 static void before_join_nothing_counts(void **state)
 {
     (void)state;
@@ -267,6 +477,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_succeeds_ends_with_0),
         cmocka_unit_test(a_failure_without_restarts_ends_with_its_code_and_the_report),
+        cmocka_unit_test(stop_waits_for_the_stacks_which_the_report_shows),
+        cmocka_unit_test(stacks_of_ranks_of_others_are_ignored),
+        cmocka_unit_test(a_stop_request_ends_the_wait_for_stacks),
+        cmocka_unit_test(the_time_limit_ends_the_wait_for_stacks),
+        cmocka_unit_test(workers_that_end_by_themselves_end_the_wait_for_stacks),
+        cmocka_unit_test(stacks_of_the_round_before_stop_no_later_round),
+        cmocka_unit_test(stacks_of_a_hang_are_those_of_its_failure),
+        cmocka_unit_test(a_hang_is_answered_at_once_where_stacks_are_off),
+        cmocka_unit_test(ddctl_gets_the_stacks_of_some_ranks),
+        cmocka_unit_test(ddctl_is_refused_stacks_that_it_describes_badly),
         cmocka_unit_test(before_join_nothing_counts),
         cmocka_unit_test(a_stop_request_is_reported_back_with_the_end),
         cmocka_unit_test(a_malformed_message_is_refused_with_the_reason),

@@ -112,7 +112,11 @@ static void reasons_to_start_again(void **state)
         {{.code = 0, .node_lost = true}, 0},
         {{.code = 1}, 0}, /* an ordinary failure */
         {{.code = 1, .node_lost = true}, REQUEUE_NODE_LOSS},
-        {{.code = 93, .node_lost = true, .end_near = true}, 0},
+        {{.code = 93, .rule = EXIT_NO_REQUEUE, .node_lost = true, .end_near = true}, 0},
+        {{.code = 75, .rule = EXIT_REQUEUE}, REQUEUE_BY_RULE},
+        {{.code = 75, .rule = EXIT_REQUEUE, .end_near = true}, REQUEUE_BY_RULE},
+        {{.code = 75, .rule = EXIT_REQUEUE, .stopped = true}, 0}, /* stopped by a user */
+        {{.code = 17, .rule = EXIT_STOP}, 0},
         {{.code = 3, .end_near = true}, REQUEUE_TIMEOUT},
         {{.code = 143, .stopped = true, .end_near = true}, 0}, /* stopped by a user */
         {{.code = 143, .stopped = true, .by_scheduler = true}, REQUEUE_ASK},

@@ -391,7 +391,40 @@ static int everything(void)
         rc = hostlist_push(less, "x");
     if (rc == 0)
         rc = hostlist_fold(a, &out);
+    if (rc == 0 && (rc = hostlist_matches("a[1-3]*,b", "b", NULL)) > 0)
+        rc = 0;
     return rc;
+}
+
+static void a_pattern_names_hosts_by_lists_and_stars(void **state)
+{
+    static const struct {
+        const char *pattern, *name;
+        int matches;
+    } rows[] = {
+        {"n[1-4]", "n3", 1},
+        {"n[1-4]", "n5", 0},
+        {"n[1-4]", "n3.site", 1},
+        {"n3.site", "n3", 0},
+        {"n3.site", "n3.site", 1},
+        {"*", "n3", 1},
+        {"gpu*,n[1-2]*", "n2a", 1},
+        {"gpu*", "GPU7", 1},
+        {"*.site", "n3.site", 1},
+        {"*.site", "n3", 0},
+        {"*[1-2]*", "login1a.site", 1},
+        {"", "n3", 0},
+        {"n?", "n3", -EINVAL},
+        {"n[1-", "n3", -EINVAL},
+        {"a:b", "a:b", -EINVAL},
+        {"n[1-70000]", "n3", -E2BIG},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct dd_err err = {.text = ""};
+        assert_int_equal(hostlist_matches(rows[i].pattern, rows[i].name, &err), rows[i].matches);
+        assert_true((rows[i].matches < 0) == (err.text[0] != '\0'));
+    }
 }
 
 static void no_memory_is_an_error_like_any_other(void **state)
@@ -422,6 +455,7 @@ int main(void)
         cmocka_unit_test(push_stops_at_the_limit),
         cmocka_unit_test(sets_keep_the_order_of_first_appearance),
         cmocka_unit_test(sets_are_quick_at_the_limit),
+        cmocka_unit_test(a_pattern_names_hosts_by_lists_and_stars),
         cmocka_unit_test(no_memory_is_an_error_like_any_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -563,6 +563,26 @@ static void show_config_names_value_and_source_of_every_option(void **state)
     run_end(&r);
 }
 
+static void show_config_as_json_is_complete(void **state)
+{
+    static const char head[] =
+        "{\"version\": 1, \"program\": \"tool\", \"options\": [\n{\"name\": ";
+    (void)state;
+    struct run r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(10000);
+    run_begin(&r, "--show-config=json -e A=\"\xff\\ s.py", "PET_MAX_RESTARTS=5");
+    const char *text = answer(&r, &out);
+    assert_memory_equal(text, head, strlen(head));
+    assert_non_null(strstr(text, "{\"name\": \"node-env\", \"value\": \"A=\\\"?\\\\\", \"source\": "
+                                 "\"command line\", \"place\": null},\n"));
+    assert_non_null(strstr(text, "{\"name\": \"max-restarts\", \"value\": \"5\", \"source\": "
+                                 "\"environment\", \"place\": \"PET_MAX_RESTARTS\"},\n"));
+    assert_non_null(strstr(text, "{\"name\": \"any\", \"value\": null, \"source\": \"default\", "
+                                 "\"place\": null},\n"));
+    assert_string_equal(text + strlen(text) - 4, "\n]}\n");
+    run_end(&r);
+}
+
 static void help_is_grouped_and_fits_eighty_columns(void **state)
 {
     (void)state;
@@ -572,7 +592,7 @@ static void help_is_grouped_and_fits_eighty_columns(void **state)
     const char *help = answer(&r, &out);
     assert_string_equal(
         help,
-        "Usage: tool [options] SCRIPT [ARG...]\n\nRuns SCRIPT.\n\nNodes:\n      --nnodes=N|MIN:MAX    how many nodes take part (default: 1)\n\nWorkers:\n  -e, --node-env=NAME=VALUE\n                            set NAME for the workers\n      --max-restarts=N      start again so often (default: 0; variable:\n                            TOOL_RETRIES)\n      --monitor-interval=TIME\n                            look at the workers so often (default: 0.1)\n      --limit=SIZE          use so much\n      --start-method=METHOD\n                            how workers start (one of spawn, fork; default:\n                            spawn)\n  -m, --module              SCRIPT is a module\n\nOptions:\n      --any=N               any number\n  -q, --quiet               say less\n      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n                            default: TERM,INT)\n\nOutput:\n  -r, --redirects=MAP       which streams go to files (default: 0)\n      --report[=FILE]       write a report to FILE, with a text that is long\n                            enough to need a second line in the help and the\n                            manual\n      --log-dir=DIR         the user's [log] folder (default: a new one)\n      --log-file=FILE       one file\n\nHelp:\n  -h, --help[=all|WORD]     show the common options, all, or those that match\n                            WORD\n      --version             print the version\n      --show-config         print all option values with their sources and exit\n\nSee tool(1).\n");
+        "Usage: tool [options] SCRIPT [ARG...]\n\nRuns SCRIPT.\n\nNodes:\n      --nnodes=N|MIN:MAX    how many nodes take part (default: 1)\n\nWorkers:\n  -e, --node-env=NAME=VALUE\n                            set NAME for the workers\n      --max-restarts=N      start again so often (default: 0; variable:\n                            TOOL_RETRIES)\n      --monitor-interval=TIME\n                            look at the workers so often (default: 0.1)\n      --limit=SIZE          use so much\n      --start-method=METHOD\n                            how workers start (one of spawn, fork; default:\n                            spawn)\n  -m, --module              SCRIPT is a module\n\nOptions:\n      --any=N               any number\n  -q, --quiet               say less\n      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n                            default: TERM,INT)\n\nOutput:\n  -r, --redirects=MAP       which streams go to files (default: 0)\n      --report[=FILE]       write a report to FILE, with a text that is long\n                            enough to need a second line in the help and the\n                            manual\n      --log-dir=DIR         the user's [log] folder (default: a new one)\n      --log-file=FILE       one file\n\nHelp:\n  -h, --help[=all|WORD]     show the common options, all, or those that match\n                            WORD\n      --version             print the version\n      --show-config[=FORM]  print all option values with their sources and exit\n                            (one of text, json)\n\nSee tool(1).\n");
     run_end(&r);
 }
 
@@ -733,6 +753,7 @@ int main(void)
         cmocka_unit_test(parse_gives_the_implied_value_when_an_optional_one_is_left_out),
         cmocka_unit_test(parse_answers_help_before_it_looks_further),
         cmocka_unit_test(show_config_names_value_and_source_of_every_option),
+        cmocka_unit_test(show_config_as_json_is_complete),
         cmocka_unit_test(help_is_grouped_and_fits_eighty_columns),
         cmocka_unit_test(version_is_one_line),
         cmocka_unit_test(dump_holds_every_kind_of_row),

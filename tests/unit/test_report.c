@@ -1,5 +1,4 @@
 /* report: the first failure by time over all nodes, in its text and JSON forms. */
-#include "report/advice.h"
 #include "report/error_file.h"
 #include "report/report.h"
 
@@ -97,6 +96,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
     assert_string_equal(
         text,
         "rank 3 on node2 failed: ValueError: boom (exit code 1)\n"
+        "  culprit: rank 3 on node2, the first of 2 ranks to fail; 1 of the others only noticed that a peer was lost\n"
         "  local rank 1, pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
         "  and more\n"
         "  last lines of the traceback:\n"
@@ -185,7 +185,7 @@ static void everything_is_bounded(void **state)
         e.error = long_text + 3000;
         assert_int_equal(report_exit_add(r, &e, true), 0);
     }
-    assert_int_equal(report_cause(r)->rank, 999); /* the earliest failure is kept */
+    assert_int_equal(report_culprit(r)->rank, 999); /* the earliest failure is kept */
     report_finish(r, "", 1, START + S);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_JSON_MAX);
     assert_int_equal(report_json(r, false, &out), -EMSGSIZE);
@@ -210,32 +210,6 @@ static void text_is_fit_for_a_terminal(void **state)
     assert_non_null(
         strstr(text, "  last lines of output:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
     report_free(r);
-}
-
-static void advice_is_given_where_it_is_known(void **state)
-{
-    (void)state;
-    static const struct {
-        struct report_exit e;
-        const char *has; /* NULL: no advice */
-    } rows[] = {
-        {{.signal = SIGKILL, .oom = true}, "--mem"},
-        {{.signal = SIGKILL}, "SIGKILL"},
-        {{.signal = SIGSEGV}, "PYTHONFAULTHANDLER"},
-        {{.code = 1, .error = "ModuleNotFoundError: No module named 'numpyy'"}, "PYTHON_EXEC"},
-        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "batch size"},
-        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "is stuck"},
-        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"},
-         "peer exited"},
-        {{.code = 3}, NULL},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *says = report_advice(&rows[i].e);
-        if (rows[i].has == NULL)
-            assert_null(says);
-        else
-            assert_non_null(strstr(says, rows[i].has));
-    }
 }
 
 static void error_file_is_read_in_both_forms(void **state)
@@ -269,16 +243,67 @@ static void error_file_is_read_in_both_forms(void **state)
     }
 }
 
+static void warnings_of_health_checks_are_kept_once_and_bounded(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    const struct report_exit e = failing(1, START + S);
+    report_round(r, 0, 4, START);
+    assert_int_equal(report_exit_add(r, &e, true), 0);
+    assert_int_equal(report_warning_add(r, "node2", "GPU 3 is hot\x1b[31m"), 0);
+    assert_int_equal(report_warning_add(r, "node2", "GPU 3 is hot\x1b[31m"), 0);
+    report_finish(r, "", 1, START + 2 * S);
+    DD_AUTO(free) char *one = text_of(r);
+    const char *line = strstr(one, "  warning: node2: GPU 3 is hot");
+    assert_non_null(line);
+    assert_null(strstr(line + 10, "warning"));
+    assert_null(strchr(one, '\x1b'));
+    for (int i = 0; i < 100; i++) {
+        char text[40];
+        (void)snprintf(text, sizeof(text), "GPU %d is hot", i);
+        assert_int_equal(report_warning_add(r, "node1", text), 0);
+    }
+    json_t *o = json_of(r, false);
+    const json_t *list = json_object_get(o, "warnings");
+    assert_int_equal(json_array_size(list), REPORT_WARNINGS);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "text")),
+                        "GPU 0 is hot");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "node")),
+                        "node1");
+    json_decref(o);
+    DD_AUTO(free) char *many = text_of(r);
+    assert_non_null(strstr(many, "28 more warnings of health checks are in the file of --report"));
+    report_free(r);
+}
+
+static void native_frames_do_not_push_the_cause_out_of_the_last_lines(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16), out = DD_BUF_INIT(1 << 16);
+    assert_int_equal(dd_buf_puts(&text, "CUDA error: device-side assert triggered\n"), 0);
+    for (int i = 0; i < 60; i++)
+        assert_int_equal(dd_buf_printf(&text, "frame #%d: c10::Error::Error() + 0x9d (0x7f)\n", i),
+                         0);
+    assert_int_equal(dd_buf_puts(&text, "the last line\n"), 0);
+    assert_int_equal(report_tail(dd_buf_str(&text), &out), 0);
+    assert_string_equal(dd_buf_str(&out),
+                        "CUDA error: device-side assert triggered\nthe last line\n");
+    dd_buf_clear(&out);
+    assert_int_equal(report_tail("frame #0: f() (0x1)\n", &out), 0); /* nothing else is known */
+    assert_string_equal(dd_buf_str(&out), "frame #0: f() (0x1)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),
         cmocka_unit_test(exception_of_a_rank_with_a_process_group_is_in_the_sentence),
         cmocka_unit_test(first_cause_is_the_earliest_whatever_came_first),
         cmocka_unit_test(what_ended_the_round_before_is_the_cause),
         cmocka_unit_test(success_has_times_and_the_rounds_before),
         cmocka_unit_test(everything_is_bounded),
+        cmocka_unit_test(warnings_of_health_checks_are_kept_once_and_bounded),
         cmocka_unit_test(text_is_fit_for_a_terminal),
-        cmocka_unit_test(advice_is_given_where_it_is_known),
         cmocka_unit_test(error_file_is_read_in_both_forms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

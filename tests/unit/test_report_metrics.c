@@ -1,7 +1,9 @@
 /* report: the metrics of a job as text. */
+#include "report/metrics_json.h"
 #include "report/metrics_text.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,6 +90,51 @@ static void too_little_room_is_an_error(void **state)
     }
 }
 
+static void json_has_the_numbers_of_the_text(void **state)
+{
+    static const char *const wrong[] = {"x 1\n",
+                                        "# HELP a b\nx\n",
+                                        "# HELP a b\nx{a=\"b 1\n",
+                                        "# HELP a b\nx{a=\"b\" 1\n",
+                                        "# HELP a b\nx nan\n",
+                                        "# HELP a b\nx 1 2\n",
+                                        "# TYPE a b\n",
+                                        "# other\n"};
+    (void)state;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(1 << 16);
+    struct metrics m = some();
+    m.job_id = "a\"b\\c\nd";
+    metrics_set(&m, METRIC_RUNNING, UINT64_C(61500000000));
+    assert_int_equal(metrics_json(text_of(&m, &out), &json), 0);
+    json_t *o = json_loadb((char *)json.data, json.len, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *list = json_object_get(o, "metrics");
+    const char *id = NULL;
+    const char *unit = NULL;
+    json_int_t sets = 0;
+    double running = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *family = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(family, "name"));
+        json_t *sample = json_array_get(json_object_get(family, "samples"), 0);
+        if (strcmp(name, "ddrun_job_info") == 0)
+            assert_int_equal(json_unpack(sample, "{s:{s:s}}", "labels", "job_id", &id), 0);
+        if (strcmp(name, "ddrun_store_operations") == 0)
+            assert_int_equal(json_unpack(sample, "{s:I}", "value", &sets), 0);
+        if (strcmp(name, "ddrun_running_seconds") == 0) {
+            assert_int_equal(json_unpack(sample, "{s:F}", "value", &running), 0);
+            unit = json_string_value(json_object_get(family, "unit"));
+        }
+    }
+    assert_string_equal(id, m.job_id);
+    assert_string_equal(unit, "seconds");
+    assert_int_equal(sets, 7);
+    assert_true(running == 61.5);
+    json_decref(o);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_int_equal(metrics_json(wrong[i], &json), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +142,7 @@ int main(void)
         cmocka_unit_test(counters_end_with_total_and_times_are_in_seconds),
         cmocka_unit_test(label_values_are_escaped),
         cmocka_unit_test(every_metric_has_a_name_of_its_own),
+        cmocka_unit_test(json_has_the_numbers_of_the_text),
         cmocka_unit_test(too_little_room_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "base/screen.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,8 @@
 #include <termios.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+enum { LIMIT_MS = 60000 /* ends a hang */ };
 
 struct bed {
     int master, slave;
@@ -51,12 +54,22 @@ static int close_bed(void **state)
     return 0;
 }
 
-/* Return the output to the terminal since the last call. */
+/* Return the output to the terminal since the last call. The kernel delivers it later; a mark
+ * behind it shows that all of it has arrived. */
 static const char *output(const struct bed *b)
 {
+    static const char mark = '\001';
     static char text[4096];
-    const ssize_t n = read(b->master, text, sizeof(text) - 1);
-    text[n > 0 ? n : 0] = '\0';
+    size_t len = 0;
+    assert_int_equal(write(b->slave, &mark, 1), 1);
+    while (len == 0 || text[len - 1] != mark) {
+        struct pollfd p = {.fd = b->master, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, LIMIT_MS), 1);
+        const ssize_t n = read(b->master, text + len, sizeof(text) - len);
+        assert_true(n > 0);
+        len += (size_t)n;
+    }
+    text[len - 1] = '\0';
     return text;
 }
 

@@ -205,6 +205,34 @@ static void summary_says_where_the_time_went(void **state)
     assert_string_equal(strstr(text, "round 1"), "round 1: 3.600 s, workers: 3\n");
 }
 
+static void summary_as_json_has_the_same_times(void **state)
+{
+    DD_AUTO(buf) struct dd_buf file = DD_BUF_INIT(1 << 16);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    bool started = true;
+    (void)state;
+    make_timeline(&file);
+    put_job(&file, &started, "round 1", 5400 * MS, 9000 * MS,
+            json_pack("{s:i s:i}", "round", 1, "workers", 3));
+    put_job(&file, &started, "finish", 9000 * MS, 9000 * MS, json_pack("{s:i}", "code", 0));
+    assert_int_equal(timeline_summary_json(&out, (char *)file.data, file.len, NULL), 0);
+    json_t *o = json_loadb((char *)out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *list = json_object_get(o, "rounds");
+    const json_t *first = json_array_get(list, 0);
+    assert_int_equal(json_array_size(list), 2);
+    assert_int_equal(json_integer_value(json_object_get(o, "code")), 0);
+    assert_int_equal(json_integer_value(json_object_get(first, "failed_rank")), 1);
+    assert_string_equal(json_string_value(json_object_get(first, "failed_node")), "n2");
+    assert_true(json_real_value(json_object_get(first, "seconds")) == 3.39);
+    assert_true(json_is_null(json_object_get(json_array_get(list, 1), "failed_rank")));
+    const json_t *stop = json_array_get(json_object_get(first, "phases"), 0);
+    assert_string_equal(json_string_value(json_object_get(stop, "phase")), "stop");
+    assert_string_equal(json_string_value(json_object_get(stop, "node")), "n1");
+    assert_true(json_real_value(json_object_get(stop, "slowest")) == 0.3);
+    assert_true(json_array_size(json_object_get(o, "phases")) > 3);
+    json_decref(o);
+}
+
 /* The file of a killed daemon: the array has no end, and the last event may be truncated. */
 static void summary_takes_what_was_written_of_a_file(void **state)
 {
@@ -273,6 +301,7 @@ int main(void)
         cmocka_unit_test(phase_of_a_peer_is_refused_unless_every_field_fits),
         cmocka_unit_test(events_are_an_array_of_the_trace_event_format),
         cmocka_unit_test(summary_says_where_the_time_went),
+        cmocka_unit_test(summary_as_json_has_the_same_times),
         cmocka_unit_test(summary_takes_what_was_written_of_a_file),
         cmocka_unit_test(summary_of_a_damaged_file_ends),
         cmocka_unit_test(summary_escapes_the_texts_of_the_file),

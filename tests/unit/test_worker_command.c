@@ -118,7 +118,7 @@ static void a_program_may_be_in_a_directory_of_its_own(void **state)
 static void who_takes_too_long_is_killed_with_its_children(void **state)
 {
     (void)state;
-    struct result r = run("trap '' TERM; sleep 1000 & echo $!; wait; wait", 300);
+    struct result r = run("trap '' TERM; sleep 1000 & echo $!; wait; wait", 3000);
     assert_int_equal(r.code, COMMAND_TOO_LATE);
     int child = atoi(r.out);
     assert_true(child > 0);

@@ -124,8 +124,6 @@ static void tail_keeps_the_last_lines(void **state)
         {"a\r\nb\r\n", "a\nb\n"},
         {" 1%\r 2%\r 3%\nend", " 3%\nend\n"},
         {" 1%\r 2%\r", " 2%\n"},
-        {"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n",
-         "3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (size_t step = 1; step < 100; step += 98) {
@@ -138,6 +136,23 @@ static void tail_keeps_the_last_lines(void **state)
             assert_string_equal(dd_buf_str(&out), rows[i].want);
             tail_done(&t);
         }
+}
+
+static void tail_has_a_limit_of_lines(void **state)
+{
+    (void)state;
+    struct tail t = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(2 * TAIL_BYTES), want = DD_BUF_INIT(TAIL_BYTES);
+    for (int i = 0; i < TAIL_LINES + 2; i++) {
+        char line[16];
+        int n = snprintf(line, sizeof(line), "%d\n", i);
+        tail_add(&t, (unsigned char *)line, (size_t)n);
+        if (i >= 2)
+            assert_int_equal(dd_buf_append(&want, line, (size_t)n), 0);
+    }
+    assert_int_equal(tail_format(&t, &out), 0);
+    assert_string_equal(dd_buf_str(&out), dd_buf_str(&want));
+    tail_done(&t);
 }
 
 static void tail_is_bounded(void **state)
@@ -247,6 +262,7 @@ int main(void)
         cmocka_unit_test(lines_shows_the_same_when_fed_byte_by_byte),
         cmocka_unit_test(lines_cuts_what_never_ends),
         cmocka_unit_test(tail_keeps_the_last_lines),
+        cmocka_unit_test(tail_has_a_limit_of_lines),
         cmocka_unit_test(tail_is_bounded),
         cmocka_unit_test(ranks_refuses_what_is_no_map),
         cmocka_unit_test(ranks_reads_maps_and_lists),

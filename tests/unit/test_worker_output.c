@@ -481,7 +481,9 @@ static void output_does_not_append_to_what_rank_0_has_begun(void **state)
     b->scripts[1] =
         "mkfifo $DIR/go $DIR/back 2>/dev/null; read x <$DIR/go; echo other; echo >$DIR/back";
     run(b);
-    assert_string_equal(got(b), "\r 50%\nother\n");
+    /* the bytes of rank 1, in its pipe, can overtake those in the terminal of rank 0 */
+    if (strcmp(got(b), "other\n\r 50%") != 0)
+        assert_string_equal(got(b), "\r 50%\nother\n");
 }
 
 static void output_raw_is_inherited(void **state)

@@ -1,0 +1,472 @@
+#include "agent/stack_reader.h"
+
+#include "agent/agent.h"
+#include "agent/flight_recorder.h"
+#include "base/io.h"
+#include "rdzv/msg.h"
+#include "report/py_spy.h"
+#include "report/stacks.h"
+#include "worker/children.h"
+#include "worker/command.h"
+#include "worker/output.h"
+#include "worker/python_process.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+enum {
+    AT_ONCE = 8, /* requests */
+    PY_SPY_OUT = 4 << 20,
+    TRIES = 2, /* py-spy does not stop the process, so a stack that changes may not be readable */
+    LEAST_PARALLEL = 4,
+    FILE_MAX = 64 << 20,
+    WRITE_MS = 5000,
+    END_MS = 1000,   /* for the file, after the last worker has ended */
+    RECORDS_MS = 50, /* between two looks for the files of flight recorders */
+};
+
+struct reading;
+
+/* A worker whose frames py-spy is to read. */
+struct target {
+    struct reading *reading;
+    int rank;
+    pid_t worker, python;
+    struct command *command;
+    char kernel[STACKS_NAME]; /* its state in the kernel when the request came */
+    int tries;
+    bool done;
+};
+
+/* One request of the daemon. */
+struct reading {
+    LIST_ENTRY(reading) entry;
+    struct stack_reader *reader;
+    int64_t id;
+    bool all;              /* also workers without frames */
+    bool keep;             /* write a file to the log directory */
+    bool answered;         /* waits for its commands only */
+    struct rank_set ranks; /* asked for; empty: all */
+    uint64_t begin_ns, limit_ns;
+    struct event *limit;
+    struct event *records; /* pending while flight recorders write */
+    struct stacks found;
+    char *py_spy;
+    bool searched; /* for py-spy */
+    struct target *v;
+    int n, next, running, parallel;
+};
+
+struct stack_reader {
+    const struct round *round;
+    struct dd_buf text; /* for the file */
+    struct command *writer;
+    LIST_HEAD(, reading) readings;
+    int n;
+};
+
+static void read_next(struct reading *d);
+
+/* ---- the answer ---- */
+
+static void reading_free(struct reading *d)
+{
+    LIST_REMOVE(d, entry);
+    d->reader->n--;
+    for (int i = 0; i < d->n; i++)
+        command_free(d->v[i].command);
+    if (d->limit != NULL)
+        event_free(d->limit);
+    if (d->records != NULL)
+        event_free(d->records);
+    stacks_done(&d->found);
+    rank_set_done(&d->ranks);
+    free(d->py_spy);
+    free(d->v);
+    free(d);
+}
+
+static void send_stacks(const struct round *r, int64_t id, const struct stacks *s)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_MESSAGE);
+    if (stacks_write(s, STACKS_MESSAGE - 1, &text) < 0)
+        (void)dd_buf_puts(&text, "{\"groups\":[]}");
+    round_send(r, MSG(STACKS, .id = id, .text = dd_buf_str(&text)));
+}
+
+/* Write the stacks in a child, since the file system of the logs may hang. */
+static int write_in_child(void *arg)
+{
+    const struct stack_reader *s = arg;
+    DD_AUTO(buf) struct dd_buf path = DD_BUF_INIT(PATH_MAX);
+    const char *log = worker_output_error_file(s->round->output, 0);
+    const char *rank = memrchr(log, '/', strlen(log));
+    const char *attempt = rank != NULL ? memrchr(log, '/', (size_t)(rank - log)) : NULL;
+    if (attempt == NULL || dd_buf_append(&path, log, (size_t)(attempt - log)) < 0 ||
+        dd_buf_puts(&path, "/stacks.txt") < 0 || dd_buf_str(&path) == NULL)
+        return 1;
+    DD_AUTO(fd) int fd = open(dd_buf_str(&path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    return fd < 0 || dd_write_full(fd, s->text.data, s->text.len) < 0;
+}
+
+static void on_written(void *arg, int code, const char *out)
+{
+    struct stack_reader *s = arg;
+    (void)out;
+    if (code != 0)
+        dd_log(s->round->cfg->log, DD_LOG_WARN, "cannot write the stacks to the log directory");
+    command_free(DD_TAKE(s->writer));
+}
+
+static void write_file(struct stack_reader *s, struct stacks *found)
+{
+    const struct round *r = s->round;
+    const struct command_spec spec = {.run = write_in_child, .run_arg = s, .limit_ms = WRITE_MS};
+    if (r->output == NULL || worker_output_error_file(r->output, 0)[0] == '\0' || found->n == 0 ||
+        s->writer != NULL)
+        return;
+    stacks_sort(found);
+    dd_buf_clear(&s->text);
+    if (stacks_text_long(found, &s->text) == 0 &&
+        command_start(&s->writer, r->base, &spec, on_written, s, NULL) == 0)
+        round_protect(r, command_pid(s->writer));
+}
+
+/* The state of a process, if it is remarkable beside its frames. */
+static const char *remarkable(const char *state)
+{
+    return state[0] == 'T' || state[0] == 't' ? "stopped by a signal or a debugger"
+           : state[0] == 'D'                  ? "uninterruptible, state D"
+                                              : "";
+}
+
+static void add_kernel(struct reading *d, const struct target *t, const char *note)
+{
+    char state[STACKS_NAME + 16];
+    (void)snprintf(state, sizeof(state), "state %.150s", t->kernel);
+    const bool ended = t->kernel[0] == 'Z' || t->kernel[0] == 'X' || t->kernel[0] == '?';
+    const struct stack what = {.kind = ended ? STACK_ENDED : STACK_KERNEL,
+                               .state = ended ? "" : state,
+                               .note = ended ? "" : note};
+    (void)stacks_add(&d->found, &what, t->rank, t->rank); /* -ENOMEM: the answer omits it */
+}
+
+static bool has_ended(const struct round *r, const struct target *t)
+{
+    return r->group == NULL ||
+           worker_group_pid(r->group, t->rank - r->plan.first_rank) != t->worker;
+}
+
+/* Add the collectives that the workers are in, also of workers that had written them by themselves
+ * before they ended. */
+static void add_records(struct reading *d)
+{
+    const struct round *r = d->reader->round;
+    for (int i = 0; i < r->plan.local_size; i++) {
+        const int rank = r->plan.first_rank + i;
+        struct flight_record record;
+        if ((d->ranks.n == 0 || rank_set_has(&d->ranks, rank)) &&
+            flight_recorder_read(r, i, &record) == 0)
+            (void)flight_groups_add(&d->found.collectives, &record, rank, rank);
+    }
+}
+
+/* Answer with what is known. d may be freed. */
+static void reading_answer(struct reading *d)
+{
+    static const struct stack ended = {.kind = STACK_ENDED};
+    char late[STACKS_NAME];
+    (void)snprintf(late, sizeof(late), "py-spy did not finish within %.3g s",
+                   (double)d->limit_ns / 1e9);
+    for (int i = 0; i < d->n && !d->answered; i++)
+        if (!d->v[i].done && has_ended(d->reader->round, &d->v[i]))
+            (void)stacks_add(&d->found, &ended, d->v[i].rank, d->v[i].rank);
+        else if (!d->v[i].done)
+            add_kernel(d, &d->v[i], late);
+    if (!d->answered) {
+        add_records(d);
+        d->found.seconds = (double)(dd_now_ns() - d->begin_ns) / 1e9;
+        if (d->keep)
+            write_file(d->reader, &d->found);
+        send_stacks(d->reader->round, d->id, &d->found);
+    }
+    d->answered = true;
+    event_del(d->limit);
+    event_del(d->records);
+    if (d->running == 0)
+        reading_free(d);
+}
+
+/* Answer once py-spy and the flight recorders have finished. d may be freed. */
+static void reading_try_answer(struct reading *d)
+{
+    static const struct timeval later = {.tv_usec = RECORDS_MS * 1000L};
+    if (d->running > 0)
+        return;
+    if (d->answered || flight_recorder_is_ready(d->reader->round) ||
+        evtimer_add(d->records, &later) < 0)
+        reading_answer(d);
+}
+
+static void on_records(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    reading_try_answer(arg);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    reading_answer(arg);
+}
+
+/* ---- py-spy ---- */
+
+static void add_frames(struct reading *d, const struct target *t, const char *frames)
+{
+    char kernel[STACKS_NAME];
+    (void)children_state(t->python, kernel, sizeof(kernel));
+    const struct stack what = {.kind = STACK_PYTHON, .frames = frames, .state = remarkable(kernel)};
+    (void)stacks_add(&d->found, &what, t->rank, t->rank);
+}
+
+/* py-spy may print warnings before the JSON. */
+static int parse_output(const struct target *t, const char *out, struct dd_buf *frames)
+{
+    const char *begin = out[0] == '[' ? out : strstr(out, "\n[");
+    return begin == NULL ? -EPROTO : py_spy_parse(begin, strlen(begin), (int)t->python, frames);
+}
+
+static void on_read(void *arg, int code, const char *out)
+{
+    struct target *t = arg;
+    struct reading *d = t->reading;
+    DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(2 * STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf reason = DD_BUF_INIT(2 * STACKS_NAME);
+    const int rc = code == 0 ? parse_output(t, out, &frames) : -EPROTO;
+    if (!d->answered && rc == 0) {
+        add_frames(d, t, dd_buf_str(&frames));
+        t->done = true;
+    } else if (!d->answered && code != COMMAND_TOO_LATE && t->tries >= TRIES) {
+        (void)py_spy_reason(out, &reason);
+        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
+        add_kernel(d, t, rc == -ENODATA ? "py-spy: no Python frame" : dd_buf_str(&reason));
+        t->done = true;
+    }
+    command_free(DD_TAKE(t->command));
+    d->running--;
+    read_next(d);
+}
+
+/* False: not started. */
+static bool read_target(struct reading *d, struct target *t)
+{
+    const struct round *r = d->reader->round;
+    const uint64_t spent = dd_now_ns() - d->begin_ns;
+    char number[16];
+    (void)snprintf(number, sizeof(number), "%d", (int)t->python);
+    const char *argv[] = {d->py_spy, "dump", "--json", "--nonblocking", "--pid", number, NULL};
+    const struct command_spec spec = {
+        .argv = argv,
+        .env = r->cfg->env,
+        .most_out = PY_SPY_OUT,
+        .limit_ms = spent < d->limit_ns ? (unsigned)((d->limit_ns - spent) / DD_NS_PER_MS) + 1 : 1};
+    struct dd_err err = {0};
+    t->tries++;
+    if (command_start(&t->command, r->base, &spec, on_read, t, &err) < 0) {
+        add_kernel(d, t, err.text);
+        t->done = true;
+        return false;
+    }
+    round_protect(r, command_pid(t->command));
+    d->running++;
+    return true;
+}
+
+/* Start as many commands as may run at a time; answer when all have ended. d may be freed. */
+static void read_next(struct reading *d)
+{
+    for (int pass = 0; pass < TRIES && !d->answered; pass++)
+        for (int i = pass == 0 ? d->next : 0; i < d->n && d->running < d->parallel; i++) {
+            struct target *t = &d->v[i];
+            if (pass == 0)
+                d->next = i + 1;
+            if (!t->done && t->command == NULL && t->tries == pass)
+                (void)read_target(d, t);
+        }
+    reading_try_answer(d);
+}
+
+/* ---- the request ---- */
+
+/* Order the targets so that workers in a rare state of the kernel come first, and one of each
+ * state before the second of any: what is not read in time is then most likely known. */
+static int order_targets(struct reading *d)
+{
+    DD_AUTO(stacks) struct stacks states = {0};
+    struct target *sorted = calloc((size_t)d->n + 1, sizeof(*sorted));
+    int rc = sorted == NULL ? -ENOMEM : 0;
+    for (int i = 0; i < d->n && rc == 0; i++) {
+        const struct stack what = {.kind = STACK_KERNEL, .state = d->v[i].kernel};
+        rc = stacks_add(&states, &what, i, i);
+    }
+    stacks_sort(&states);
+    int n = 0;
+    for (size_t turn = 0; n < d->n && rc == 0; turn++)
+        for (size_t i = 0; i < states.n; i++) {
+            const int at = rank_set_nth(&states.v[i].ranks, turn);
+            if (at >= 0)
+                sorted[n++] = d->v[at];
+        }
+    if (rc == 0) {
+        free(d->v);
+        d->v = DD_TAKE(sorted);
+    }
+    free(sorted);
+    return rc;
+}
+
+/* Add one worker: as a target, or with what is known without py-spy. */
+static void add_worker(struct reading *d, int local_rank)
+{
+    static const struct stack ended = {.kind = STACK_ENDED};
+    const struct round *r = d->reader->round;
+    const char *wanted = r->cfg->stacks.py_spy;
+    const struct dd_strv *program = r->cfg->worker.program;
+    struct target t = {.reading = d,
+                       .rank = r->plan.first_rank + local_rank,
+                       .worker = worker_group_pid(r->group, local_rank)};
+    if (t.worker == 0) {
+        (void)stacks_add(&d->found, &ended, t.rank, t.rank);
+        return;
+    }
+    t.python = python_process_find(t.worker);
+    if (t.python > 0 && !d->searched && (wanted == NULL || strcmp(wanted, "none") != 0))
+        (void)python_process_py_spy(&d->py_spy, t.python, program->v[0], r->cfg->env, wanted);
+    d->searched |= t.python > 0;
+    const bool readable = t.python > 0 && d->py_spy != NULL;
+    if (readable || d->all)
+        (void)children_state(t.python > 0 ? t.python : t.worker, t.kernel, sizeof(t.kernel));
+    if (readable)
+        d->v[d->n++] = t;
+    else if (d->all)
+        add_kernel(d, &t, t.python == 0 ? "" : "py-spy not found: no Python frames");
+}
+
+static int cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static int reading_new(struct reading **ret, struct stack_reader *s,
+                       const struct msg_stacks_request *m)
+{
+    struct reading *d = calloc(1, sizeof(*d));
+    if (d == NULL)
+        return -ENOMEM;
+    *d = (struct reading){.reader = s,
+                          .id = m->id,
+                          .all = m->all,
+                          .keep = m->keep,
+                          .begin_ns = dd_now_ns(),
+                          .limit_ns = (uint64_t)m->limit_ms * DD_NS_PER_MS,
+                          .parallel = 2 * cpus()};
+    if (d->parallel < LEAST_PARALLEL)
+        d->parallel = LEAST_PARALLEL;
+    LIST_INSERT_HEAD(&s->readings, d, entry);
+    s->n++;
+    const struct timeval limit = dd_timeval(d->limit_ns);
+    d->v = calloc((size_t)s->round->plan.local_size, sizeof(*d->v));
+    d->limit = evtimer_new(s->round->base, on_limit, d);
+    d->records = evtimer_new(s->round->base, on_records, d);
+    if (d->v == NULL || d->limit == NULL || d->records == NULL ||
+        evtimer_add(d->limit, &limit) < 0) {
+        reading_free(d);
+        return -ENOMEM;
+    }
+    *ret = d;
+    return 0;
+}
+
+static void stack_reader_request(struct stack_reader *s, const struct msg_stacks_request *m)
+{
+    const struct round *r = s->round;
+    const struct stacks nothing = {0};
+    struct reading *d;
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    const bool some = m->ranks[0] != '\0';
+    if (r->group == NULL || m->round != r->plan.round || s->n >= AT_ONCE ||
+        (some && rank_set_parse(&ranks, m->ranks) < 0) || reading_new(&d, s, m) < 0) {
+        send_stacks(r, m->id, &nothing);
+        return;
+    }
+    d->ranks = ranks;
+    ranks = (struct rank_set){0};
+    flight_recorder_ask(r);
+    for (int i = 0; i < r->plan.local_size; i++)
+        if (!some || rank_set_has(&d->ranks, r->plan.first_rank + i))
+            add_worker(d, i);
+    if (d->n > 1)
+        (void)order_targets(d); /* -ENOMEM: in the order of ranks */
+    read_next(d);
+}
+
+/* ---- hooks ---- */
+
+static int stack_reader_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    struct stack_reader *s = *state = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    s->round = r;
+    s->text = DD_BUF_INIT(FILE_MAX);
+    return 0;
+}
+
+static void stack_reader_message(void *state, const struct round *r, const struct round_message *m)
+{
+    (void)r;
+    if (m->type == ROUND_STACKS)
+        stack_reader_request(state, m->stacks);
+}
+
+/* The workers are about to be signalled: answer with what is known. */
+static void stack_reader_stopping(void *state, const struct round *r)
+{
+    struct stack_reader *s = state;
+    struct reading *next;
+    (void)r;
+    for (struct reading *d = LIST_FIRST(&s->readings); d != NULL; d = next) {
+        next = LIST_NEXT(d, entry);
+        reading_answer(d);
+    }
+}
+
+static void stack_reader_end(void *state, const struct round *r)
+{
+    struct stack_reader *s = state;
+    stack_reader_stopping(s, r); /* before DONE: the daemon waits for the answer */
+    while (!LIST_EMPTY(&s->readings))
+        reading_free(LIST_FIRST(&s->readings));
+    command_wait(s->writer, END_MS);
+    command_free(s->writer);
+    dd_buf_done(&s->text);
+    free(s);
+}
+
+const struct round_feature stack_reader_feature = {
+    .name = "stack-reader",
+    .prepare = stack_reader_prepare,
+    .message = stack_reader_message,
+    .stopping = stack_reader_stopping,
+    .end = stack_reader_end,
+};

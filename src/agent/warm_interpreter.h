@@ -1,0 +1,39 @@
+/* --warm: the Python interpreter of this node that imports modules while the nodes meet, and forks
+ * the workers of each round. Without it, or if it fails, workers are executed. */
+#ifndef DD_AGENT_WARM_INTERPRETER_H
+#define DD_AGENT_WARM_INTERPRETER_H
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "worker/warm_command.h"
+#include "worker/warm_fork.h"
+
+struct agent_loop;
+struct round;
+struct warm_interpreter;
+
+struct warm_interpreter_cfg {
+    bool on;
+    struct warm_command command;   /* borrows from the program */
+    const struct dd_strv *modules; /* NULL: those of the last run, else torch */
+    const char *plan;              /* for --dry-run: what would be imported */
+};
+
+/* All borrowed until free. *ret stays NULL without --warm. */
+int warm_interpreter_new(struct warm_interpreter **ret, struct agent_loop *loop,
+                         struct dd_err *err);
+/* Start to import, unless the interpreter runs. A failure is logged. round: NULL before it exists.
+ */
+void warm_interpreter_start(struct warm_interpreter *w, const struct round *round);
+/* Call then() when modules are imported, or when it is known that workers are executed. Return
+ * false if this is so already, and then() will not be called. */
+bool warm_interpreter_wait(struct warm_interpreter *w, void (*then)(void *arg), void *arg);
+void warm_interpreter_wait_no_more(struct warm_interpreter *w);
+/* Return what worker_group_start() needs; NULL: workers are executed. */
+const struct warm_fork *warm_interpreter_fork(const struct warm_interpreter *w);
+/* It has not forked the workers of a round: end it. warm_interpreter_start() starts another one. */
+void warm_interpreter_failed(struct warm_interpreter *w, const char *why);
+/* NULL is allowed for all. */
+void warm_interpreter_free(struct warm_interpreter *w);
+
+#endif

@@ -1,0 +1,51 @@
+/* Options for the stacks of workers: values and rows. */
+#ifndef DD_CMD_STACKS_OPTIONS_H
+#define DD_CMD_STACKS_OPTIONS_H
+
+#include "base/opt.h"
+
+struct stacks_options {
+    const char *when;
+    uint64_t timeout;
+    const char *py_spy;
+};
+
+/* Option rows, for a struct that has `struct stacks_options stacks`. */
+#define STACKS_ROWS(type)                                                                          \
+    {.name = "stacks",                                                                             \
+     .kind = OPT_STRING,                                                                           \
+     .metavar = "WHEN",                                                                            \
+     .def = "auto",                                                                                \
+     .choices = "auto,on-failure,on-hang,off",                                                     \
+     .group = "Health checks and hung workers",                                                    \
+     .help = "when to report what all workers are executing",                                      \
+     .more = "At the first failure of a worker ('on-failure'), or when a worker hangs (also "      \
+             "'on-hang'), each node reads the stacks of its workers before any is stopped. The "   \
+             "report shows them folded, those of the fewest ranks first. Python frames need "      \
+             "py-spy; of other workers, the report shows the state in the kernel. 'auto' is "      \
+             "'on-failure', but reads only workers whose frames py-spy can read.",                 \
+     OPT_FIELD(type, stacks.when)},                                                                \
+        {.name = "stacks-timeout",                                                                 \
+         .kind = OPT_DURATION,                                                                     \
+         .metavar = "TIME",                                                                        \
+         .def = "2s",                                                                              \
+         .min = INT64_C(100000000),                                                                \
+         .max = INT64_C(600000000000),                                                             \
+         .example = "10s",                                                                         \
+         .group = "Health checks and hung workers",                                                \
+         .help = "time limit of --stacks for all nodes together",                                  \
+         .more = "The workers are stopped at most this much later. The report names the ranks "    \
+                 "that could not be read within this time.",                                       \
+         OPT_FIELD(type, stacks.timeout)},                                                         \
+        {.name = "py-spy",                                                                         \
+         .kind = OPT_STRING,                                                                       \
+         .metavar = "FILE",                                                                        \
+         .def_doc = "found",                                                                       \
+         .example = "/opt/tools/bin/py-spy",                                                       \
+         .group = "Health checks and hung workers",                                                \
+         .help = "py-spy program for --stacks; 'none': none",                                      \
+         .more = "By default, ddrun uses the py-spy beside the program or its Python, that of "    \
+                 "the active virtual environment, or that in PATH.",                               \
+         OPT_FIELD(type, stacks.py_spy)},
+
+#endif

@@ -1,0 +1,50 @@
+/* The options of --stage: values and rows. */
+#ifndef DD_CMD_STAGE_OPTIONS_H
+#define DD_CMD_STAGE_OPTIONS_H
+
+#include "base/opt.h"
+#include "base/strv.h"
+
+struct stage_options {
+    struct dd_strv paths;
+    const char *dir; /* NULL: found by stage_dirs.c */
+    const char *mount;
+};
+
+/* Rows for a struct that has `struct stage_options stage`. */
+#define STAGE_ROWS(type)                                                                           \
+    {.name = "stage",                                                                              \
+     .kind = OPT_REPEATED,                                                                         \
+     .metavar = "PATH",                                                                            \
+     .no_env = true,                                                                               \
+     .example = "$VIRTUAL_ENV",                                                                    \
+     .group = "Program",                                                                           \
+     .help = "copy directory PATH to each node; workers use the copy",                             \
+     .more = "PATH is a virtual environment, a conda environment or another directory on a "       \
+             "shared file system. The first node reads it once and sends it down a tree of the "   \
+             "nodes; the workers wait until their node's copy is complete and find it at PATH, "   \
+             "read-only. The copy is removed at the end of the job. docs/stage.md describes "      \
+             "where a node cannot show it at PATH.",                                               \
+     OPT_FIELD(type, stage.paths)},                                                                \
+        {.name = "stage-dir",                                                                      \
+         .kind = OPT_STRING,                                                                       \
+         .metavar = "DIR",                                                                         \
+         .def_doc = "SLURM_TMPDIR, TMPDIR, PBS_JOBDIR, /local, /tmp or /dev/shm",                  \
+         .example = "/local/scratch",                                                              \
+         .needs = "stage",                                                                         \
+         .group = "Program",                                                                       \
+         .help = "directory of each node for the copies of --stage",                               \
+         .more = "By default the first of these directories that is not on a network file "        \
+                 "system; /dev/shm if there is not enough space.",                                 \
+         OPT_FIELD(type, stage.dir)},                                                              \
+    {                                                                                              \
+        .name = "stage-mount", .kind = OPT_STRING, .metavar = "auto|no", .def = "auto",            \
+        .choices = "auto,no", .needs = "stage", .group = "Program",                                \
+        .help = "show the copies of --stage at their original paths",                              \
+        .more = "'auto' mounts them for the workers alone, where the node permits it. 'no' "       \
+                "points PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and the first lines of "       \
+                "scripts to the copies instead.",                                                  \
+        OPT_FIELD(type, stage.mount)                                                               \
+    }
+
+#endif

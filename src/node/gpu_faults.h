@@ -1,0 +1,35 @@
+/* Judges what NVML reports of a GPU: what makes it unusable, and what is only worth a warning.
+ * Pure; node/nvml.c reads the facts. */
+#ifndef DD_NODE_GPU_FAULTS_H
+#define DD_NODE_GPU_FAULTS_H
+
+#include "node/gpu_facts.h"
+#include "node/health_page.h"
+
+#include <stdbool.h>
+
+enum { GPU_SENTENCE = 390 };
+
+struct gpu_case {
+    const struct gpu_facts *now;
+    const struct health_gpu *before; /* the last check; NULL: this is the first */
+    const struct health_xid *xid;    /* the last XID since the start; xid 0: none */
+    int most_links;                  /* active ones of the best connected GPU of the node */
+};
+
+/* Append each warning to the page. Return true, with the first fault as a sentence, if the GPU
+ * cannot be used. */
+bool gpu_faults_judge(const struct gpu_case *c, struct health_page *page,
+                      char why[GPU_SENTENCE + 1]);
+/* True if this XID reports failed hardware, not an error of a program. */
+bool gpu_xid_is_hardware(uint64_t xid);
+int gpu_active_links(const struct gpu_facts *f);
+/* True if memory is held by a process that no longer exists: the driver may still be freeing it. */
+bool gpu_faults_frees_memory(const struct gpu_facts *f);
+/* True if CUDA_VISIBLE_DEVICES, NULL if it is not set, selects this GPU. Entries that NVML does not
+ * list, such as MIG devices, select all. */
+bool gpu_is_visible(const char *visible, const struct gpu_facts *f);
+/* Copy what the next check compares with. */
+void gpu_faults_note(struct health_gpu *to, const struct gpu_facts *f);
+
+#endif

@@ -1,0 +1,552 @@
+#include "report/causes.h"
+
+#include "report/report_inner.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+
+static const struct failure_cause killed_by_oom = {
+    .id = "oom-killer",
+    .cause = "the kernel's OOM killer ended the worker: the memory limit of its cgroup is reached",
+    .tip = "request more memory (Slurm: --mem), or reduce the batch size or the number of data "
+           "loaders",
+};
+
+static const struct failure_cause child_killed_by_oom = {
+    .id = "oom-killer-child",
+    .cause = "the kernel's OOM killer ended a process in the worker's cgroup: the memory limit is "
+             "reached",
+    .tip = "request more memory (Slurm: --mem), or reduce the batch size or the number of data "
+           "loaders",
+};
+
+/* The first row that matches applies, so specific texts stand before general ones.
+ * Src: messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.14 to 2.28, JAX 0.9,
+ * TensorFlow 2.20, Open MPI 4.1 and 5.0, MPICH 4, glibc 2.36, Linux 6.1. */
+static const struct failure_cause rows[] = {
+    /* ---- ddrun's own words ---- */
+    {.id = "hang",
+     .texts = {"hung: no "},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the worker showed no activity for the time that --hang-timeout allows",
+     .tip = "one rank is probably stuck and the others wait for it; compare the stacks, or rerun "
+            "with -x PYTHONFAULTHANDLER=1"},
+    /* ---- GPU ---- */
+    {.id = "cuda-out-of-memory",
+     .texts = {"CUDA out of memory", "torch.OutOfMemoryError", "CUDA error: out of memory",
+               "CUDA_ERROR_OUT_OF_MEMORY"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the memory of the GPU is full",
+     .tip = "reduce the batch size, or checkpoint activations"},
+    {.id = "hip-out-of-memory",
+     .texts = {"HIP out of memory"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the memory of the GPU is full",
+     .tip = "reduce the batch size, or checkpoint activations"},
+    {.id = "jax-out-of-memory",
+     .texts = {"RESOURCE_EXHAUSTED: Out of memory", "OOM when allocating tensor",
+               "ResourceExhaustedError"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the memory of the device is full, as XLA or TensorFlow reports",
+     .tip = "reduce the batch size; XLA_PYTHON_CLIENT_MEM_FRACTION limits what JAX reserves"},
+    {.id = "gpu-ecc-error",
+     .texts = {"uncorrectable ECC", "CUDA_ERROR_ECC_UNCORRECTABLE"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the GPU's memory has an uncorrectable ECC error",
+     .tip = "exclude the node and report it to the administrator"},
+    {.id = "gpu-lost",
+     .texts = {"GPU has fallen off the bus", "GPU is lost", "CUDA_ERROR_DEVICE_UNAVAILABLE",
+               "CUDA-capable device(s) is/are busy or unavailable"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the GPU does not answer, or another process holds it exclusively",
+     .tip =
+         "'nvidia-smi -q' and 'dmesg' on the node show its state; exclude the node if the GPU is "
+         "lost"},
+    {.id = "gpu-xid",
+     .texts = {"NVRM: Xid"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the driver reports an error of the GPU (Xid)",
+     .tip = "look up the number in NVIDIA's list of Xid errors; 48, 63, 64, 74, 79, 94 and 95 are "
+            "faults of the hardware"},
+    {.id = "nvlink-error",
+     .texts = {"CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "an NVLink connection of the GPU has an uncorrectable error",
+     .tip = "'nvidia-smi nvlink -e' shows the counters; exclude the node and report it to the "
+            "administrator"},
+    {.id = "cuda-device-assert",
+     .texts = {"device-side assert triggered"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "an assertion failed in a GPU kernel, often an index or a label out of range",
+     .tip = "rerun with -x CUDA_LAUNCH_BLOCKING=1: the traceback then names the operation"},
+    {.id = "cuda-illegal-access",
+     .texts = {"an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a GPU kernel accessed memory that is not its own",
+     .tip = "rerun with -x CUDA_LAUNCH_BLOCKING=1, or with compute-sanitizer; if only one node is "
+            "affected, its GPU may be faulty"},
+    {.id = "cuda-launch-failure",
+     .texts = {"unspecified launch failure", "CUDA_ERROR_LAUNCH_FAILED"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a GPU kernel ended with a fault",
+     .tip = "rerun with -x CUDA_LAUNCH_BLOCKING=1; 'dmesg' on the node shows the Xid"},
+    {.id = "cuda-driver-too-old",
+     .texts = {"driver version is insufficient for CUDA runtime version",
+               "NVIDIA driver on your system is too old"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the node's NVIDIA driver is older than the program's CUDA library requires",
+     .tip = "install a build for an older CUDA, or load the site's CUDA compatibility package"},
+    {.id = "cuda-no-kernel-image",
+     .texts = {"no kernel image is available for execution"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the program was not built for this type of GPU",
+     .tip =
+         "install a build for its compute capability, or set TORCH_CUDA_ARCH_LIST when building"},
+    {.id = "torch-without-cuda",
+     .texts = {"Torch not compiled with CUDA enabled"},
+     .cause = "this PyTorch was built without CUDA",
+     .tip = "install a build of PyTorch for CUDA, or activate the right environment"},
+    {.id = "cuda-no-device",
+     .texts = {"no CUDA-capable device", "Found no NVIDIA driver", "No CUDA GPUs are available",
+               "CUDA_ERROR_NO_DEVICE"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the worker sees no GPU",
+     .tip = "request GPUs from the scheduler, and check CUDA_VISIBLE_DEVICES"},
+    {.id = "cuda-invalid-device",
+     .texts = {"invalid device ordinal"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the worker uses a GPU number that this node does not have",
+     .tip = "reduce --nproc-per-node, and check CUDA_VISIBLE_DEVICES"},
+    {.id = "cudnn",
+     .texts = {"CUDNN_STATUS_", "cuDNN error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a cuDNN operation failed; CUDNN_STATUS_ALLOC_FAILED and _NOT_INITIALIZED often mean "
+              "that GPU memory is full",
+     .tip = "check 'nvidia-smi' for memory of other processes, and that only one version of cuDNN "
+            "is in LD_LIBRARY_PATH"},
+    {.id = "cublas",
+     .texts = {"CUBLAS_STATUS_"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a cuBLAS operation failed; CUBLAS_STATUS_ALLOC_FAILED often means that GPU memory "
+              "is full",
+     .tip = "check 'nvidia-smi' for memory of other processes; rerun with "
+            "-x CUDA_LAUNCH_BLOCKING=1"},
+    /* ---- NCCL ---- */
+    {.id = "nccl-timeout",
+     .texts = {"collective operation timeout", "WorkNCCL::checkTimeout"},
+     .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
+     .cause = "an NCCL operation timed out: another rank did not take part in it",
+     .tip = "look for the rank that is stuck; --hang-timeout finds it"},
+    {.id = "nccl-remote-error",
+     .texts = {"ncclRemoteError", "remote process exited or there was a network error",
+               "Connection closed by remote peer", "NCCL communicator was aborted"},
+     .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
+     .cause = "an NCCL peer exited, or the network between them failed",
+     .tip = "look for the error of the rank that exited first; if there is none, check the network "
+            "between the nodes"},
+    {.id = "nccl-network",
+     .texts = {"NET/IB : Got completion", "NET/IB: Got completion", "NET/IB : Got async event"},
+     .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
+     .cause = "an InfiniBand operation of NCCL failed: the peer exited, or a link is faulty",
+     .tip = "look for the error of the rank that exited first; if there is none, check the links "
+            "with 'ibstat'"},
+    {.id = "nccl-version",
+     .texts = {"NCCL version mismatch", "incompatible NCCL versions"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the ranks use different versions of NCCL",
+     .tip = "use the same environment on all nodes; -x NCCL_DEBUG=VERSION prints the version"},
+    {.id = "nccl-duplicate-gpu",
+     .texts = {"Duplicate GPU detected"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "two ranks use the same GPU",
+     .tip = "call torch.cuda.set_device(LOCAL_RANK), and check CUDA_VISIBLE_DEVICES"},
+    {.id = "nccl-system-error",
+     .texts = {"ncclSystemError", "unhandled system error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a system call or a network call of NCCL failed",
+     .tip = "rerun with -x NCCL_DEBUG=WARN; often NCCL_SOCKET_IFNAME names no interface of this "
+            "node, or /dev/shm is full"},
+    {.id = "nccl-cuda-error",
+     .texts = {"ncclUnhandledCudaError", "unhandled cuda error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a CUDA call of NCCL failed",
+     .tip = "rerun with -x NCCL_DEBUG=WARN for NCCL's own error"},
+    {.id = "nccl-error",
+     .texts = {"NCCL error", "ncclInternalError", "ncclInvalidUsage"},
+     .cause = "an NCCL operation failed",
+     .tip = "rerun with -x NCCL_DEBUG=WARN for NCCL's own error"},
+    /* ---- data loaders ---- */
+    {.id = "shm-full",
+     .texts = {"insufficient shared memory", "unable to write to file </torch_",
+               "is killed by signal: Bus error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "/dev/shm, through which data loaders pass their batches, is full",
+     .tip = "enlarge /dev/shm, reduce num_workers, or set it to 0"},
+    {.id = "dataloader-worker-killed",
+     .texts = {"exited unexpectedly", "is killed by signal: "},
+     .also = "DataLoader worker",
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a process of a DataLoader ended before its time",
+     .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
+            "node"},
+    {.id = "dataloader-worker-lost",
+     .texts = {"ConnectionResetError", "ConnectionRefusedError", "EOFError",
+               "FileNotFoundError: [Errno 2]"},
+     .also = "resource_sharer",
+     .cause = "a process of a DataLoader, which shared a tensor with this worker, ended before its "
+              "time",
+     .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
+            "node"},
+    {.id = "fork-of-cuda",
+     .texts = {"Cannot re-initialize CUDA in forked subprocess"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a process that was forked uses CUDA, which the parent had initialized",
+     .tip = "use the start method 'spawn', or touch no GPU in a data set"},
+    {.id = "pickle",
+     .texts = {"PicklingError", "Can't pickle", "cannot pickle", "Can't get local object"},
+     .cause = "an object that is sent to another process cannot be pickled",
+     .tip = "define functions and classes at the top of a module, or set num_workers=0"},
+    /* ---- file systems ---- */
+    {.id = "disk-full",
+     .texts = {"No space left on device"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a file system is full",
+     .tip = "'df -h' shows which one; TMPDIR sets where temporary files go"},
+    {.id = "quota",
+     .texts = {"Disk quota exceeded"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the user's disk quota is used up",
+     .tip = "delete files, or write to another file system"},
+    {.id = "read-only",
+     .texts = {"Read-only file system"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a file system cannot be written: it is mounted read-only, or the kernel made it so "
+              "after an error",
+     .tip = "'findmnt' on the node shows the file system; choose another directory"},
+    {.id = "lustre-eviction",
+     .texts = {"Cannot send after transport endpoint shutdown", "[Errno 108]",
+               "This client was evicted"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a Lustre server has evicted this node, so that operations on open files fail",
+     .tip = "rerun on another node; 'dmesg' and 'lfs check servers' on this one show the eviction"},
+    {.id = "stale-handle",
+     .texts = {"Stale file handle", "Stale NFS file handle"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a file on a network file system was removed or replaced while it was in use",
+     .tip = "do not replace files of a running job; write a new file and rename it"},
+    {.id = "io-error",
+     .texts = {"Input/output error", "Remote I/O error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a disk or a file server reported an error",
+     .tip = "'dmesg' on the node shows the device or the server"},
+    {.id = "too-many-files",
+     .texts = {"Too many open files"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the limit of open files of the process or the node is reached",
+     .tip = "raise 'ulimit -n', or use fewer data loaders"},
+    /* ---- the program and its environment ---- */
+    {.id = "missing-module",
+     .texts = {"No module named"},
+     .cause = "the workers' Python environment lacks a module",
+     .tip = "activate the right environment, or set PYTHON_EXEC"},
+    {.id = "glibc-version",
+     .texts = {"version `GLIBC_", "version `GLIBCXX_", "version `CXXABI_"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a library was built for a newer system than that of this node",
+     .tip = "use a build for this system, or run in a container; a newer libstdc++ may be in "
+            "LD_LIBRARY_PATH"},
+    {.id = "missing-library",
+     .texts = {"cannot open shared object file"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a shared library is missing on this node",
+     .tip = "load its environment module, or set LD_LIBRARY_PATH"},
+    {.id = "undefined-symbol",
+     .texts = {"undefined symbol: ", "symbol lookup error"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "two libraries do not fit: one lacks a function that the other calls",
+     .tip = "install versions that were built for each other; LD_LIBRARY_PATH may select another "
+            "one"},
+    {.id = "import-error",
+     .texts = {"ImportError"},
+     .cause = "an import failed: the workers' Python environment differs from the expected one",
+     .tip = "compare 'pip list' with an environment that works"},
+    {.id = "syntax-error",
+     .texts = {"SyntaxError", "IndentationError", "TabError"},
+     .cause = "the program has a syntax error for this version of Python",
+     .tip = "'python3 -m py_compile FILE' shows it; also check the version of Python on the nodes"},
+    {.id = "debugger",
+     .texts = {"BdbQuit"},
+     .cause = "breakpoint() found no terminal",
+     .tip = "add --pty=RANK; torch.distributed.breakpoint() stops one rank only"},
+    {.id = "interrupted",
+     .texts = {"KeyboardInterrupt"},
+     .flags = CAUSE_SENDER,
+     .cause = "the worker received SIGINT; its sender is not known"},
+    {.id = "sigterm-exception",
+     .texts = {"SIGTERMException"},
+     .flags = CAUSE_SENDER,
+     .cause = "the worker received SIGTERM; its sender is not known",
+     .tip = "look at the scheduler's record of the job: a time limit, preemption, or scancel"},
+    {.id = "host-memory",
+     .texts = {"DefaultCPUAllocator: can't allocate", "MemoryError", "std::bad_alloc",
+               "Cannot allocate memory"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the worker got no more memory of the node",
+     .tip = "reduce the batch size, or request more memory (Slurm: --mem)"},
+    {.id = "too-many-processes",
+     .texts = {"can't start new thread", "fork: retry: Resource temporarily unavailable",
+               "pthread_create failed", "BlockingIOError: [Errno 11]"},
+     .cause = "the limit of processes and threads of the user or the cgroup is reached",
+     .tip = "'ulimit -u' and the cgroup's pids.max show the limits; set OMP_NUM_THREADS, use fewer "
+            "data loaders"},
+    {.id = "nan",
+     .texts = {"loss is nan", "loss is NaN", "Loss is nan", "NaN or Inf found"},
+     .cause = "the program stopped because a value is not a number (NaN)",
+     .tip = "lower the learning rate, clip gradients, or skip the batch; "
+            "torch.autograd.set_detect_anomaly finds the operation"},
+    {.id = "nan-in-backward",
+     .texts = {"returned nan values in its", "found NaN in local grad norm"},
+     .cause = "a gradient is not a number (NaN)",
+     .tip = "lower the learning rate, clip gradients, or skip the batch; if one node is always "
+            "affected, its GPU may be faulty"},
+    /* ---- the network and peers ---- */
+    {.id = "port-in-use",
+     .texts = {"Address already in use", "EADDRINUSE"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a port that the program wants to listen on is in use",
+     .tip = "bind port 0, or use the store at MASTER_ADDR:MASTER_PORT"},
+    {.id = "gloo-timeout",
+     .texts = {"Timed out waiting", "Application timeout caused pair closure"},
+     .flags = CAUSE_CASCADE,
+     .cause = "a gloo operation timed out: another rank did not take part in it",
+     .tip = "look for the rank that is stuck; --hang-timeout finds it"},
+    {.id = "gloo-peer-lost",
+     .texts = {"Connection closed by peer", "gloo/transport/tcp/pair.cc"},
+     .flags = CAUSE_CASCADE,
+     .cause = "a gloo peer closed its connection: it had exited or failed",
+     .tip = "look for the error of the process that exited first"},
+    {.id = "barrier-timeout",
+     .texts = {"monitoredBarrier"},
+     .flags = CAUSE_CASCADE,
+     .cause = "the ranks named in the message did not reach the barrier in time",
+     .tip = "look at the ranks that the message names"},
+    {.id = "store-timeout",
+     .texts = {"wait timeout after", "DistStoreError", "client socket has timed out"},
+     .flags = CAUSE_CASCADE,
+     .cause = "the worker waited in vain for a key of the store: another rank did not write it",
+     .tip = "look for the rank that did not start or is stuck"},
+    {.id = "store-lost",
+     .texts = {"DistNetworkError", "Failed to recv, got 0 bytes", "recvValue failed"},
+     .flags = CAUSE_CASCADE,
+     .cause = "the connection to the store is lost: the process that serves it exited",
+     .tip = "look for the error of the process that exited first"},
+    {.id = "jax-peer-lost",
+     .texts = {"JAX distributed service detected fatal errors", "heartbeat timeout",
+               "Failed to send RPC to coordination service", "/tensorflow.CoordinationService/"},
+     .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
+     .cause = "JAX's coordination service lost another process, or was lost itself",
+     .tip = "look for the error of the process that ended first"},
+    {.id = "jax-barrier-timeout",
+     .texts = {"Barrier timed out", "DEADLINE_EXCEEDED"},
+     .flags = CAUSE_CASCADE,
+     .cause = "a process did not reach a barrier of JAX or TensorFlow in time",
+     .tip = "look for the process that did not start or is stuck"},
+    {.id = "tensorflow-peer-lost",
+     .texts = {"UnavailableError", "UNAVAILABLE: Socket closed",
+               "failed to connect to all addresses"},
+     .flags = CAUSE_CASCADE,
+     .cause = "the connection to another TensorFlow task is lost",
+     .tip = "look for the error of the task that ended first"},
+    {.id = "horovod-shut-down",
+     .texts = {"HorovodInternalError", "Horovod has been shut down"},
+     .flags = CAUSE_CASCADE,
+     .cause = "another Horovod process failed or exited",
+     .tip = "look for the error of the process that ended first"},
+    {.id = "mpi-peer-lost",
+     .texts = {"Communication error with rank", "MPI_ERR_PROC_FAILED",
+               "ORTE has lost communication", "mca_btl_tcp_frag_recv: readv failed"},
+     .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
+     .cause = "an MPI peer exited or is not reachable",
+     .tip = "look for the error of the rank that exited first"},
+    {.id = "mpi-abort",
+     .texts = {"MPI_ABORT was invoked", "application called MPI_Abort", "MPI_Abort(",
+               "called MPI_Abort"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "the program called MPI_Abort, or the MPI library did after an error",
+     .tip = "the lines above the abort name the error"},
+    {.id = "host-unknown",
+     .texts = {"Name or service not known", "Temporary failure in name resolution",
+               "No address associated with hostname"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a host name has no address on this node",
+     .tip = "'getent hosts NAME' on this node shows what it knows; check MASTER_ADDR and proxies"},
+    {.id = "host-unreachable",
+     .texts = {"No route to host", "Network is unreachable"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "this node has no route to another host",
+     .tip = "a firewall or a missing route: choose the interface with NCCL_SOCKET_IFNAME or "
+            "GLOO_SOCKET_IFNAME"},
+    {.id = "connection-refused",
+     .texts = {"Connection refused", "ConnectionRefusedError"},
+     .flags = CAUSE_CASCADE,
+     .cause = "no process listens on the port that the worker connects to: it has exited, or has "
+              "not started",
+     .tip = "look for the error of the process that should listen there"},
+    {.id = "connection-reset",
+     .texts = {"Connection reset by peer", "ConnectionResetError", "Connection aborted"},
+     .flags = CAUSE_CASCADE,
+     .cause = "a peer closed its connection: it had exited or failed",
+     .tip = "look for the error of the process that exited first"},
+    {.id = "broken-pipe",
+     .texts = {"Broken pipe", "BrokenPipeError"},
+     .flags = CAUSE_CASCADE,
+     .cause = "the process at the other end of a pipe or connection has exited",
+     .tip = "look for the error of the process that exited first"},
+    {.id = "command-not-found",
+     .texts = {"not found"},
+     .code = 127,
+     .cause = "a command of the script does not exist on this node",
+     .tip = "load its environment module, or set PATH"},
+    {.id = "permission",
+     .texts = {"Permission denied"},
+     .cause = "the user may not execute or open a file",
+     .tip = "check owner and mode of the file named above; a script needs 'chmod +x'"},
+    {.id = "tokenizers-fork",
+     .texts = {"Disabling parallelism to avoid deadlocks"},
+     .also = "huggingface/tokenizers",
+     .cause = "a process was forked while the threads of Hugging Face's tokenizers ran; a deadlock "
+              "is possible",
+     .tip = "set TOKENIZERS_PARALLELISM=false, or load the tokenizer in the data set"},
+    /* ---- signals ---- */
+    {.id = "sigkill",
+     .signal = SIGKILL,
+     .flags = CAUSE_SENDER,
+     .cause = "another process sent SIGKILL; the kernel has counted no OOM kill in the worker's "
+              "cgroup",
+     .tip = "often a limit of the scheduler, an administrator, or an OOM killer above the cgroup; "
+            "check 'dmesg -T' on the node"},
+    {.id = "sigterm",
+     .signal = SIGTERM,
+     .flags = CAUSE_SENDER,
+     .cause = "another process than ddrun sent SIGTERM",
+     .tip = "look at the scheduler's record of the job: a time limit, preemption, or scancel"},
+    {.id = "sigint",
+     .signal = SIGINT,
+     .flags = CAUSE_SENDER,
+     .cause = "another process than ddrun sent SIGINT"},
+    {.id = "sighup",
+     .signal = SIGHUP,
+     .flags = CAUSE_SENDER,
+     .cause = "another process sent SIGHUP, as a terminal does that is closed"},
+    {.id = "sigxcpu",
+     .signal = SIGXCPU,
+     .cause = "the worker has used up its limit of CPU time",
+     .tip = "'ulimit -t' shows it"},
+    {.id = "sigsegv",
+     .signal = SIGSEGV,
+     .cause = "native code accessed an invalid address",
+     .tip = "rerun with -x PYTHONFAULTHANDLER=1, or 'ulimit -c unlimited' for a core dump"},
+    {.id = "sigabrt",
+     .signal = SIGABRT,
+     .cause = "native code called abort(), as a failed assertion does",
+     .tip = "its last lines may show why; 'ulimit -c unlimited' keeps a core dump"},
+    {.id = "sigbus",
+     .signal = SIGBUS,
+     .cause = "a mapped file could not be read or extended, often because a file system is full",
+     .tip = "check 'df -h /dev/shm'"},
+    {.id = "sigill",
+     .signal = SIGILL,
+     .cause = "the program was built for a CPU with other instructions than this node's",
+     .tip = "build it for the oldest CPU of the cluster"},
+    {.id = "sigfpe",
+     .signal = SIGFPE,
+     .cause = "native code divided an integer by zero",
+     .tip = "rerun with -x PYTHONFAULTHANDLER=1, or 'ulimit -c unlimited' for a core dump"},
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), TEXTS = 4 };
+
+static bool has_text(const char *text, const char *part)
+{
+    return text != NULL && strstr(text, part) != NULL;
+}
+
+static bool names_one(const struct failure_cause *c, const char *text)
+{
+    for (int i = 0; i < TEXTS && c->texts[i] != NULL; i++)
+        if (has_text(text, c->texts[i]))
+            return true;
+    return false;
+}
+
+/* Return the signal that ended the worker, or the program that its shell ran; 0: none. */
+static int signal_of(const struct report_exit *e)
+{
+    return e->signal > 0 ? e->signal : e->code > 128 ? e->code - 128 : 0;
+}
+
+/* Return what explains the end: the message in the error file, or the output from the last
+ * exception on; NULL: the program raised none, or a signal from outside ended it later. */
+static const char *message_of(const struct report_exit *e)
+{
+    size_t len;
+    const bool outside = e->signal == SIGKILL || e->signal == SIGTERM || e->signal == SIGINT ||
+                         e->signal == SIGHUP;
+    const bool reported = e->error != NULL && e->error[0] != '\0';
+    return outside && !reported ? NULL : report_exception(e, &len);
+}
+
+static bool row_matches(const struct failure_cause *c, const struct report_exit *e,
+                        const char *message)
+{
+    if (c->texts[0] == NULL) /* an exception explains more than a crash while the program exits */
+        return c->signal == signal_of(e) && message_of(e) == NULL;
+    if (c->code != 0 && c->code != e->code)
+        return false;
+    if (c->also != NULL && !has_text(e->tail, c->also) && !has_text(e->trace, c->also) &&
+        !has_text(e->error, c->also))
+        return false;
+    return names_one(c, message);
+}
+
+static const struct failure_cause *first_row(const struct report_exit *e, const char *text,
+                                             int flags)
+{
+    for (int i = 0; i < ROWS; i++)
+        if ((rows[i].flags & flags) == flags && row_matches(&rows[i], e, text))
+            return &rows[i];
+    return NULL;
+}
+
+static const struct failure_cause *find_row(const struct report_exit *e)
+{
+    const char *message = message_of(e);
+    const struct failure_cause *c;
+    if (message == NULL) {
+        c = first_row(e, "", CAUSE_SENDER); /* the output does not matter then */
+        return c != NULL ? c : first_row(e, e->tail, 0);
+    }
+    if ((c = first_row(e, message, 0)) == NULL &&
+        (c = first_row(e, e->tail, CAUSE_ANYWHERE)) == NULL)
+        c = first_row(e, e->trace, CAUSE_ANYWHERE);
+    return c;
+}
+
+const struct failure_cause *failure_cause_find(const struct report_exit *e)
+{
+    const bool killed = e->oom && signal_of(e) == SIGKILL;
+    const struct failure_cause *found = killed ? &killed_by_oom : find_row(e);
+    const bool cascade = found != NULL && (found->flags & CAUSE_CASCADE) != 0;
+    return e->oom && !killed && !cascade ? &child_killed_by_oom : found;
+}
+
+bool failure_is_cascade(const struct report_exit *e)
+{
+    const struct failure_cause *c = failure_cause_find(e);
+    return c != NULL && (c->flags & CAUSE_CASCADE) != 0;
+}
+
+const struct failure_cause *failure_cause_row(unsigned i)
+{
+    return i < ROWS ? &rows[i] : NULL;
+}

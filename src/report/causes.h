@@ -1,0 +1,38 @@
+/* Well-known causes of a worker's failure, recognized by its last lines, its error file, its signal
+ * and the kernel's count of OOM kills. Pure. */
+#ifndef DD_REPORT_CAUSES_H
+#define DD_REPORT_CAUSES_H
+
+#include <stdbool.h>
+
+struct report_exit;
+
+enum {
+    /* The failure follows from that of another process: a peer closed its connection, or did not
+     * join a collective operation. Such a worker is not the culprit. */
+    CAUSE_CASCADE = 1,
+    /* Another process sent the signal. Neither the worker nor its node is to blame. */
+    CAUSE_SENDER = 2,
+    /* The text is specific enough to explain an exception that follows it. Other rows must match
+     * the exception itself, if there is one: earlier lines may be harmless warnings. */
+    CAUSE_ANYWHERE = 4,
+};
+
+struct failure_cause {
+    const char *id;       /* stable, for programs: "cuda-out-of-memory" */
+    const char *texts[4]; /* one of them occurs in the message; none: by signal alone */
+    const char *also;     /* occurs in the last lines, too; NULL: no condition */
+    int signal, code;     /* conditions; 0: none. Exit code 128 + N counts as signal N */
+    int flags;            /* CAUSE_* */
+    const char *cause;    /* one sentence */
+    const char *tip;      /* NULL: none */
+};
+
+/* Return a row of the table; NULL: the cause is not known. */
+const struct failure_cause *failure_cause_find(const struct report_exit *e);
+bool failure_is_cascade(const struct report_exit *e);
+
+/* Return row i of the table, for tests; NULL: there are fewer. */
+const struct failure_cause *failure_cause_row(unsigned i);
+
+#endif

@@ -1,0 +1,43 @@
+/* The collectives in which the ranks of a job are, by PyTorch's flight recorder: ranks in the same
+ * one form a group. Pure. */
+#ifndef DD_REPORT_FLIGHT_GROUPS_H
+#define DD_REPORT_FLIGHT_GROUPS_H
+
+#include "report/flight_record.h"
+#include "report/rank_set.h"
+
+struct json_t;
+
+enum {
+    FLIGHT_GROUPS_MAX = 256, /* the ranks of further groups are omitted */
+    FLIGHT_RANKS_MAX = 1 << 20
+};
+
+struct flight_group {
+    struct flight_record record;
+    struct rank_set ranks;
+};
+
+struct flight_groups {
+    struct flight_group *v;
+    size_t n;
+};
+
+/* 0 or -ENOMEM. */
+int flight_groups_add(struct flight_groups *g, const struct flight_record *r, int first, int last);
+int flight_groups_merge(struct flight_groups *to, const struct flight_groups *from);
+void flight_groups_done(struct flight_groups *g);
+
+/* Return an array with an object for each group. NULL: out of memory. */
+struct json_t *flight_groups_json(const struct flight_groups *g);
+/* Add the groups of a peer's array; NULL: none. With workers >= 0 it may contain only the ranks
+ * first to first + workers - 1. -EPROTO; -EPERM: of other ranks; -ENOMEM. */
+int flight_groups_parse(struct flight_groups *ret, const struct json_t *list, int first,
+                        int workers);
+
+/* Append the sentence of flight_record_compare() and a line for each of the `lines` first groups,
+ * each line with this indent; nothing if no rank waits. */
+int flight_groups_text(const struct flight_groups *g, const char *indent, size_t lines,
+                       struct dd_buf *out);
+
+#endif

@@ -1,0 +1,11 @@
+/* The metrics of a job as JSON, made from their OpenMetrics text. Pure. */
+#ifndef DD_REPORT_METRICS_JSON_H
+#define DD_REPORT_METRICS_JSON_H
+
+#include "base/buf.h"
+
+/* Append the JSON object that docs/json.md describes. text: what metrics_text() writes. Return 0,
+ * -EINVAL if a line is malformed, or -ENOMEM. */
+int metrics_json(const char *text, struct dd_buf *out);
+
+#endif

@@ -1,0 +1,83 @@
+#include "report/py_spy.h"
+
+#include "report/stacks.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The main thread has the id of the process. A process in another PID namespace has another id
+ * there: then the name decides, else the last thread, since py-spy lists the newest first. */
+static const json_t *main_thread(const json_t *threads, int pid)
+{
+    const json_t *named = NULL;
+    const size_t n = json_array_size(threads);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *t = json_array_get(threads, i);
+        const char *name = json_string_value(json_object_get(t, "thread_name"));
+        if (json_integer_value(json_object_get(t, "os_thread_id")) == pid)
+            return t;
+        if (name != NULL && strcmp(name, "MainThread") == 0)
+            named = t;
+    }
+    return named != NULL ? named : n > 0 ? json_array_get(threads, n - 1) : NULL;
+}
+
+/* Append at most STACKS_NAME bytes, without control characters. Of a path, keep its end. */
+static int put_name(struct dd_buf *out, const char *s, bool path)
+{
+    const size_t len = strlen(s);
+    const char *at = path && len > STACKS_NAME ? s + len - STACKS_NAME : s;
+    int rc = 0;
+    while (path && at > s && (*at & 0xc0) == 0x80)
+        at++;
+    for (size_t i = 0; at[i] != '\0' && i < STACKS_NAME && rc == 0; i++)
+        rc = dd_buf_append(out, (unsigned char)at[i] < ' ' ? "?" : &at[i], 1);
+    return rc;
+}
+
+static int put_frame(struct dd_buf *out, const json_t *f)
+{
+    const char *name = json_string_value(json_object_get(f, "name"));
+    const char *file = json_string_value(json_object_get(f, "filename"));
+    const json_int_t line = json_integer_value(json_object_get(f, "line"));
+    if (name == NULL || file == NULL)
+        return -EPROTO;
+    int rc = put_name(out, name, false);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "\t");
+    if (rc == 0)
+        rc = put_name(out, file, true);
+    return rc < 0 ? rc : dd_buf_printf(out, "\t%d\n", line > 0 && line < INT32_MAX ? (int)line : 0);
+}
+
+int py_spy_parse(const char *text, size_t len, int pid, struct dd_buf *frames)
+{
+    json_t *o = json_loadb(text, len, JSON_DISABLE_EOF_CHECK, NULL);
+    const json_t *list = json_object_get(main_thread(o, pid), "frames");
+    const size_t n = json_array_size(list);
+    const size_t begin = frames->len;
+    int rc = !json_is_array(o) ? -EPROTO : n == 0 ? -ENODATA : 0;
+    for (size_t i = 0; i < n && i < STACKS_FRAMES && rc == 0 && frames->len - begin < STACKS_TEXT;
+         i++)
+        rc = put_frame(frames, json_array_get(list, i));
+    json_decref(o);
+    return rc;
+}
+
+/* py-spy prints "Error: …" and the causes, each as "Reason: …". */
+int py_spy_reason(const char *text, struct dd_buf *reason)
+{
+    const char *use = text;
+    if (strcasestr(text, "permission denied") != NULL ||
+        strcasestr(text, "operation not permitted") != NULL)
+        return dd_buf_puts(reason, "py-spy: ptrace is not permitted");
+    if (strncmp(use, "Error: ", 7) == 0)
+        use += 7;
+    const size_t n = strcspn(use, "\n");
+    int rc = dd_buf_puts(reason, "py-spy: ");
+    for (size_t i = 0; i < n && i < STACKS_NAME - 10 && rc == 0; i++)
+        rc = dd_buf_append(reason, (unsigned char)use[i] < ' ' ? "?" : &use[i], 1);
+    return n == 0 && rc == 0 ? dd_buf_puts(reason, "no output") : rc;
+}

@@ -1,0 +1,34 @@
+/* Sets of ranks, as text "0-1,3-7". Pure. */
+#ifndef DD_REPORT_RANK_SET_H
+#define DD_REPORT_RANK_SET_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { RANK_SET_MAX = 1 << 28 /* ranks from here on are refused */ };
+
+/* Ranks as ordered, disjoint ranges. */
+struct rank_range {
+    int first, last;
+};
+struct rank_set {
+    struct rank_range *v;
+    size_t n, cap;
+};
+int rank_set_add(struct rank_set *s, int first, int last); /* 0 or -ENOMEM */
+bool rank_set_has(const struct rank_set *s, int rank);
+size_t rank_set_count(const struct rank_set *s);
+int rank_set_nth(const struct rank_set *s, size_t n);            /* from 0; -1: there are fewer */
+int rank_set_text(const struct rank_set *s, struct dd_buf *out); /* "0-1,3-7" */
+/* Parse "0-1,3-7". -EINVAL: invalid; the text may come from a peer. */
+int rank_set_parse(struct rank_set *s, const char *text);
+void rank_set_done(struct rank_set *s);
+
+static inline void dd_auto_rank_set(struct rank_set *s)
+{
+    rank_set_done(s);
+}
+
+#endif

@@ -1,0 +1,133 @@
+#include "report/stacks.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *some(const char *s)
+{
+    return s != NULL ? s : "";
+}
+
+static bool stack_is_equal(const struct stack *a, const struct stack *b)
+{
+    return a->kind == b->kind && strcmp(some(a->frames), some(b->frames)) == 0 &&
+           strcmp(some(a->state), some(b->state)) == 0 && strcmp(some(a->note), some(b->note)) == 0;
+}
+
+/* Copy the texts into one allocation. */
+static int stack_copy(struct stack_group *to, const struct stack *from)
+{
+    const char *texts[] = {some(from->frames), some(from->state), some(from->note)};
+    const char **const to_texts[] = {&to->stack.frames, &to->stack.state, &to->stack.note};
+    size_t n = 0;
+    for (size_t i = 0; i < 3; i++)
+        n += strlen(texts[i]) + 1;
+    char *at = to->storage = malloc(n);
+    if (at == NULL)
+        return -ENOMEM;
+    to->stack.kind = from->kind;
+    for (size_t i = 0; i < 3; i++) {
+        *to_texts[i] = at;
+        at = stpcpy(at, texts[i]) + 1;
+    }
+    return 0;
+}
+
+static struct stack_group *stacks_new_group(struct stacks *s, const struct stack *what)
+{
+    if (s->n == s->cap) {
+        const size_t cap = s->cap == 0 ? 8 : s->cap * 2;
+        struct stack_group *v = realloc(s->v, cap * sizeof(*v));
+        if (v == NULL)
+            return NULL;
+        s->v = v;
+        s->cap = cap;
+    }
+    struct stack_group *g = &s->v[s->n];
+    *g = (struct stack_group){0};
+    if (stack_copy(g, what) < 0)
+        return NULL;
+    s->n++;
+    return g;
+}
+
+int stacks_add(struct stacks *s, const struct stack *what, int first, int last)
+{
+    static const struct stack beyond = {.kind = STACK_UNREAD,
+                                        .note = "omitted: too many different stacks"};
+    const struct stack *use = s->n >= STACKS_GROUPS ? &beyond : what;
+    for (size_t i = 0; i < s->n; i++)
+        if (stack_is_equal(&s->v[i].stack, what) || stack_is_equal(&s->v[i].stack, use))
+            return rank_set_add(&s->v[i].ranks, first, last);
+    struct stack_group *g = stacks_new_group(s, use);
+    return g != NULL ? rank_set_add(&g->ranks, first, last) : -ENOMEM;
+}
+
+int stacks_add_node(struct stacks *s, const char *name, int first_rank, int workers)
+{
+    struct stacks_node *v = realloc(s->nodes, (s->nnodes + 1) * sizeof(*v));
+    if (v == NULL)
+        return -ENOMEM;
+    s->nodes = v;
+    v = &v[s->nnodes++];
+    *v = (struct stacks_node){.first_rank = first_rank, .workers = workers};
+    (void)snprintf(v->name, sizeof(v->name), "%s", name);
+    return 0;
+}
+
+int stacks_merge(struct stacks *to, const struct stacks *from)
+{
+    int rc = 0;
+    for (size_t i = 0; i < from->n; i++) {
+        const struct stack_group *g = &from->v[i];
+        for (size_t k = 0; k < g->ranks.n && rc == 0; k++)
+            rc = stacks_add(to, &g->stack, g->ranks.v[k].first, g->ranks.v[k].last);
+    }
+    return rc == 0 ? flight_groups_merge(&to->collectives, &from->collectives) : rc;
+}
+
+static int stack_compare(const void *x, const void *y)
+{
+    const struct stack_group *a = x;
+    const struct stack_group *b = y;
+    const bool late_a = a->stack.kind >= STACK_ENDED;
+    const bool late_b = b->stack.kind >= STACK_ENDED;
+    const size_t na = rank_set_count(&a->ranks);
+    const size_t nb = rank_set_count(&b->ranks);
+    if (late_a != late_b)
+        return late_a ? 1 : -1;
+    if (na != nb)
+        return na < nb ? -1 : 1;
+    if (a->ranks.n == 0 || b->ranks.n == 0)
+        return 0;
+    return a->ranks.v[0].first < b->ranks.v[0].first ? -1 : 1;
+}
+
+void stacks_sort(struct stacks *s)
+{
+    if (s->n > 1)
+        qsort(s->v, s->n, sizeof(s->v[0]), stack_compare);
+}
+
+bool stacks_has(const struct stacks *s, enum stack_kind kind)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->v[i].stack.kind == kind)
+            return true;
+    return false;
+}
+
+void stacks_done(struct stacks *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        free(s->v[i].storage);
+        rank_set_done(&s->v[i].ranks);
+    }
+    free(s->v);
+    free(s->nodes);
+    flight_groups_done(&s->collectives);
+    *s = (struct stacks){0};
+}

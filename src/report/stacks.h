@@ -1,0 +1,107 @@
+/* Stacks of workers: what each rank was executing at one moment. Equal stacks are folded into
+ * groups. Pure: the agent fills groups from what it reads, the daemon merges those of all nodes.
+ *
+ * A stack is text: one line "function\tfile\tline" per frame, the innermost frame first. */
+#ifndef DD_REPORT_STACKS_H
+#define DD_REPORT_STACKS_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "report/flight_groups.h"
+#include "report/rank_set.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json_t;
+
+enum {
+    STACKS_FRAMES = 100,          /* of a stack; outer frames beyond it are omitted */
+    STACKS_TEXT = 16 << 10,       /* bytes of a stack */
+    STACKS_NAME = 160,            /* bytes of a function, a file, a state or a note */
+    STACKS_GROUPS = 1024,         /* further stacks count, without content */
+    STACKS_RANKS_TEXT = 32 << 10, /* bytes of a list of ranks */
+    STACKS_MESSAGE = 256 << 10,   /* bytes of the JSON of one node */
+    STACKS_TERMINAL_LINES = 20,
+};
+
+enum stack_kind {
+    STACK_PYTHON, /* frames */
+    STACK_KERNEL, /* no frames: the kernel's state of the process */
+    STACK_ENDED,  /* the worker had ended */
+    STACK_UNREAD, /* nothing is known; the note says why */
+    STACK_KIND_MAX,
+};
+
+/* What is known about one worker. Texts are borrowed as arguments; NULL means "". */
+struct stack {
+    enum stack_kind kind;
+    const char *frames; /* STACK_PYTHON */
+    const char *state;  /* of the process, if it is remarkable: "stopped"; always for KERNEL */
+    const char *note;   /* why no more is known */
+};
+
+struct stack_group {
+    struct stack stack; /* its texts are in storage */
+    char *storage;
+    struct rank_set ranks;
+};
+
+struct stacks_node {
+    char name[256];
+    int first_rank, workers;
+};
+
+struct stacks {
+    struct stack_group *v;
+    size_t n, cap;
+    struct stacks_node *nodes; /* ordered by rank; empty in the message of one node */
+    size_t nnodes;
+    struct flight_groups collectives; /* of PyTorch's flight recorder */
+    double seconds;                   /* time that it took */
+};
+
+int stacks_add(struct stacks *s, const struct stack *what, int first, int last);
+int stacks_add_node(struct stacks *s, const char *name, int first_rank, int workers);
+int stacks_merge(struct stacks *to, const struct stacks *from);
+/* Order: the rarest stack first; what could not be seen last. */
+void stacks_sort(struct stacks *s);
+void stacks_done(struct stacks *s);
+bool stacks_has(const struct stacks *s, enum stack_kind kind);
+
+/* "read, data.py:40": the function that the innermost line of the user's code calls, and that
+ * line. */
+int stack_headline(const struct stack *s, struct dd_buf *out);
+/* One line per group, each with this indent: "ranks 0-1,3-7: all_reduce, train.py:81". At most
+ * `lines`, the last of which counts the rest. The groups must be sorted. */
+int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
+/* The same lines, each followed by the frames of the stack. */
+int stacks_text_long(const struct stacks *s, struct dd_buf *out);
+
+/* ---- stacks_json.c ---- */
+
+/* depth: the number of frames of each stack. NULL: out of memory. The caller owns the
+ * reference. */
+struct json_t *stacks_json(const struct stacks *s, int depth);
+/* Append the JSON with as many frames as fit into `most` bytes; -EMSGSIZE: not even one fits. */
+int stacks_write(const struct stacks *s, size_t most, struct dd_buf *out);
+/* Parse the JSON of a peer. With `workers` >= 0, it may contain only ranks first_rank to first_rank
+ * + workers - 1, and each once. The caller frees *ret, also on failure. */
+int stacks_parse(struct stacks *ret, const char *text, int first_rank, int workers,
+                 struct dd_err *err);
+
+/* Return the time for the stacks of a hung job, which may take longer than those of a failed one:
+ * PyTorch needs 5 s for its first flight record. limit_ns: --stacks-timeout. */
+static inline uint64_t stacks_hang_ns(uint64_t limit_ns)
+{
+    const uint64_t least = UINT64_C(10) * 1000 * 1000 * 1000;
+    return limit_ns > least ? limit_ns : least;
+}
+
+static inline void dd_auto_stacks(struct stacks *s)
+{
+    stacks_done(s);
+}
+
+#endif

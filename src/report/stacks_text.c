@@ -1,0 +1,206 @@
+/* Stacks as lines for users. */
+#include "report/stacks.h"
+
+#include "report/report_lines_inner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_SHOWN = 60 /* bytes of a list of ranks */, LINE_SHOWN = 160 };
+
+struct frame_view {
+    const char *function, *file, *line;
+    int nfunction, nfile, nline;
+};
+
+/* Read the frame at *at, and advance. False: no frame is left. */
+static bool frame_next(const char **at, struct frame_view *f)
+{
+    const char *p = *at;
+    if (*p == '\0')
+        return false;
+    const size_t len = strcspn(p, "\n");
+    *at = p + len + (p[len] == '\n');
+    f->function = p;
+    f->nfunction = (int)strcspn(p, "\t\n");
+    p += f->nfunction + (p[f->nfunction] == '\t');
+    f->file = p;
+    f->nfile = (int)strcspn(p, "\t\n");
+    p += f->nfile + (p[f->nfile] == '\t');
+    f->line = p;
+    f->nline = (int)strcspn(p, "\t\n");
+    return true;
+}
+
+static bool holds(const char *text, int n, const char *part)
+{
+    return memmem(text, (size_t)n, part, strlen(part)) != NULL;
+}
+
+/* True for a file of Python, PyTorch or another library that waits on behalf of a program. */
+static bool is_internal_file(const struct frame_view *f)
+{
+    static const char *const packages[] = {
+        "-packages/torch/",  "-packages/numpy/",      "-packages/jax/",     "-packages/jaxlib/",
+        "-packages/mpi4py/", "-packages/tensorflow/", "-packages/horovod/", "-packages/deepspeed/",
+        "-packages/paddle/", "-packages/torch_npu/",  "-packages/triton/",
+    };
+    if (f->nfile >= 7 && strncmp(f->file, "<frozen", 7) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof(packages) / sizeof(packages[0]); i++)
+        if (holds(f->file, f->nfile, packages[i]))
+            return true;
+    return (holds(f->file, f->nfile, "/lib/python") || holds(f->file, f->nfile, "/lib64/python")) &&
+           !holds(f->file, f->nfile, "-packages/");
+}
+
+/* Functions that only call another one: decorators and PyTorch's module hooks. */
+static bool is_wrapper(const struct frame_view *f)
+{
+    static const char *const names[] = {"wrapper",    "inner",    "decorate_context",  "_fn",
+                                        "_call_impl", "__call__", "_wrapped_call_impl"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if ((size_t)f->nfunction == strlen(names[i]) &&
+            strncmp(f->function, names[i], (size_t)f->nfunction) == 0)
+            return true;
+    return false;
+}
+
+/* Find the innermost frame of the user's code, and the library function that it calls. */
+static bool choose_frame(const char *frames, struct frame_view *called, struct frame_view *user)
+{
+    struct frame_view f;
+    struct frame_view last = {0};
+    struct frame_view first = {0};
+    bool found = false;
+    for (const char *at = frames; !found && frame_next(&at, &f);) {
+        if (first.function == NULL)
+            first = f;
+        found = !is_internal_file(&f);
+        if (found)
+            *user = f;
+        else if (!is_wrapper(&f))
+            last = f;
+    }
+    if (!found)
+        *user = first;
+    *called = found && last.function != NULL ? last : *user;
+    return first.function != NULL;
+}
+
+static int put_frame(const char *frames, struct dd_buf *out)
+{
+    struct frame_view called;
+    struct frame_view user;
+    if (!choose_frame(frames, &called, &user))
+        return dd_buf_puts(out, "no Python frame");
+    const char *slash = memrchr(user.file, '/', (size_t)user.nfile);
+    const char *base = slash != NULL ? slash + 1 : user.file;
+    return dd_buf_printf(out, "%.*s, %.*s:%.*s", called.nfunction, called.function,
+                         user.nfile - (int)(base - user.file), base, user.nline, user.line);
+}
+
+int stack_headline(const struct stack *s, struct dd_buf *out)
+{
+    int rc = 0;
+    if (s->kind == STACK_PYTHON)
+        rc = put_frame(s->frames, out);
+    else if (s->kind == STACK_ENDED)
+        rc = dd_buf_puts(out, "had ended");
+    else if (s->kind == STACK_UNREAD && s->note[0] == '\0')
+        rc = dd_buf_puts(out, "not read");
+    if (rc == 0 && s->state[0] != '\0')
+        rc = dd_buf_printf(out, s->kind == STACK_PYTHON ? " (%s)" : "%s", s->state);
+    if (rc == 0 && s->note[0] != '\0')
+        rc = dd_buf_printf(out, s->kind == STACK_UNREAD ? "%s" : " (%s)", s->note);
+    return rc;
+}
+
+/* ---- lines ---- */
+
+static const struct stacks_node *node_of(const struct stacks *s, int rank)
+{
+    for (size_t i = 0; i < s->nnodes; i++)
+        if (rank >= s->nodes[i].first_rank && rank - s->nodes[i].first_rank < s->nodes[i].workers)
+            return &s->nodes[i];
+    return NULL;
+}
+
+/* "rank 2 on node1: " or "ranks 0-1,3-7: ", cut if there are many ranges. */
+static int put_ranks(const struct stacks *s, const struct stack_group *g, struct dd_buf *out)
+{
+    const size_t n = rank_set_count(&g->ranks);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_RANKS_TEXT);
+    if (n == 0)
+        return dd_buf_puts(out, "ranks: ");
+    const int first = g->ranks.v[0].first;
+    const struct stacks_node *node = node_of(s, first);
+    const struct stacks_node *end = node_of(s, g->ranks.v[g->ranks.n - 1].last);
+    (void)rank_set_text(&g->ranks, &text); /* a list that is too long is cut below */
+    int shown = (int)text.len;
+    if (shown > RANKS_SHOWN)
+        for (shown = RANKS_SHOWN; shown > 1 && text.data[shown] != ','; shown--)
+            ;
+    int rc = dd_buf_printf(out, "rank%s %.*s", n > 1 ? "s" : "", shown, (const char *)text.data);
+    if (rc == 0 && shown < (int)text.len)
+        rc = dd_buf_printf(out, ",... (%zu ranks)", n);
+    if (rc == 0 && node != NULL && node == end && s->nnodes > 1)
+        rc = dd_buf_printf(out, " on %s", node->name);
+    return rc < 0 ? rc : dd_buf_puts(out, ": ");
+}
+
+static int put_group(const struct stacks *s, const struct stack_group *g, const char *indent,
+                     struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(STACKS_TEXT);
+    int rc = put_ranks(s, g, &line);
+    const size_t limit = line.len + LINE_SHOWN;
+    if (rc == 0)
+        rc = stack_headline(&g->stack, &line);
+    if (rc < 0)
+        return rc;
+    const bool cut = line.len > limit;
+    return dd_buf_printf(out, "%s%.*s%s\n", indent, (int)(cut ? limit : line.len),
+                         (const char *)line.data, cut ? "..." : "");
+}
+
+int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out)
+{
+    size_t most = (size_t)lines;
+    size_t rest = 0;
+    const size_t before = out->len;
+    int rc = 0;
+    if (s->n > most)
+        most--;
+    for (size_t i = 0; i < s->n && rc == 0; i++)
+        if (i < most)
+            rc = put_group(s, &s->v[i], indent, out);
+        else
+            rest += rank_set_count(&s->v[i].ranks);
+    if (rc == 0 && s->n > most)
+        rc = dd_buf_printf(out, "%s%zu more ranks, with %zu other stacks\n", indent, rest,
+                           s->n - most);
+    return rc == 0 ? report_clean(out, before) : rc;
+}
+
+static int put_frames(const char *frames, struct dd_buf *out)
+{
+    struct frame_view f;
+    int rc = 0;
+    for (const char *at = frames; rc == 0 && frame_next(&at, &f);)
+        rc = dd_buf_printf(out, "    %.*s (%.*s:%.*s)\n", f.nfunction, f.function, f.nfile, f.file,
+                           f.nline, f.line);
+    return rc;
+}
+
+int stacks_text_long(const struct stacks *s, struct dd_buf *out)
+{
+    const size_t before = out->len;
+    int rc = flight_groups_text(&s->collectives, "", FLIGHT_GROUPS_MAX, out);
+    for (size_t i = 0; i < s->n && rc == 0; i++) {
+        rc = put_group(s, &s->v[i], "", out);
+        if (rc == 0)
+            rc = put_frames(s->v[i].stack.frames, out);
+    }
+    return rc == 0 ? report_clean(out, before) : rc;
+}

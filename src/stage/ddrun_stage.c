@@ -1,0 +1,122 @@
+/* ddrun-stage: copies directories to the storage of the nodes (--stage), in a process of its own
+ * for each node and round, so that a file system that hangs stops no agent. It exits when its
+ * agent's end of the socket is closed. */
+#include "base/auto.h"
+#include "base/num.h"
+#include "config.h"
+#include "net/loop.h"
+#include "stage/stage_client.h"
+#include "stage/stage_enter.h"
+#include "stage/stage_inner.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <zstd.h>
+
+enum { USAGE = 2, THREADS_MAX = 8 };
+
+static int begin_round(struct serve *s, struct dd_err *err)
+{
+    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &s->expected) < 0)
+        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+    const int rc = serve_link_up(s, err);
+    return rc == 0 ? serve_begin(s, err) : rc;
+}
+
+static int take_setup(struct serve *s, struct dd_err *err)
+{
+    struct dd_err why = {0};
+    uint16_t port;
+    char text[16];
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    char *const *setup = s->setup.texts.v;
+    int rc = serve_listen(s, &port, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(text, sizeof(text), "%u", port);
+    serve_send(s, STAGE_MSG_PORT, text);
+    s->mounts = setup[STAGE_SETUP_DIR][0] != '\0' && strcmp(setup[STAGE_SETUP_MOUNT], "1") == 0 &&
+                serve_can_mount(s, &why);
+    const int threads = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (int)cpus;
+    return stage_pool_new(&s->pool, threads, s->wake_fd, err);
+}
+
+static void on_control(evutil_socket_t fd, short what, void *arg)
+{
+    struct serve *s = arg;
+    struct dd_err err = {0};
+    static char data[STAGE_MSG_MAX];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    (void)what;
+    const ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0)
+        _exit(0); /* the agent has gone, or needs no copy any more */
+    int rc = stage_msg_decode(&m, data, (size_t)n);
+    if (rc == 0 && m.type == STAGE_MSG_SETUP && s->setup.texts.n == 0) {
+        s->setup = m;
+        m = (struct stage_msg){0};
+        rc = take_setup(s, &err);
+    } else if (rc == 0 && m.type == STAGE_MSG_ROUND && s->setup.texts.n > 0 &&
+               s->round.texts.n == 0) {
+        s->round = m;
+        m = (struct stage_msg){0};
+        rc = begin_round(s, &err);
+    }
+    if (rc < 0)
+        serve_fail(s, err.text[0] != '\0' ? err.text : "--stage: malformed message of the agent");
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    uint64_t count;
+    (void)what;
+    if (read(fd, &count, sizeof(count)) == sizeof(count))
+        serve_on_wake(arg);
+}
+
+static int serve(void)
+{
+    static struct serve s = {.control = STAGE_CLIENT_FD, .listen_fd = -1};
+    s.dir = DD_SCRATCH_NONE;
+    TAILQ_INIT(&s.live);
+    s.head = DD_BUF_INIT(LINK_FRAME_MAX);
+    s.end = DD_BUF_INIT(LINK_FRAME_MAX);
+    s.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s.base = net_loop_new();
+    if (s.base == NULL || s.wake_fd < 0)
+        return 1;
+    s.control_event = event_new(s.base, s.control, EV_READ | EV_PERSIST, on_control, &s);
+    s.wake_event = event_new(s.base, s.wake_fd, EV_READ | EV_PERSIST, on_wake, &s);
+    if (s.control_event == NULL || s.wake_event == NULL || event_add(s.control_event, NULL) < 0 ||
+        event_add(s.wake_event, NULL) < 0)
+        return 1;
+    event_base_dispatch(s.base);
+    _exit(0); /* threads of the pool wait for ever */
+}
+
+int main(int argc, char **argv)
+{
+    int fd;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc == 2 && strcmp(argv[1], "--check") == 0)
+        return ZSTD_versionNumber() < 10400; /* the program has started, so the library is there */
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("ddrun-stage %s\n", PACKAGE_VERSION);
+        return 0;
+    }
+    if (argc > 3 && strcmp(argv[1], "enter") == 0 && dd_num_int(argv[2], 0, INT32_MAX, &fd) == 0) {
+        (void)signal(SIGPIPE, SIG_DFL);
+        return stage_enter(fd, argv + 3);
+    }
+    if (argc == 2 && strcmp(argv[1], "serve") == 0)
+        return serve();
+    (void)fprintf(stderr, "ddrun-stage is a part of ddrun --stage and started by it\n");
+    return USAGE;
+}

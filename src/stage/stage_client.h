@@ -1,0 +1,30 @@
+/* The agent's side of ddrun-stage. */
+#ifndef DD_STAGE_STAGE_CLIENT_H
+#define DD_STAGE_STAGE_CLIENT_H
+
+#include "base/err.h"
+#include "stage/stage_msg.h"
+
+#include <sys/types.h>
+
+enum { STAGE_CLIENT_FD = 3, STAGE_CLIENT_FDS = 2 };
+
+struct stage_client {
+    pid_t pid; /* 0: none */
+    int fd;    /* -1: none */
+};
+
+/* Start `helper`. It ignores the signals that end jobs, and dies with the caller. */
+int stage_client_start(struct stage_client *c, const char *helper, char *const *env,
+                       struct dd_err *err);
+/* Let stage_client_send() wait at most 5 s for the other side. */
+void stage_client_limit(int fd);
+/* Send one packet. fds may come along. 0 or -errno. */
+int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, const int *fds, int n);
+/* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
+ * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
+int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS]);
+/* Kill it. Waits at most 2 s. */
+void stage_client_end(struct stage_client *c);
+
+#endif

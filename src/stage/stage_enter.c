@@ -1,0 +1,79 @@
+#include "stage/stage_enter.h"
+
+#include "base/io.h"
+#include "base/log.h"
+#include "stage/stage_client.h"
+#include "stage/stage_env.h"
+#include "stage/stage_msg.h"
+#include "stage/stage_view.h"
+#include "worker/spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { CANNOT_RUN = 126, NOT_FOUND = 127 };
+
+/* Returns the number of descriptors. */
+static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
+{
+    int rc;
+    do
+        rc = stage_client_receive(fd, m, fds);
+    while (rc == -EAGAIN);
+    return rc < 0 || m->type == STAGE_MSG_READY ? rc : -EPROTO;
+}
+
+static int point_to_copy(struct dd_strv *env, struct dd_strv *argv, char *const *pairs)
+{
+    const int rc = stage_env_vars(env, pairs);
+    return rc == 0 ? stage_env_argv(argv, pairs) : rc;
+}
+
+static int run_program(const struct dd_strv *argv, const struct dd_strv *env, struct dd_err *err)
+{
+    DD_AUTO(free) char *path = NULL;
+    struct spawn_report r = {.stage = SPAWN_EXEC};
+    const int rc = spawn_lookup(&path, argv->v[0], env->v);
+    if (rc < 0) {
+        errno = -rc;
+        return dd_err_set(err, rc, "cannot run '%s': %m", argv->v[0]);
+    }
+    execve(path, argv->v, env->v);
+    r.error = errno;
+    return spawn_explain(&r, path, err);
+}
+
+int stage_enter(int fd, char **args)
+{
+    const struct dd_log log = {.level = DD_LOG_WARN, .fd = STDERR_FILENO, .who = "ddrun"};
+    const pid_t agent = getppid();
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    struct dd_err err = {0};
+    int fds[STAGE_CLIENT_FDS];
+    const int n = receive(fd, &m, fds);
+    if (n < 0) /* the agent has reported why there is no copy */
+        return CANNOT_RUN;
+    close(fd);
+    int rc = dd_strv_copy(&env, environ);
+    if (rc == 0)
+        rc = dd_strv_copy(&argv, args);
+    if (rc == 0 && n == 0)
+        rc = point_to_copy(&env, &argv, m.texts.v + STAGE_READY_PAIRS);
+    if (rc < 0)
+        (void)dd_err_set(&err, rc, "out of memory");
+    if (rc == 0 && n > 0)
+        rc = stage_view_enter(fds, n, &err);
+    /* a change of credentials may have cleared it */
+    if (rc == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent))
+        return CANNOT_RUN;
+    if (rc == 0)
+        rc = run_program(&argv, &env, &err);
+    dd_log(&log, DD_LOG_ERR, "%s", err.text);
+    return rc == -ENOENT ? NOT_FOUND : CANNOT_RUN;
+}

@@ -1,0 +1,92 @@
+#include "stage/stage_env.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VALUE_MAX = 1 << 20 };
+
+int stage_env_path(char **ret, const char *path, char *const *pairs)
+{
+    for (; pairs[0] != NULL; pairs += 2) {
+        const size_t n = strlen(pairs[0]);
+        if (strncmp(path, pairs[0], n) != 0 || (path[n] != '\0' && path[n] != '/'))
+            continue;
+        return asprintf(ret, "%s%s", pairs[1], path + n) < 0 ? -ENOMEM : 1;
+    }
+    return 0;
+}
+
+/* Write one element of a list of paths. */
+static int put_element(struct dd_buf *out, const char *element, char *const *pairs)
+{
+    DD_AUTO(free) char *there = NULL;
+    int rc = stage_env_path(&there, element, pairs);
+    return rc < 0 ? rc : dd_buf_puts(out, rc > 0 ? there : element);
+}
+
+static int point_list(struct dd_strv *env, const char *name, char *const *pairs)
+{
+    const char *value = dd_env_get(env->v, name);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(VALUE_MAX);
+    int rc = 0;
+    for (const char *s = value; s != NULL && rc == 0;) {
+        const size_t n = strcspn(s, ":");
+        DD_AUTO(free) char *element = strndup(s, n);
+        rc = element != NULL ? put_element(&out, element, pairs) : -ENOMEM;
+        if (s[n] == '\0')
+            break;
+        rc = rc == 0 ? dd_buf_puts(&out, ":") : rc;
+        s += n + 1;
+    }
+    if (rc < 0 || value == NULL)
+        return rc;
+    const char *text = dd_buf_str(&out);
+    return text != NULL ? dd_env_set(env, name, text) : -ENOMEM;
+}
+
+static int point_path(struct dd_strv *env, const char *name, char *const *pairs)
+{
+    DD_AUTO(free) char *there = NULL;
+    const char *value = dd_env_get(env->v, name);
+    int rc = value != NULL ? stage_env_path(&there, value, pairs) : 0;
+    return rc > 0 ? dd_env_set(env, name, there) : rc;
+}
+
+int stage_env_vars(struct dd_strv *env, char *const *pairs)
+{
+    static const struct {
+        const char *name;
+        bool list;
+    } vars[] = {
+        {"PATH", true},         {"PYTHONPATH", true},    {"LD_LIBRARY_PATH", true},
+        {"VIRTUAL_ENV", false}, {"CONDA_PREFIX", false},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]) && rc >= 0; i++)
+        rc = (vars[i].list ? point_list : point_path)(env, vars[i].name, pairs);
+    return rc < 0 ? rc : 0;
+}
+
+int stage_env_argv(struct dd_strv *argv, char *const *pairs)
+{
+    size_t script = 1;
+    while (script < argv->n && argv->v[script][0] == '-')
+        script++;
+    const size_t which[] = {0, script};
+    for (size_t i = 0; i < 2 && which[i] < argv->n; i++) {
+        char *there = NULL;
+        int rc = stage_env_path(&there, argv->v[which[i]], pairs);
+        if (rc < 0)
+            return rc;
+        if (rc > 0) {
+            free(argv->v[which[i]]);
+            argv->v[which[i]] = there;
+        }
+    }
+    return 0;
+}

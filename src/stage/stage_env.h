@@ -1,0 +1,18 @@
+/* Points a program to the copies of staged directories, where they cannot be mounted at their
+ * original paths. Pure. */
+#ifndef DD_STAGE_STAGE_ENV_H
+#define DD_STAGE_STAGE_ENV_H
+
+#include "base/strv.h"
+
+/* pairs: source, copy, source, copy …, NULL-terminated; absolute paths without a final '/'. */
+
+/* The path in the copy if `path` is a source or lies in one: 1 and *ret, which the caller frees;
+ * 0: it does not; -ENOMEM. */
+int stage_env_path(char **ret, const char *path, char *const *pairs);
+/* Change PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV and CONDA_PREFIX. 0 or -ENOMEM. */
+int stage_env_vars(struct dd_strv *env, char *const *pairs);
+/* Change the program and its script, the first argument that is no option. 0 or -ENOMEM. */
+int stage_env_argv(struct dd_strv *argv, char *const *pairs);
+
+#endif

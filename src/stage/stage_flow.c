@@ -1,0 +1,286 @@
+/* The chunks of one node: they come from the reader or the parent, are unpacked and go to the
+ * children. A chunk is kept until this node and all of its subtree need it no more, so at most
+ * STAGE_WINDOW exist, and children may connect at any time. */
+#include "base/io.h"
+#include "stage/stage_inner.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned flow_all_children(const struct serve *s)
+{
+    return (1U << s->expected) - 1;
+}
+
+/* ---- digests ---- */
+
+static int flow_note_digest(struct serve *s, const struct stage_chunk *c)
+{
+    if (c->seq >= s->digests_cap) {
+        uint32_t cap = s->digests_cap > 0 ? s->digests_cap : 256;
+        while (cap <= c->seq)
+            cap *= 2;
+        unsigned char *v = realloc(s->digests, (size_t)cap * STAGE_DIGEST);
+        if (v == NULL)
+            return -ENOMEM;
+        memset(v + (size_t)s->digests_cap * STAGE_DIGEST, 0,
+               (size_t)(cap - s->digests_cap) * STAGE_DIGEST);
+        s->digests = v;
+        s->digests_cap = cap;
+    }
+    memcpy(s->digests + (size_t)c->seq * STAGE_DIGEST, c->digest, STAGE_DIGEST);
+    return 0;
+}
+
+static int flow_total_digest(const struct serve *s, unsigned char out[STAGE_DIGEST])
+{
+    return s->total <= s->digests_cap && /* a parent may have sent one chunk several times */
+                   EVP_Digest(s->digests, (size_t)s->total * STAGE_DIGEST, out, NULL, EVP_sha256(),
+                              NULL) == 1
+               ? 0
+               : -EIO;
+}
+
+/* ---- frames of the parent ---- */
+
+static void flow_fail_malformed(const struct serve *s)
+{
+    char why[400];
+    (void)snprintf(why, sizeof(why), "--stage: %s has received malformed data from %s",
+                   s->setup.texts.v[STAGE_SETUP_NODE], s->round.texts.v[STAGE_ROUND_PARENT]);
+    serve_fail(s, why);
+}
+
+static void flow_begin_copy(struct serve *s, uint64_t bytes, uint64_t entries)
+{
+    struct dd_err err = {0};
+    s->bytes = bytes;
+    if (serve_choose_dir(s, bytes, entries, &err) < 0)
+        serve_fail(s, err.text);
+}
+
+static void flow_keep(const struct serve *s, struct dd_buf *out, const struct frame *f)
+{
+    if (dd_buf_append(out, f->data, f->len) < 0)
+        serve_fail(s, "--stage: out of memory");
+}
+
+static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const struct frame *f)
+{
+    struct stage_chunk *c = calloc(1, sizeof(*c));
+    /* threads of the reader may pass each other, but not by more than the window */
+    if (s->head.len == 0 || s->end.len > 0 || sf->seq >= s->received + STAGE_WINDOW ||
+        s->received - s->released >= STAGE_WINDOW)
+        flow_fail_malformed(s);
+    if (c == NULL)
+        serve_fail(s, "--stage: out of memory");
+    *c = (struct stage_chunk){.seq = sf->seq, .phase = sf->phase};
+    c->frame = DD_BUF_INIT(f->len);
+    flow_keep(s, &c->frame, f);
+    s->received++;
+    TAILQ_INSERT_TAIL(&s->live, c, kept);
+    stage_pool_add(s->pool, c);
+}
+
+static void flow_take_end(struct serve *s, const struct stage_frame *sf, const struct frame *f)
+{
+    if (s->head.len == 0 || s->end.len > 0 || sf->chunks != s->received)
+        flow_fail_malformed(s);
+    flow_keep(s, &s->end, f);
+    s->total = sf->chunks;
+}
+
+void serve_take_frame(struct serve *s, const struct frame *f)
+{
+    struct stage_frame sf;
+    if (stage_frame_decode(&sf, f->data, f->len) < 0)
+        flow_fail_malformed(s);
+    switch (sf.type) {
+    case STAGE_HEAD:
+        if (s->head.len > 0)
+            flow_fail_malformed(s);
+        flow_keep(s, &s->head, f);
+        s->begun_ns = dd_now_ns();
+        flow_begin_copy(s, sf.bytes, sf.entries);
+        break;
+    case STAGE_CHUNK:
+        flow_take_chunk(s, &sf, f);
+        break;
+    case STAGE_END:
+        flow_take_end(s, &sf, f);
+        break;
+    case STAGE_ACK:
+    case STAGE_FRAMES:
+    default:
+        flow_fail_malformed(s);
+    }
+    serve_pump(s);
+}
+
+void serve_take_ack(struct serve *s, int number, uint32_t seq)
+{
+    struct stage_chunk *c;
+    TAILQ_FOREACH (c, &s->live, kept)
+        if (c->seq == seq && (c->sent & 1U << number) != 0)
+            c->acked |= 1U << number;
+    serve_pump(s);
+}
+
+/* ---- the reader and the pool ---- */
+
+static void flow_head_of_reader(struct serve *s, const struct stage_reader_view *v)
+{
+    const struct stage_frame f = {.type = STAGE_HEAD, .bytes = v->bytes, .entries = v->entries};
+    char text[600];
+    if (stage_frame_encode(&s->head, &f) < 0)
+        serve_fail(s, "--stage: out of memory");
+    if (v->skipped > 0) {
+        (void)snprintf(text, sizeof(text),
+                       "--stage: left out %zu socket%s, pipe%s or device%s, the first is '%.300s'",
+                       v->skipped, v->skipped == 1 ? "" : "s", v->skipped == 1 ? "" : "s",
+                       v->skipped == 1 ? "" : "s", v->first_skipped);
+        serve_send(s, STAGE_MSG_WARNING, text);
+    }
+    s->files = v->files;
+    flow_begin_copy(s, v->bytes, v->entries);
+    stage_reader_go(s->reader);
+}
+
+static void flow_watch_reader(struct serve *s)
+{
+    struct stage_reader_view v;
+    if (s->reader == NULL)
+        return;
+    stage_reader_look(s->reader, &v);
+    if (v.state == STAGE_READER_FAILED)
+        serve_fail(s, v.why);
+    if (v.state == STAGE_READER_LISTED && s->head.len == 0)
+        flow_head_of_reader(s, &v);
+    if (v.state == STAGE_READER_FINISHED)
+        s->received = v.chunks;
+    /* the pool may have the last chunks */
+    if (v.state != STAGE_READER_FINISHED || s->end.len > 0 || s->worked < v.chunks)
+        return;
+    struct stage_frame f = {.type = STAGE_END, .chunks = v.chunks};
+    s->total = v.chunks;
+    if (flow_total_digest(s, f.digest) < 0 || stage_frame_encode(&s->end, &f) < 0)
+        serve_fail(s, "--stage: out of memory");
+}
+
+static void flow_take_worked(struct serve *s, struct stage_chunk *c)
+{
+    if (c->rc == -EPROTO)
+        flow_fail_malformed(s);
+    if (c->rc < 0)
+        serve_fail(s, c->err.text);
+    if (flow_note_digest(s, c) < 0)
+        serve_fail(s, "--stage: out of memory");
+    s->worked++;
+    c->worked = true;
+    if (s->reader != NULL)
+        TAILQ_INSERT_TAIL(&s->live, c, kept);
+}
+
+void serve_on_wake(struct serve *s)
+{
+    struct stage_chunks done = TAILQ_HEAD_INITIALIZER(done);
+    struct stage_chunk *c;
+    stage_pool_take(s->pool, &done);
+    while ((c = TAILQ_FIRST(&done)) != NULL) {
+        TAILQ_REMOVE(&done, c, entry);
+        flow_take_worked(s, c);
+    }
+    flow_watch_reader(s);
+    serve_pump(s);
+}
+
+/* ---- the way on ---- */
+
+static void flow_feed(struct serve *s, struct stage_child *child)
+{
+    struct stage_chunk *c;
+    const unsigned bit = 1U << child->number;
+    bool ok = true;
+    if (s->head.len == 0 || child->link == NULL)
+        return;
+    if (!child->head_sent)
+        ok = child->head_sent = serve_send_frame(child, &s->head);
+    TAILQ_FOREACH (c, &s->live, kept)
+        if (ok && (c->sent & bit) == 0 && (ok = serve_send_frame(child, &c->frame)))
+            c->sent |= bit;
+    if (ok && s->end.len > 0 && !child->end_sent)
+        ok = child->end_sent = serve_send_frame(child, &s->end);
+    if (!ok)
+        serve_lost(s, "cannot send data to another node");
+}
+
+static void flow_release(struct serve *s)
+{
+    struct stage_chunk *c = TAILQ_FIRST(&s->live);
+    while (c != NULL) {
+        struct stage_chunk *next = TAILQ_NEXT(c, kept);
+        if (c->worked && c->acked == flow_all_children(s)) {
+            TAILQ_REMOVE(&s->live, c, kept);
+            s->released++;
+            serve_ack(s, c->seq);
+            if (s->reader != NULL)
+                stage_reader_release(s->reader);
+            stage_chunk_free(c);
+        }
+        c = next;
+    }
+}
+
+static void flow_check_digest(const struct serve *s)
+{
+    unsigned char digest[STAGE_DIGEST];
+    struct stage_frame f;
+    char why[400];
+    (void)snprintf(why, sizeof(why),
+                   "--stage: the copy on %s differs from what the first node has read (the SHA-256 "
+                   "digests differ)",
+                   s->setup.texts.v[STAGE_SETUP_NODE]);
+    if (flow_total_digest(s, digest) < 0 || stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||
+        memcmp(f.digest, digest, STAGE_DIGEST) != 0)
+        serve_fail(s, why);
+}
+
+static bool flow_all_sent(const struct serve *s)
+{
+    int sent = 0;
+    for (int i = 0; i < STAGE_CALLERS; i++)
+        sent += s->callers[i].number >= 0 && s->callers[i].end_sent;
+    return TAILQ_EMPTY(&s->live) && sent == s->expected;
+}
+
+void serve_pump(struct serve *s)
+{
+    struct dd_err err = {0};
+    for (int i = 0; i < STAGE_CALLERS; i++)
+        if (s->callers[i].number >= 0)
+            flow_feed(s, &s->callers[i]);
+    flow_release(s);
+    if (s->end.len > 0 && s->worked == s->total && !s->ready) {
+        s->ready = true;
+        flow_check_digest(s);
+        if (serve_show(s, &err) < 0)
+            serve_fail(s, err.text);
+    }
+    if (s->ready && flow_all_sent(s)) {
+        const struct timeval last = {.tv_sec = 2}; /* for what is still in the sockets */
+        serve_close_links(s);
+        (void)event_base_loopexit(s->base, &last);
+    }
+}
+
+int serve_begin(struct serve *s, struct dd_err *err)
+{
+    char *const *sources = s->setup.texts.v + STAGE_SETUP_SOURCES;
+    s->begun_ns = dd_now_ns();
+    if (s->round.texts.v[STAGE_ROUND_ADDR][0] != '\0')
+        return 0;
+    return stage_reader_start(&s->reader, s->pool, sources, s->wake_fd, err);
+}

@@ -1,0 +1,63 @@
+/* Messages between the agent, its ddrun-stage and the workers that wait for a copy: a packet is a
+ * type and texts, each with a NUL at its end. Pure. */
+#ifndef DD_STAGE_STAGE_MSG_H
+#define DD_STAGE_STAGE_MSG_H
+
+#include "base/buf.h"
+#include "base/strv.h"
+
+enum { STAGE_MSG_MAX = 128 << 10 };
+
+enum stage_msg_type {
+    STAGE_MSG_SETUP = 'S',  /* to ddrun-stage, once: STAGE_SETUP_* */
+    STAGE_MSG_PORT = 'P',   /* from it: the port on which it listens for children */
+    STAGE_MSG_ROUND = 'R',  /* to it: STAGE_ROUND_* */
+    STAGE_MSG_STOP = 'X',   /* to it: the round is over */
+    STAGE_MSG_READY = 'D',  /* from it, and on to each worker: STAGE_READY_*; descriptors of the
+                               namespaces that show the copy */
+    STAGE_MSG_FAILED = 'F', /* from it: why */
+    STAGE_MSG_WARNING = 'W' /* from it: text */
+};
+
+enum {
+    STAGE_SETUP_JOB,
+    STAGE_SETUP_NODE,
+    STAGE_SETUP_LISTEN,   /* address; "": all */
+    STAGE_SETUP_BIND,     /* source address; "": any */
+    STAGE_SETUP_INSECURE, /* "1": without TLS */
+    STAGE_SETUP_MOUNT,    /* "1": try to mount the copy */
+    STAGE_SETUP_DIR,      /* private directory for the copy */
+    STAGE_SETUP_SPARE,    /* another one, if there is not enough space in the first; "" */
+    STAGE_SETUP_SOURCES,  /* this and all further texts: the directories to copy */
+};
+
+enum {
+    STAGE_ROUND_KEY,      /* secret of the round */
+    STAGE_ROUND_CHILDREN, /* number of nodes that will connect */
+    STAGE_ROUND_ADDR,     /* address of the parent; "": this node reads the sources */
+    STAGE_ROUND_PORT,     /* of the parent */
+    STAGE_ROUND_PARENT,   /* its name */
+    STAGE_ROUND_TEXTS,
+};
+
+enum {
+    STAGE_READY_SUMMARY, /* for the log; "": the copy was there */
+    STAGE_READY_PAIRS,   /* this and all further texts: source, copy, source, copy ... */
+};
+
+struct stage_msg {
+    enum stage_msg_type type;
+    struct dd_strv texts;
+};
+
+/* texts: NULL-terminated; NULL: none. */
+int stage_msg_encode(struct dd_buf *out, enum stage_msg_type type, char *const *texts);
+/* -EPROTO, -ENOMEM. The caller frees ret->texts, also after a failure. */
+int stage_msg_decode(struct stage_msg *ret, const void *p, size_t n);
+
+static inline void dd_auto_stage_msg(struct stage_msg *m)
+{
+    dd_strv_done(&m->texts);
+}
+
+#endif

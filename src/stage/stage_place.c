@@ -1,0 +1,139 @@
+/* Where the copy lies on this node, and how workers find it. */
+#include "base/io.h"
+#include "stage/stage_client.h"
+#include "stage/stage_inner.h"
+#include "stage/stage_view.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+enum { PERCENT_SPARE = 2, MIB = 1 << 20 };
+
+static char *const *place_sources(const struct serve *s)
+{
+    return s->setup.texts.v + STAGE_SETUP_SOURCES;
+}
+
+/* source, copy, source, copy … */
+static int place_pairs(const struct serve *s, const char *dir, struct dd_strv *ret)
+{
+    char *const *sources = place_sources(s);
+    int rc = 0;
+    for (int i = 0; sources[i] != NULL && rc == 0; i++) {
+        rc = dd_strv_push(ret, sources[i]);
+        rc = rc == 0 ? dd_strv_pushf(ret, "%s/%d", dir, i) : rc;
+    }
+    return rc;
+}
+
+/* Mount something else there, and see. */
+bool serve_can_mount(const struct serve *s, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv pairs = {0};
+    char *const *sources = place_sources(s);
+    int fds[2];
+    for (int i = 0; sources[i] != NULL; i++)
+        if (dd_strv_push(&pairs, sources[i]) < 0 ||
+            dd_strv_push(&pairs, s->setup.texts.v[STAGE_SETUP_DIR]) < 0)
+            return false;
+    const int n = stage_view_make(fds, pairs.v, err);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return n > 0;
+}
+
+static int place_has_space(const struct serve *s, const struct dd_scratch *dir, uint64_t bytes,
+                           uint64_t entries, struct dd_err *err)
+{
+    struct statvfs st;
+    const uint64_t need = bytes + bytes / 100 * PERCENT_SPARE;
+    const char *node = s->setup.texts.v[STAGE_SETUP_NODE];
+    if (fstatvfs(dir->fd, &st) < 0)
+        return dd_err_set(err, -errno, "--stage: cannot examine '%s' on %s: %m", dir->path, node);
+    const uint64_t room = (uint64_t)st.f_bavail * st.f_frsize;
+    if (room < need) {
+        const int rc = dd_err_set(err, -ENOSPC,
+                                  "--stage: not enough space on %s: '%s' has %" PRIu64
+                                  " MiB, the copy needs %" PRIu64,
+                                  node, dir->path, room / MIB, need / MIB + 1);
+        return dd_err_tip(err, rc, "choose another directory with --stage-dir");
+    }
+    if (st.f_files > 0 && st.f_favail < entries)
+        return dd_err_set(err, -ENOSPC,
+                          "--stage: not enough inodes on %s: '%s' has %" PRIu64
+                          ", the copy needs %" PRIu64,
+                          node, dir->path, (uint64_t)st.f_favail, entries);
+    return 0;
+}
+
+/* Without a mount, the directory becomes a part of PATH. */
+static int place_fits_path(const struct serve *s, const char *dir, struct dd_err *err)
+{
+    return s->mounts || strchr(dir, ':') == NULL
+               ? 0
+               : dd_err_set(
+                     err, -EINVAL,
+                     "--stage: the directory '%s' contains ':', which separates the entries of "
+                     "PATH, and %s cannot mount the copy at its original path",
+                     dir, s->setup.texts.v[STAGE_SETUP_NODE]);
+}
+
+static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t entries,
+                     struct dd_err *err)
+{
+    char name[16];
+    dd_scratch_done(&s->dir);
+    int rc = place_fits_path(s, path, err);
+    if (rc == 0)
+        rc = dd_scratch_open(&s->dir, path, err);
+    for (int i = 0; rc == 0 && place_sources(s)[i] != NULL; i++) { /* of an interrupted round */
+        (void)snprintf(name, sizeof(name), "%d", i);
+        (void)dd_scratch_clear(&s->dir, name);
+    }
+    return rc == 0 ? place_has_space(s, &s->dir, bytes, entries, err) : rc;
+}
+
+int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err)
+{
+    char *const *setup = s->setup.texts.v;
+    if (setup[STAGE_SETUP_DIR][0] == '\0') /* this node has a copy, and reads for the others */
+        return 0;
+    int rc = place_use(s, setup[STAGE_SETUP_DIR], bytes, entries, err);
+    if (rc == -ENOSPC && setup[STAGE_SETUP_SPARE][0] != '\0' &&
+        place_use(s, setup[STAGE_SETUP_SPARE], bytes, entries, NULL) == 0)
+        rc = 0;
+    if (rc < 0)
+        return rc;
+    s->unpack = (struct stage_unpack_cfg){.root = s->dir.fd,
+                                          .node = setup[STAGE_SETUP_NODE],
+                                          .path = s->dir.path,
+                                          .sources = s->mounts ? NULL : place_sources(s)};
+    stage_pool_unpack_to(s->pool, &s->unpack);
+    return 0;
+}
+
+int serve_show(struct serve *s, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv texts = {0};
+    int fds[STAGE_CLIENT_FDS];
+    int n = 0;
+    if (s->dir.path == NULL)
+        return 0;
+    int rc = dd_strv_pushf(&texts, "%.1f MiB in %.1f s to '%s'%s", (double)s->bytes / MIB,
+                           (double)(dd_now_ns() - s->begun_ns) / (double)DD_NS_PER_S, s->dir.path,
+                           s->mounts ? "" : "; PATH and other variables point there");
+    if (rc == 0)
+        rc = place_pairs(s, s->dir.path, &texts);
+    if (rc == 0 && s->mounts)
+        n = stage_view_make(fds, texts.v + STAGE_READY_PAIRS, err);
+    if (n < 0)
+        return dd_err_where(err, n, "--stage: cannot mount the copy on %s",
+                            s->setup.texts.v[STAGE_SETUP_NODE]);
+    if (rc == 0)
+        rc = stage_client_send(s->control, STAGE_MSG_READY, texts.v, fds, n);
+    for (int i = 0; i < n; i++)
+        close(fds[i]);
+    return rc == 0 ? 0 : dd_err_set(err, rc, "--stage: cannot report to ddrun: %s", strerror(-rc));
+}

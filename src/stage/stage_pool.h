@@ -1,0 +1,39 @@
+/* Threads of ddrun-stage that compress or decompress chunks, compute their digests and unpack them.
+ * All chunks of a phase are finished before one of a later phase is begun. */
+#ifndef DD_STAGE_STAGE_POOL_H
+#define DD_STAGE_STAGE_POOL_H
+
+#include "stage/stage_codec.h"
+#include "stage/stage_unpack.h"
+
+#include <sys/queue.h>
+
+struct stage_chunk {
+    TAILQ_ENTRY(stage_chunk) entry; /* of the pool's lists */
+    TAILQ_ENTRY(stage_chunk) kept;  /* for the main thread */
+    uint32_t seq;
+    enum stage_phase phase;
+    struct dd_buf raw;   /* where it is read: its bytes; elsewhere empty */
+    struct dd_buf frame; /* where it is received: a frame; elsewhere made by the pool */
+    unsigned char digest[STAGE_DIGEST]; /* made by the pool */
+    int rc;                             /* set by the pool */
+    struct dd_err err;
+    bool worked;          /* the pool has finished it */
+    unsigned sent, acked; /* for the main thread: bits of children */
+};
+TAILQ_HEAD(stage_chunks, stage_chunk);
+
+struct stage_pool;
+
+/* unpack: NULL: write nothing; borrowed until free. wake_fd: an eventfd, written when a chunk is
+ * finished. */
+int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_err *err);
+/* To be called before the first chunk. */
+void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
+/* Any thread may call this. */
+void stage_pool_add(struct stage_pool *p, struct stage_chunk *c);
+/* Move the finished chunks to the end of done, in an order that keeps the phases. */
+void stage_pool_take(struct stage_pool *p, struct stage_chunks *done);
+void stage_chunk_free(struct stage_chunk *c);
+
+#endif

@@ -1,0 +1,22 @@
+/* Writes chunks below a directory. No path leaves it: not by "..", and not through a symbolic link,
+ * whoever has made it. Several threads may unpack chunks of one phase at once. */
+#ifndef DD_STAGE_STAGE_UNPACK_H
+#define DD_STAGE_STAGE_UNPACK_H
+
+#include "base/err.h"
+#include "stage/stage_codec.h"
+
+struct stage_unpack_cfg {
+    int root;             /* descriptor of the directory */
+    const char *node;     /* for messages */
+    const char *path;     /* of the directory, for messages */
+    char *const *sources; /* NULL, or the directories whose names in the first lines of scripts
+                             become those of the copies */
+};
+
+/* Errors name the node and the directory. -EPROTO: the chunk is malformed, or has an entry of
+ * another phase. */
+int stage_unpack(const struct stage_unpack_cfg *cfg, enum stage_phase phase,
+                 const unsigned char *raw, size_t n, struct dd_err *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* Lists what is below the directories to copy. Reads no file. */
+#ifndef DD_STAGE_STAGE_WALK_H
+#define DD_STAGE_STAGE_WALK_H
+
+#include "base/err.h"
+#include "stage/stage_codec.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+struct stage_item {
+    enum stage_kind kind;
+    char *path;   /* as in struct stage_entry */
+    char *target; /* of links, or NULL */
+    uint32_t mode;
+    struct timespec mtime;
+    uint64_t size; /* of a file */
+    bool may_vanish;
+};
+
+struct stage_list {
+    struct stage_item *items; /* a directory precedes its entries */
+    size_t n, cap;
+    uint64_t bytes;          /* what a file system needs for the copy */
+    size_t skipped;          /* sockets, pipes and devices */
+    char first_skipped[512]; /* path of the first of them */
+};
+
+/* Append all that is below path, as source `number`. */
+int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
+void stage_list_done(struct stage_list *list);
+
+#endif

@@ -1,0 +1,16 @@
+/* Which process of a worker runs Python, and py-spy, which reads its frames. */
+#ifndef DD_WORKER_PYTHON_PROCESS_H
+#define DD_WORKER_PYTHON_PROCESS_H
+
+#include <sys/types.h>
+
+/* Return the worker, or its first descendant that runs Python: a shell script may start it. 0: none
+ * runs it. */
+pid_t python_process_find(pid_t worker);
+/* Find py-spy: next to `program` (absolute, or ignored; NULL: unknown), next to the Python of this
+ * process, in the virtual environment of env, or in PATH of env. `wanted`: use this program
+ * instead; NULL: none. The caller owns *ret. 0 or -errno. */
+int python_process_py_spy(char **ret, pid_t python, const char *program, char *const *env,
+                          const char *wanted);
+
+#endif

@@ -1,0 +1,33 @@
+/* --warm: starts the Python interpreter that forks workers, or one that only answers questions
+ * about itself. */
+#ifndef DD_WORKER_WARM_PROCESS_H
+#define DD_WORKER_WARM_PROCESS_H
+
+#include "base/err.h"
+#include "worker/warm_command.h"
+#include "worker/warm_msg.h"
+#include "worker/worker_group.h"
+
+struct warm_process {
+    pid_t pid;
+    int fd; /* the agent's end of its socket, nonblocking */
+};
+
+/* Start `spec`, with the program of --warm in front of its PYTHONPATH. quiet: discard its output.
+ * Return 0, or < 0 with a message; then there is no process. */
+int warm_process_start(struct warm_process *ret, const struct worker_spec *spec,
+                       const struct warm_config *c, bool quiet, struct dd_err *err);
+
+/* Kill it, and wait shortly. */
+void warm_process_end(struct warm_process *p);
+
+/* Receive a message. Return 1; 0: there is none yet; < 0: there will be none. */
+int warm_process_receive(const struct warm_process *p, struct warm_msg *ret);
+
+/* Ask the interpreter of a command line for its version and for the modules that it would import,
+ * with the text of WARM_PROBED in *ret. -EINVAL with a message if it cannot fork workers. */
+int warm_process_probe(struct warm_msg *ret, const struct warm_command *command,
+                       const struct worker_spec *spec, const struct dd_strv *modules,
+                       struct dd_err *err);
+
+#endif

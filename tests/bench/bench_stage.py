@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""--stage: how often a directory is opened and how long its copies take, for several simulated nodes; and one copy against tar.
+
+The directory has FILES modules of some KiB in packages of 50. Its opens are counted by inotify. Copies lie in /dev/shm, as the directory
+itself, so the times are those of ddrun and not of a disk; all simulated nodes share the CPUs of this machine.
+
+    tests/bench/bench_stage.py [--files 4000] [--nodes 1,2,8] [--runs 3]
+"""
+
+import argparse
+import ctypes
+import os
+import re
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
+DDRUN = os.path.join(BUILD, "ddrun")
+IN_OPEN, IN_NONBLOCK, IN_ISDIR, IN_Q_OVERFLOW = 0x20, 0o4000, 0x40000000, 0x4000
+
+
+class Opens:
+    """Counts the opens of files below a directory."""
+
+    def __init__(self, top):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(IN_NONBLOCK)
+        for where, _, _ in os.walk(top):
+            if libc.inotify_add_watch(self.fd, os.fsencode(where), IN_OPEN) < 0:
+                raise OSError(ctypes.get_errno(), "inotify_add_watch")
+        self.take()
+
+    def take(self):
+        count = 0
+        while True:
+            try:
+                data = os.read(self.fd, 1 << 20)
+            except BlockingIOError:
+                return count
+            at = 0
+            while at < len(data):
+                _, mask, _, length = struct.unpack_from("iIII", data, at)
+                if mask & IN_Q_OVERFLOW:
+                    raise OSError("the queue of inotify is full: raise fs.inotify.max_queued_events")
+                count += mask & (IN_OPEN | IN_ISDIR) == IN_OPEN
+                at += 16 + length
+
+
+def fill(top, files):
+    for i in range(files):
+        where = os.path.join(top, f"package{i // 50}")
+        os.makedirs(where, exist_ok=True)
+        with open(os.path.join(where, f"module{i % 50}.py"), "w", encoding="ascii") as f:
+            f.write("".join(f"value_{k} = {i * k}\n" for k in range(50 + i % 400)))
+
+
+def stage(top, nodes):
+    began = time.monotonic()
+    done = subprocess.run([DDRUN, "--no-config", f"--simulate-nodes={nodes}", "--nproc-per-node=1", "--log-level=info", f"--stage={top}",
+                           "--stage-dir=/dev/shm", "--no-python", "true"], capture_output=True, text=True, check=True)
+    copies = [float(s) for s in re.findall(r"staged .* MiB in ([0-9.]+) s", done.stderr)]
+    assert len(copies) == nodes, done.stderr
+    return time.monotonic() - began, max(copies)
+
+
+def tar(archive, place):
+    with tempfile.TemporaryDirectory(dir=place) as to:
+        began = time.monotonic()
+        subprocess.run(["tar", "xf", archive, "-C", to], check=True)
+        return time.monotonic() - began
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--files", type=int, default=4000)
+    p.add_argument("--nodes", default="1,2,8")
+    p.add_argument("--runs", type=int, default=3)
+    a = p.parse_args()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as top:
+        source = os.path.join(top, "source")
+        fill(source, a.files)
+        archive = os.path.join(top, "archive.tar")
+        subprocess.run(["tar", "cf", archive, "-C", source, "."], check=True)
+        opens = Opens(source)
+        print(f"{'nodes':>6} {'opens of files':>15} {'slowest copy s':>15} {'whole job s':>12}")
+        for nodes in map(int, a.nodes.split(",")):
+            opens.take()
+            runs = [stage(source, nodes) for _ in range(a.runs)]
+            job, copy = (statistics.median(r[i] for r in runs) for i in (0, 1))
+            print(f"{nodes:>6} {opens.take() // a.runs:>15} {copy:>15.2f} {job:>12.2f}", flush=True)
+        print(f"tar x of the same files: {statistics.median(tar(archive, top) for _ in range(a.runs)):.2f} s")
+
+
+if __name__ == "__main__":
+    main()

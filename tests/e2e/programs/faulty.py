@@ -1,0 +1,89 @@
+"""faulty.py FAULT RANK: a job of PyTorch and gloo, in which one rank fails in the way that FAULT names. It prints 'ready' first.
+
+GLOO_TIMEOUT sets the timeout of operations, in seconds; FULL a directory of a small file system."""
+import datetime
+import os
+import signal
+import socket
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+
+class Data(Dataset):
+    """The process that loads item 10 is killed."""
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        if i == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.ones(3)
+
+
+def loader():
+    for _ in DataLoader(Data(), num_workers=2):
+        pass
+
+
+def full():
+    """Write to a full file system: $FULL is a directory of a small one."""
+    with open(os.environ.get("FULL", "/dev") + "/full", "wb", buffering=0) as f:
+        while True:
+            f.write(bytes(1 << 20))
+
+
+def listen():
+    """Listen on a port that is in use."""
+    first = socket.create_server(("127.0.0.1", 0))
+    socket.create_server(first.getsockname())
+
+
+def boom():
+    raise ValueError("boom")
+
+
+def module():
+    import nosuchmodule_of_ours  # noqa: F401  pylint: disable=import-error,import-outside-toplevel,unused-import
+
+
+def memory():
+    x = []
+    while True:
+        x.append(bytearray(1 << 20))
+
+
+FAULTS = {
+    "exception": boom,
+    "loader": loader,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "sleep": lambda: time.sleep(600),
+    "full": full,
+    "port": listen,
+    "module": module,
+    "memory": memory,
+}
+
+
+def main():
+    fault, rank = sys.argv[1], int(sys.argv[2])
+    dist.init_process_group("gloo")
+    t = torch.ones(4)
+    for _ in range(3):
+        dist.all_reduce(t)
+    if "GLOO_TIMEOUT" in os.environ:  # only from now on: a start may take long
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=float(os.environ["GLOO_TIMEOUT"])))
+    if dist.get_rank() == 0:
+        print("ready", flush=True)
+    if dist.get_rank() == rank:
+        FAULTS[fault]()
+    while True:
+        dist.all_reduce(t)
+
+
+main()

@@ -1,0 +1,103 @@
+"""The causes that the report names, each produced by a real program, and the culprit among several failures."""
+
+import json
+import re
+
+import pytest
+
+from support import program, run, some_line, with_torch
+
+SHELL = "#!/bin/sh\n"
+
+# What fails; the cause and the tip that the report gives.
+CAUSES = [
+    ("missing-module", "import nosuchmodule_of_ours", "lacks a module", "PYTHON_EXEC"),
+    ("missing-library", "import ctypes; ctypes.CDLL('libnosuch_of_ours.so.7')", "shared library is missing", "LD_LIBRARY_PATH"),
+    ("syntax-error", "def f(:\n    pass\n", "syntax error", "py_compile"),
+    ("disk-full", "with open('/dev/full', 'w') as f:\n    f.write('x')\n", "file system is full", "df -h"),
+    ("port-in-use", "import socket\na = socket.create_server(('127.0.0.1', 0))\nsocket.create_server(a.getsockname())\n", "is in use", "bind port 0"),
+    ("too-many-files", "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\nwhile True: os.open('/dev/null', 0)\n",
+     "limit of open files", "ulimit -n"),
+    ("host-memory", "bytearray(1 << 60)", "no more memory", "batch size"),
+    ("pickle", "import pickle; pickle.dumps(lambda: 1)", "cannot be pickled", "module"),
+    ("connection-refused", "import socket\na = socket.create_server(('127.0.0.1', 0)); n = a.getsockname(); a.close()\nsocket.create_connection(n)\n",
+     "no process listens", "listen there"),
+    ("nan", "x = float('nan')\nassert x == x, 'loss is nan at step 3'\n", "not a number", "learning rate"),
+    ("sigint", "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(600)", "sent SIGINT", None),
+    ("sigkill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "another process sent SIGKILL", "dmesg"),
+    ("sigterm", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "another process than ddrun sent SIGTERM", "preemption"),
+    ("sigsegv", "import ctypes; ctypes.string_at(0)", "invalid address", "PYTHONFAULTHANDLER"),
+    ("command-not-found", SHELL + "nosuchcommand_of_ours\n", "does not exist on this node", "PATH"),
+    ("permission", SHELL + 'printf "#!/bin/sh\\n" > "$0.part"; "$0.part"\n', "may not execute", "chmod +x"),
+    ("sigkill", SHELL + "sh -c 'kill -9 $$'\n", "another process sent SIGKILL", "dmesg"),
+    (None, "import warnings; warnings.warn('Connection reset by peer'); raise ValueError('boom')", None, None),
+]
+
+
+@pytest.mark.parametrize("known, code, cause, tip", CAUSES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CAUSES)])
+def test_the_report_names_the_cause_of_a_real_failure(tmp_path, known, code, cause, tip):
+    script = tmp_path / ("program" if code.startswith(SHELL) else "program.py")
+    script.write_text(code)
+    script.chmod(0o755)
+    report = tmp_path / "report.json"
+    job = run("--label", f"--report={report}", str(script))
+    lines = job.err.splitlines()
+    causes = [line for line in lines if line.startswith("  cause: ")]
+    tips = [line for line in lines if line.startswith("  tip: ")]
+    assert len(causes) == (cause is not None) and len(tips) == (tip is not None), job.err
+    assert (cause or "") in "".join(causes) and (tip or "") in "".join(tips), job.err
+    found = json.loads(report.read_text())
+    assert found["known_cause"] == known and found["failures"][0]["known_cause"] == known
+    assert not any(line.startswith("  culprit: ") for line in lines), "there is only one worker"
+
+
+def test_a_failure_that_follows_from_another_is_not_the_culprit(tmp_path):
+    """Rank 1 fails first, because its peer has closed a connection; rank 2 takes longer to end."""
+    report = tmp_path / "report.json"
+    script = tmp_path / "program"
+    script.write_text(f"""#!/bin/sh
+case $RANK in
+1) echo $$ > {tmp_path}/pid; while [ ! -e {tmp_path}/trapped ]; do sleep 0.05; done
+   echo 'RuntimeError: Connection closed by peer [127.0.0.1]:5' >&2; exit 9;;
+2) while [ ! -s {tmp_path}/pid ]; do sleep 0.05; done
+   trap '' TERM; : > {tmp_path}/trapped
+   while kill -0 $(cat {tmp_path}/pid) 2>&-; do sleep 0.05; done  # until ddrun has taken note of its end
+   echo 'ValueError: boom' >&2; exit 7;;
+*) exec sleep 600;;
+esac
+""")
+    script.chmod(0o755)
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", f"--report={report}", str(script))
+    assert job.p.returncode == 7, job.err
+    assert some_line(job.err, "error: rank 2 on sim2 failed: ValueError: boom (exit code 7)"), job.err
+    assert some_line(job.err, "  culprit: rank 2 on sim2, since the failure before it only follows"), job.err
+    assert re.search(r"others: .*1 failed earlier:\n +[\d.]+ s earlier rank 1 on sim1 failed: RuntimeError", job.err), job.err
+    found = json.loads(report.read_text())
+    assert found["culprit"] == {"failure": 1, "rank": 2, "node": "sim2", "blame": "worker", "why": found["culprit"]["why"]}
+    assert [f["cascade"] for f in found["failures"]] == [True, False]
+    assert (found["others"]["failed_earlier"], found["others"]["failed_later"]) == (1, 0)
+
+
+def test_a_signal_from_outside_blames_neither_rank_nor_node(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text("import os, time\nos.environ['RANK'] == '2' and os.kill(os.getpid(), 9)\ntime.sleep(600)\n")
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", str(script))
+    assert job.p.returncode == 137, job.err
+    assert some_line(job.err, "  culprit: whatever sent the signal, not rank 2 or its node"), job.err
+
+
+@with_torch
+@pytest.mark.parametrize("fault, known, blamed", [
+    ("exception", None, "rank 2 on sim2"),
+    ("loader", "dataloader-worker-killed dataloader-worker-lost", "rank 2 on sim2"),
+    ("kill", "sigkill", "whatever sent the signal"),
+    ("sleep", "gloo-timeout gloo-peer-lost", "unknown"),  # a rank that timed out closes its connections
+])
+def test_culprit_of_a_job_of_torch(tmp_path, fault, known, blamed):
+    report = tmp_path / "report.json"
+    timeout = ["-x", "GLOO_TIMEOUT=10"] if fault == "sleep" else []
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", "-x", f"TMPDIR={tmp_path}", *timeout, program("faulty.py"), fault, "2")
+    assert job.p.returncode != 0, job.err
+    found = json.loads(report.read_text())
+    assert found["known_cause"] in (known or "none").split() if known else found["known_cause"] is None, job.err
+    assert re.search(f"^  culprit: {blamed}", job.err, re.M), job.err

@@ -1,0 +1,275 @@
+"""--stacks and ddctl stacks: what all workers were executing at the first failure."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until
+
+PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")
+SLOW = "--stacks-timeout=120s"  # only ends a hang: a busy machine needs seconds for py-spy
+DDCTL = os.path.join(BUILD, "ddctl")
+
+
+def _reads_frames():
+    """Return why py-spy cannot read another process here; "": it can."""
+    if not os.access(PY_SPY, os.X_OK):
+        return "py-spy is not installed beside the tests' Python (pip package py-spy)"
+    child = subprocess.Popen([PYTHON, "-c", "import time; print(1, flush=True); time.sleep(1000)"], stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        p = subprocess.run([PY_SPY, "dump", "--json", "--nonblocking", "--pid", str(child.pid)], capture_output=True, text=True,
+                           timeout=LIMIT)
+        return "" if p.returncode == 0 else f"py-spy cannot read another process here: {p.stderr.strip()[:200]}"
+    finally:
+        child.kill()
+        child.wait()
+
+
+WHY_NOT = _reads_frames()
+with_frames = pytest.mark.skipif(WHY_NOT != "", reason=WHY_NOT)
+
+
+def env(**more):
+    return clean_env(**{"DDRUN_STACKS": "on-failure", **more})
+
+
+def stacks_of(path):
+    with open(path) as f:
+        return json.load(f)["stacks"]
+
+
+def groups(stacks):
+    """Return {ranks: group}."""
+    return {g["ranks"]: g for g in stacks["groups"]}
+
+
+def worker(place, fails, *what):
+    return [PYTHON, program("stacks.py"), str(place), str(fails), *what]
+
+
+@with_frames
+def test_an_exception_shows_what_all_other_ranks_were_executing(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=8", SLOW, f"--report={report}", *worker(tmp_path, 1, "2:read_data"), env=env())
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 1 on ", "ValueError: boom")
+    lines = job.err.splitlines()
+    rare = [i for i, line in enumerate(lines) if re.search(r"rank 2: read_data, stacks\.py:\d+$", line)]
+    usual = [i for i, line in enumerate(lines) if re.search(r"ranks 0,3-7: train_step, stacks\.py:\d+$", line)]
+    assert len(rare) == 1 and len(usual) == 1 and rare < usual, job.err
+    found = groups(stacks_of(report))
+    assert found["2"]["kind"] == "python"
+    assert [f["function"] for f in found["2"]["frames"]] == ["read_data", "<module>"]
+    assert found["2"]["frames"][0]["file"].endswith("/programs/stacks.py")
+    assert found["1"]["kind"] == "ended"
+
+
+@with_frames
+def test_nodes_answer_for_their_own_ranks(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", SLOW, f"--report={report}", *worker(tmp_path, 0, "3:read_data"),
+              env=env())
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 3 on sim2: read_data, stacks.py:"), job.err
+    stacks = stacks_of(report)
+    assert [(n["name"], n["first_rank"], n["workers"]) for n in stacks["nodes"]] == [("sim1", 0, 2), ("sim2", 2, 2)]
+    assert {r: g["headline"].split(",")[0] for r, g in groups(stacks).items()} == {
+        "3": "read_data", "1-2": "train_step", "0": "had ended"}
+
+
+@with_frames
+def test_each_node_writes_all_frames_to_its_log_directory(tmp_path):
+    logs = tmp_path / "logs"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", SLOW, f"--log-dir={logs}", *worker(tmp_path, 0, "3:read_data"),
+              env=env())
+    assert job.p.returncode == 1, job.err
+    texts = sorted(path.read_text() for path in logs.glob("*/attempt_0/stacks.txt"))
+    assert len(texts) == 2, list(logs.glob("**/*"))
+    assert re.match(r"rank 1: train_step, stacks\.py:\d+\n    train_step \(/.*\n    <module> \(/.*\nrank 0: had ended\n$", texts[0])
+    assert re.search(r"^rank 3: read_data, ", texts[1], re.M) and re.search(r"^rank 2: train_step, ", texts[1], re.M)
+
+
+@with_frames
+def test_a_stopped_rank_is_marked(tmp_path):
+    report = tmp_path / "report.json"
+    (tmp_path / "wait").touch()
+    with Job("--nproc-per-node=3", SLOW, f"--report={report}", *worker(tmp_path, 0), env=env()) as job:
+        until(lambda: (tmp_path / "ready-0").exists())
+        victim = next(pid for pid in job.workers() if b"\0RANK=2\0" in open(f"/proc/{pid}/environ", "rb").read())
+        os.kill(victim, signal.SIGSTOP)
+        until(lambda: re.search(r"^State:\s+T", open(f"/proc/{victim}/status").read(), re.M))
+        (tmp_path / "wait").unlink()
+        assert job.wait() == 1, job.err
+        job.assert_nothing_left()
+    found = groups(stacks_of(report))
+    assert "stopped" in found["2"]["state"] and found["1"]["state"] == ""
+    assert found["2"]["headline"].startswith("train_step, stacks.py:")
+
+
+@with_frames
+def test_a_hung_rank_is_read_before_it_is_ended(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=2", SLOW, "--hang-timeout=3s", "--shutdown-timeout=2s", f"--report={report}",
+              *worker(tmp_path, -1, "1:read_data"), env=env(DDRUN_STACKS="on-hang"))
+    assert job.p.returncode in (134, 137), job.err
+    found = {g["headline"].split(",")[0]: g["ranks"] for g in stacks_of(report)["groups"]}
+    assert found == {"train_step": "0", "read_data": "1"}, job.err
+
+
+def test_without_py_spy_the_report_shows_the_kernels_view_and_says_so(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=3", SLOW, "--py-spy=none", f"--report={report}", *worker(tmp_path, 1), env=env())
+    assert job.p.returncode == 1, job.err
+    found = groups(stacks_of(report))
+    seen = [g for g in found.values() if g["kind"] == "kernel"]
+    assert seen and all("py-spy not found" in g["note"] and g["state"].startswith("state ") for g in seen), found
+    assert some_line(job.err, "py-spy not found: no Python frames"), job.err
+
+
+def test_by_default_nothing_is_shown_without_py_spy(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=2", SLOW, "--py-spy=none", f"--report={report}", *worker(tmp_path, 1),
+              env=env(DDRUN_STACKS="auto"))
+    assert job.p.returncode == 1, job.err
+    assert "stacks at that time" not in job.err
+    assert {g["kind"] for g in stacks_of(report)["groups"]} <= {"ended"}
+
+
+@with_frames
+def test_by_default_py_spy_beside_python_is_used(tmp_path):
+    job = run("--nproc-per-node=2", SLOW, *worker(tmp_path, 1), env=env(DDRUN_STACKS="auto", PATH="/usr/bin:/bin"))
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 0: train_step, stacks.py:"), job.err
+
+
+def test_a_py_spy_that_may_not_read_is_reported(tmp_path):
+    broken = tmp_path / "py-spy"
+    broken.write_text("#!/bin/sh\necho 'Error: Permission denied (os error 13)' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    job = run("--nproc-per-node=2", SLOW, f"--py-spy={broken}", *worker(tmp_path, 1), env=env())
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 0: state ", "py-spy: ptrace is not permitted"), job.err
+
+
+def test_a_py_spy_that_hangs_ends_with_the_time_limit(tmp_path):
+    stuck = tmp_path / "py-spy"
+    stuck.write_text("#!/bin/sh\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    job = run("--nproc-per-node=2", "--stacks-timeout=1s", f"--py-spy={stuck}", *worker(tmp_path, 1), env=env())
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 0: ", "did not "), job.err  # the agent's limit, or the daemon's on a busy machine
+
+
+def test_a_node_whose_workers_have_ended_delays_no_other(tmp_path):
+    report = tmp_path / "report.json"
+    stuck = tmp_path / "py-spy"
+    stuck.write_text(f"#!/bin/sh\n: >{tmp_path}/asked\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    script = tmp_path / "worker.sh"
+    script.write_text(f"""#!/bin/sh
+case $RANK in
+0) while [ ! -e {tmp_path}/ready ]; do sleep 0.1; done; exit 3;;
+1) exec {PYTHON} -c 'import os, time; open("{tmp_path}/ready", "w").close()
+while not os.path.exists("{tmp_path}/asked"): time.sleep(0.1)
+os._exit(4)';;
+*) exec sleep 1000;;
+esac
+""")
+    script.chmod(0o755)
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--stacks-timeout=600s", f"--py-spy={stuck}", f"--report={report}",
+              str(script), env=env())
+    assert job.p.returncode == 3, job.err
+    found = {g["ranks"]: g["kind"] for g in stacks_of(report)["groups"]}
+    assert found in ({"0-1": "ended", "2-3": "kernel"}, {"0-1": "ended", "2": "kernel", "3": "kernel"}), found
+
+
+def test_a_second_signal_does_not_wait_for_the_stacks(tmp_path):
+    stuck = tmp_path / "py-spy"
+    stuck.write_text(f"#!/bin/sh\n: >{tmp_path}/asked\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    with Job("--nproc-per-node=2", "--stacks-timeout=600s", f"--py-spy={stuck}", *worker(tmp_path, 1), env=env()) as job:
+        until(lambda: (tmp_path / "asked").exists())
+        job.p.send_signal(signal.SIGTERM)
+        job.wait()
+        assert "boom" in job.err
+        job.assert_nothing_left()
+
+
+def test_off_reads_nothing(tmp_path):
+    report = tmp_path / "report.json"
+    trap = tmp_path / "py-spy"
+    trap.write_text(f"#!/bin/sh\n: >{tmp_path}/asked\n")
+    trap.chmod(0o755)
+    job = run("--nproc-per-node=2", "--stacks=off", f"--py-spy={trap}", f"--report={report}", *worker(tmp_path, 1), env=env())
+    assert job.p.returncode == 1, job.err
+    assert stacks_of(report) is None and not (tmp_path / "asked").exists()
+
+
+def test_a_kill_of_the_agent_leaves_no_py_spy(tmp_path):
+    stuck = tmp_path / "py-spy"
+    stuck.write_text(f"#!/bin/sh\n: >{tmp_path}/asked\nexec sleep 1000\n")
+    stuck.chmod(0o755)
+    with Job("--nproc-per-node=2", "--stacks-timeout=600s", f"--py-spy={stuck}", *worker(tmp_path, 1), env=env()) as job:
+        until(lambda: (tmp_path / "asked").exists())
+        for pid in job.agents():
+            os.kill(pid, signal.SIGKILL)
+        job.wait()
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("option", ["--stacks=never", "--stacks-timeout=0s", "--stacks-timeout=1h"])
+def test_bad_values_start_nothing(option):
+    job = run(option, "true")
+    assert job.p.returncode == 2 and option.split("=")[0] in job.err, job.err
+
+
+# ---- ddctl stacks ----
+
+
+def ddctl(*arguments):
+    return subprocess.run([DDCTL, "stacks", *arguments], env=clean_env(), capture_output=True, text=True, timeout=LIMIT)
+
+
+def of(job):
+    """Return the options that choose this job among those of parallel tests."""
+    return [f"--job={job_id(job)}", "--timeout=25s"]
+
+
+def job_id(job):
+    pid = job.workers()[0]
+    return re.search(rb"TORCHELASTIC_RUN_ID=([^\0]+)", open(f"/proc/{pid}/environ", "rb").read()).group(1).decode()
+
+
+@with_frames
+def test_ddctl_shows_the_stacks_of_a_running_job(tmp_path):
+    with Job("--simulate-nodes=2", "--nproc-per-node=2", *worker(tmp_path, -1, "2:read_data"), env=env()) as job:
+        until(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in range(4)))
+        p = ddctl(*of(job))
+        assert p.returncode == 0, p.stderr
+        assert re.search(r"^rank 2 on sim2: read_data, stacks\.py:\d+\n    read_data \(/", p.stdout), p.stdout
+        assert re.search(r"^ranks 0-1,3: train_step, stacks\.py:\d+$", p.stdout, re.M)
+        o = json.loads(ddctl(*of(job), "--rank=1-2", "--format=json").stdout)
+        assert sorted(groups(o)) == ["1", "2"]
+        o = json.loads(ddctl(*of(job), "--node=sim1", "--format=json").stdout)
+        assert sorted(groups(o)) == ["0-1"]
+        for bad, says in (["--rank=9"], "no worker"), (["--node=sim9"], "no worker"), (["--rank=3-1"], "--rank"):
+            p = ddctl(*of(job), *bad)
+            assert p.returncode != 0 and says in p.stderr, p.stderr
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()
+
+
+def test_ddctl_shows_programs_that_are_not_python():
+    with Job("--nproc-per-node=2", "sleep", "1000", env=clean_env(DDRUN_STACKS="off")) as job:
+        until(lambda: len(job.workers()) == 2)
+        p = ddctl(*of(job))
+        assert p.returncode == 0, p.stderr
+        assert re.search(r"^ranks? 0.*: state ", p.stdout), p.stdout
+        job.p.terminate()
+        job.wait()

@@ -1,0 +1,229 @@
+"""--stage: directories are copied to each node, and workers find the copies at the original paths."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from support import DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
+
+pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+              pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
+
+# Print the digest of all files below a directory, with their modes and the targets of links.
+LOOK = """
+import hashlib, os, sys
+top = sys.argv[1]
+h = hashlib.sha256()
+for d, dirs, files in os.walk(top):
+    dirs.sort()
+    for f in sorted(files + [x for x in dirs if os.path.islink(os.path.join(d, x))]):
+        p = os.path.join(d, f)
+        st = os.lstat(p)
+        h.update(os.path.relpath(p, top).encode() + b"%o %d " % (st.st_mode & 0o170777, st.st_mtime_ns))
+        h.update(os.readlink(p).encode() if os.path.islink(p) else open(p, "rb").read())
+print("digest", h.hexdigest(), "inode", os.stat(top).st_ino, flush=True)
+"""
+
+
+def look(top):
+    return subprocess.run([sys.executable, "-c", LOOK, top], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
+def mounts(*words):
+    """True if a process started by these words can mount something for itself."""
+    mount = 'd=$(mktemp -d) && mount --bind "$d" "$d" && umount "$d"; rc=$?; rmdir "$d"; exit $rc'
+    for unshare in (["unshare", "--mount"], ["unshare", "--map-current-user", "--mount"]):
+        if subprocess.run([*words, *unshare, "sh", "-c", mount], capture_output=True, check=False).returncode == 0:
+            return True
+    return False
+
+
+@pytest.fixture(name="source")
+def make_source(tmp_path):
+    top = tmp_path / "env"
+    for i in range(30):
+        below = top / "lib" / f"package{i}"
+        below.mkdir(parents=True)
+        for k in range(40):
+            (below / f"module{k}.py").write_text(f"x = {i * k}\n" * (k + 1))
+    (top / "bin").mkdir()
+    tool = top / "bin" / "tool"
+    tool.write_text(f"#!{top}/bin/shell\necho tool at $0\n")
+    tool.chmod(0o755)
+    os.symlink("/bin/sh", top / "bin" / "shell")
+    os.link(tool, top / "bin" / "other-name")
+    os.symlink("package1", top / "lib" / "link")
+    (top / "large").write_bytes(os.urandom(3 << 20))
+    (top / "empty").touch()
+    return str(top)
+
+
+def test_workers_of_all_nodes_find_the_copy_at_its_original_path(source):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    job = run("--simulate-nodes=4", "--nproc-per-node=2", f"--stage={source}", "--log-level=info",
+              sys.executable, "-c", LOOK, source)
+    assert job.p.returncode == 0, job.err
+    seen = [line.split() for line in job.out.splitlines()]
+    assert {s[1] for s in seen} == {look(source)}
+    inodes = {s[3] for s in seen}
+    assert len(seen) == 8 and len(inodes) == 4 and str(os.stat(source).st_ino) not in inodes, "one copy a node"
+    assert len(lines_with(job.err, "staged ")) == 4
+
+
+def test_the_copy_is_read_only_where_it_is_mounted(source):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    job = run(f"--stage={source}", "sh", "-c", f"touch {source}/new || echo refused")
+    assert job.out == "refused\n", (job.out, job.err)
+    assert not os.path.exists(f"{source}/new")
+
+
+def test_variables_and_scripts_point_to_the_copy_where_it_cannot_be_mounted(source):
+    env = clean_env(PATH=f"{source}/bin:{os.environ['PATH']}", VIRTUAL_ENV=source, PYTHONPATH=f"{source}/lib:/other")
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "--stage-mount=no", "--no-python",
+              "sh", "-c", "tool; echo env $VIRTUAL_ENV path $PYTHONPATH; head -1 $VIRTUAL_ENV/bin/tool", env=env)
+    assert job.p.returncode == 0, job.err
+    assert source not in job.out, job.out
+    assert len(lines_with(job.out, "tool at", "/0/bin/tool")) == 2
+    assert len(lines_with(job.out, "env ", "/0/lib:/other")) == 2
+    assert len(lines_with(job.out, "#!", "/0/bin/shell")) == 2
+
+
+def test_a_node_without_namespaces_falls_back_to_variables(source):
+    off = ["unshare", "--map-current-user", "sh", "-c", "echo 0 >/proc/sys/user/max_mnt_namespaces && "
+           'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
+    if subprocess.run([*off, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user cannot switch namespaces off for a process")
+    assert not mounts(*off)
+    with Job(f"--stage={source}", "--log-level=info", sys.executable, "-c", LOOK, source, before=off,
+             env=clean_env(VIRTUAL_ENV=source)) as job:
+        assert job.wait() == 0, job.err
+        assert some_line(job.err, "staged ", "variables point there")
+        job.assert_nothing_left()
+
+
+def test_a_restarted_round_uses_the_same_copy(source):
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", f"--stage={source}", "--log-level=info",
+              "sh", "-c", f"test -s {source}/large || exit 9; echo round $TORCHELASTIC_RESTART_COUNT; "
+              "test $TORCHELASTIC_RESTART_COUNT = 1 || exit 3")
+    assert job.p.returncode == 0, job.err
+    assert job.out.count("round 1") == 2
+    assert len(lines_with(job.err, "staged ")) == 2, job.err
+
+
+def test_a_node_that_joins_later_gets_the_copy(source, tmp_path):
+    go = tmp_path / "go"
+    script = (f"test -s {source}/large || exit 9; echo size $WORLD_SIZE; "
+              f"if [ $DDRUN_ROUND = 0 ]; then [ $RANK = 1 ] && kill -9 $PPID; sleep 600; fi; touch {go}")
+    job = run("--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=1", f"--stage={source}", "sh", "-c", script)
+    assert job.p.returncode == 0, job.err
+    assert go.exists()
+
+
+def until_staging(job):
+    """Wait until copies are made; on a busy machine the test may see the workers only after that."""
+    return until(lambda: job.processes("ddrun-stage") or job.processes("sleep"))
+
+
+@pytest.mark.parametrize("who", ["agent", "guardian", "helper"])
+def test_nothing_is_left_after_kill_while_workers_wait(source, who):
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "sleep", "600") as job:
+        copying = until_staging(job)
+        agents = until(lambda: len(job.agents()) == 2 and job.agents())
+        victims = {"agent": agents, "guardian": [job.p.pid], "helper": copying}[who]
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if who == "helper":
+            job.p.send_signal(signal.SIGTERM)  # the copies may have been complete
+        assert job.wait() != 0
+        until(lambda: not job.processes("ddrun") and not job.processes("ddrun-stage"))
+        job.assert_nothing_left()
+
+
+def test_nothing_is_left_after_kill_of_a_running_job(source):
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "sh", "-c",
+             f"test -s {source}/large && echo running; sleep 600") as job:
+        job.line("running\nrunning")
+        for pid in job.agents():
+            os.kill(pid, signal.SIGKILL)
+        assert job.wait() != 0
+        job.assert_nothing_left()
+
+
+def test_a_second_signal_while_unpacking_leaves_nothing(source):
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "sleep", "600") as job:
+        until_staging(job)
+        for _ in range(2):
+            job.p.send_signal(signal.SIGINT)
+        assert job.wait() != 0
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("prepare, path, says", [
+    (None, "missing", "No such file"),
+    ("file", "file", "is not a directory"),
+    (None, "a/../b", "contains '..'"),
+    (None, "/", "cannot copy '/'"),
+])
+def test_a_path_that_cannot_be_staged_is_named_before_anything_starts(tmp_path, prepare, path, says):
+    if prepare:
+        (tmp_path / prepare).touch()
+    job = run(f"--stage={path}", "touch", str(tmp_path / "started"), cwd=str(tmp_path))
+    assert job.p.returncode == 2
+    assert len(without_tips(told(job.err))) == 1 and says in job.err and path in job.err, job.err
+    assert not (tmp_path / "started").exists()
+
+
+def test_stage_and_warm_exclude_each_other(tmp_path):
+    job = run(f"--stage={tmp_path}", "--warm", "train.py")
+    assert job.p.returncode == 2
+    assert some_line(job.err, "--warm", "--stage"), job.err
+
+
+def test_an_unreadable_file_is_named(source, tmp_path):
+    secret = os.path.join(source, "secret")
+    with open(secret, "w", encoding="utf-8"):
+        pass
+    os.chmod(secret, 0)
+    if os.access(secret, os.R_OK):
+        pytest.skip("this user may read every file")
+    job = run("--simulate-nodes=2", f"--stage={source}", "touch", str(tmp_path / "started"))
+    assert job.p.returncode == 2
+    assert some_line(job.err, "secret", "Permission denied"), job.err
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_node_without_space_is_named(source, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m,mode=1777 none {small} && exec "$@"', "sh"]
+    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user cannot mount a small file system")
+    with Job("--simulate-nodes=2", f"--stage={source}", f"--stage-dir={small}", "touch", str(tmp_path / "started"),
+             before=mount) as job:
+        assert job.wait() == 2, job.err
+        assert some_line(job.err, "not enough space on sim", str(small)), job.err
+        assert "--stage-dir" in job.err
+        assert not (tmp_path / "started").exists()
+        job.assert_nothing_left()
+
+
+def test_special_files_are_left_out_with_a_warning(source):
+    os.mkfifo(os.path.join(source, "fifo"))
+    job = run(f"--stage={source}", "--stage-mount=no", "sh", "-c", "ls $VIRTUAL_ENV", env=clean_env(VIRTUAL_ENV=source))
+    assert job.p.returncode == 0, job.err
+    assert some_line(job.err, "left out 1", "fifo")
+    assert "large" in job.out and "fifo" not in job.out
+
+
+def test_a_program_that_does_not_exist_is_named(source):
+    job = run(f"--stage={source}", "--no-python", f"{source}/bin/none")
+    assert job.p.returncode != 0
+    assert "bin/none" in job.err, job.err

@@ -1,0 +1,70 @@
+/* report: any bytes as the stacks of a peer, and as the output of py-spy. Accepted stacks are
+ * bounded, stay within the ranks of the peer, and survive writing and parsing. */
+#include "report/py_spy.h"
+#include "report/stacks.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { FIRST = 4, WORKERS = 8 };
+
+static void check_text(const char *s)
+{
+    for (; *s != '\0'; s++)
+        if ((unsigned char)*s < ' ' && *s != '\n' && *s != '\t')
+            abort();
+}
+
+static void check_stacks(struct stacks *s)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(16 << 20);
+    DD_AUTO(stacks) struct stacks again = {0};
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < s->v[i].ranks.n; k++)
+            if (s->v[i].ranks.v[k].first < FIRST || s->v[i].ranks.v[k].last >= FIRST + WORKERS)
+                abort();
+    stacks_sort(s);
+    if (stacks_text(s, "", STACKS_TERMINAL_LINES, &text) < 0 ||
+        stacks_write(s, 16 << 20, &json) < 0 ||
+        stacks_parse(&again, dd_buf_str(&json), FIRST, WORKERS, NULL) < 0)
+        abort();
+    check_text(dd_buf_str(&text));
+}
+
+static void try_py_spy(const char *text, size_t size)
+{
+    DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(2 * STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf reason = DD_BUF_INIT(2 * STACKS_NAME);
+    DD_AUTO(stacks) struct stacks s = {0};
+    if (py_spy_reason(text, &reason) < 0)
+        abort();
+    check_text(dd_buf_str(&reason));
+    const int rc = py_spy_parse(text, size, 7, &frames);
+    const struct stack what = {.kind = rc == 0 ? STACK_PYTHON : STACK_UNREAD,
+                               .frames = dd_buf_str(&frames),
+                               .note = dd_buf_str(&reason)};
+    if (stacks_add(&s, &what, FIRST, FIRST) == 0)
+        check_stacks(&s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    DD_AUTO(stacks) struct stacks s = {0};
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        return 0;
+    if (size > 0)
+        memcpy(text, data, size);
+    text[size] = '\0';
+    if (stacks_parse(&s, text, FIRST, WORKERS, NULL) == 0)
+        check_stacks(&s);
+    (void)rank_set_parse(&ranks, text);
+    try_py_spy(text, size);
+    free(text);
+    return 0;
+}

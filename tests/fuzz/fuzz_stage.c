@@ -1,0 +1,65 @@
+/* stage: the first byte chooses the parser; the rest is a frame, the entries of a chunk, or a
+ * message between agent and ddrun-stage. What is accepted encodes to the same bytes. */
+#include "stage/stage_codec.h"
+#include "stage/stage_msg.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool ok)
+{
+    if (!ok)
+        abort();
+}
+
+static void read_frame(const uint8_t *p, size_t n)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
+    struct stage_frame f;
+    if (stage_frame_decode(&f, p, n) < 0)
+        return;
+    must(stage_frame_encode(&out, &f) == 0);
+    must(out.len == n && memcmp(out.data, p, n) == 0);
+    must(f.type != STAGE_CHUNK || (f.raw > 0 && f.raw <= STAGE_RAW_MAX));
+}
+
+static void read_entries(const uint8_t *p, size_t n)
+{
+    static struct stage_entry e;
+    size_t at = 0;
+    for (size_t before = 0; stage_entry_decode(&e, p, n, &at) > 0; before = at) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
+        must(at > before && at <= n && e.mode <= 0777);
+        must(e.path[0] != '/' && strstr(e.path, "/../") == NULL);
+        must(stage_phase_of(e.kind) < STAGE_PHASES);
+        must(stage_entry_encode(&out, &e) == 0);
+        must(out.len == at - before && memcmp(out.data, p + before, out.len) == 0);
+    }
+}
+
+static void read_message(const uint8_t *p, size_t n)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    if (stage_msg_decode(&m, p, n) < 0)
+        return;
+    must(stage_msg_encode(&out, m.type, m.texts.v) == 0);
+    must(out.len == n && memcmp(out.data, p, n) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    if (data[0] == 'f')
+        read_frame(data + 1, size - 1);
+    else if (data[0] == 'm')
+        read_message(data + 1, size - 1);
+    else
+        read_entries(data + 1, size - 1);
+    return 0;
+}

@@ -1,0 +1,609 @@
+/* rdzv: rules for exit codes, and which nodes the round machine leaves out because of them. */
+#include "rdzv_bed.h"
+
+#include "base/auto.h"
+#include "rdzv/blame.h"
+#include "rdzv/exit_rules.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+/* ---- the rules ---- */
+
+static void rules_are_read_and_written(void **state)
+{
+    static const struct {
+        const char *text, *again;
+    } rows[] = {
+        {"", ""},
+        {"16=move,17=stop,75=requeue,93=no-requeue", "16=move,17=stop,75=requeue,93=no-requeue"},
+        {"17=stop,16=move,", "16=move,17=stop"},
+        {"64-66=stop,65=restart", "64=stop,66=stop"},
+        {"SIGBUS=move,SIGSEGV=stop", "135=move,139=stop"},
+        {"1=stop,255=move,1=move", "1=move,255=move"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct exit_rules r = {0};
+        struct dd_err err = {.text = ""};
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(EXIT_RULES_TEXT);
+        assert_int_equal(exit_rules_parse(&r, rows[i].text, &err), 0);
+        assert_string_equal(err.text, "");
+        assert_int_equal(exit_rules_format(&out, &r), 0);
+        assert_string_equal(dd_buf_str(&out), rows[i].again);
+    }
+}
+
+static void invalid_rules_change_nothing(void **state)
+{
+    static const char *const rows[] = {
+        "17",           "=stop",           "17=",
+        "17=halt",      "0=stop",          "256=stop",
+        "-1=stop",      "17 =stop",        "x=stop",
+        "20-10=stop",   "10-=stop",        "-10=stop",
+        "10-256=stop",  "1-2-3=stop",      "SIG=stop",
+        "SIGNOPE=stop", "17==stop",        ",",
+        "17=stop,,",    "17=stop 18=stop", "000000000000000000000000000000000000017=stop",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct exit_rules r = {.of = {[3] = EXIT_MOVE}};
+        struct dd_err err = {.text = ""};
+        if (exit_rules_parse(&r, rows[i], &err) != -EINVAL)
+            fail_msg("'%s' is accepted", rows[i]);
+        assert_non_null(strstr(err.text, "invalid rule"));
+        assert_int_equal(exit_rules_get(&r, 3), EXIT_MOVE);
+        assert_int_equal(exit_rules_get(&r, 17), EXIT_RESTART);
+    }
+}
+
+static void any_rules_fit_into_their_buffer(void **state)
+{
+    struct exit_rules r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(EXIT_RULES_TEXT);
+    (void)state;
+    memset(&r, EXIT_NO_REQUEUE, sizeof(r));
+    assert_int_equal(exit_rules_format(&out, &r), 0);
+    assert_int_equal(exit_rules_get(&r, 0), EXIT_RESTART);
+    assert_int_equal(exit_rules_get(&r, -1), EXIT_RESTART);
+    assert_int_equal(exit_rules_get(&r, 256), EXIT_RESTART);
+}
+
+/* ---- the machine ---- */
+
+static struct rdzv_cfg with_rules(int min, int max, int expected)
+{
+    struct rdzv_cfg cfg = {
+        .min_nodes = min, .max_nodes = max, .expected = expected, .max_restarts = 9};
+    assert_int_equal(exit_rules_parse(&cfg.exit_rules, "16=move,17=stop,75=requeue", NULL), 0);
+    return cfg;
+}
+
+/* A job of nodes n0, n1, …; ids are indexes. Its first round runs. */
+static void start(struct bed *b, const struct rdzv_cfg *cfg)
+{
+    static const char *const names[] = {"n0", "n1", "n2", "n3", "n4"};
+    bed_elastic(b, *cfg);
+    for (int i = 0; i < cfg->expected; i++) {
+        const struct rdzv_event e = {.kind = RDZV_JOIN,
+                                     .id = i,
+                                     .index = i,
+                                     .nnodes = cfg->max_nodes,
+                                     .min_nodes = cfg->min_nodes,
+                                     .slots = 1,
+                                     .name = names[i],
+                                     .addr = i == 0 ? "" : "10.0.0.1"};
+        assert_int_equal(rdzv_step(b->m, &e, b->now), 0);
+    }
+    if (rdzv_state(b->m) == RDZV_GATHERING)
+        assert_int_equal(pass(b, 50), 0);
+    assert_int_equal(rdzv_state(b->m), RDZV_RUNNING);
+    (void)actions(b);
+}
+
+/* Member ids of the round, by node rank: "0 2". */
+static const char *seats(const struct bed *b)
+{
+    static char out[64];
+    out[0] = '\0';
+    for (int k = 0; k < rdzv_planned(b->m)->n; k++)
+        (void)snprintf(out + strlen(out), sizeof(out) - strlen(out), "%s%d", k > 0 ? " " : "",
+                       rdzv_id_of_rank(b->m, k));
+    return out;
+}
+
+/* All members of the round end. */
+static void end_round(struct bed *b)
+{
+    const int round = rdzv_round(b->m);
+    for (int id = 0; id < 5; id++) {
+        struct rdzv_view v;
+        if (rdzv_view(b->m, id, &v) && v.part && !v.done && rdzv_round(b->m) == round)
+            assert_int_equal(event(b, RDZV_DONE, id, 0, 0, 0), 0);
+    }
+}
+
+static void fails(struct bed *b, int id, int code)
+{
+    assert_int_equal(event(b, RDZV_EXIT, id, 0, code, 0), 0);
+}
+
+static void a_code_to_stop_ends_the_job_with_it(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 1, 17);
+    (void)actions(&b);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    assert_int_equal(rdzv_code(b.m), 17);
+    assert_true(rdzv_code_is_ruled(b.m));
+    assert_string_equal(actions(&b), "note0 finish0! finish1");
+    bed_free(&b);
+}
+
+/* Agents report failures of one moment in any order. */
+static void a_code_to_stop_counts_also_as_the_second_failure(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 0, 1);
+    fails(&b, 1, 75);
+    fails(&b, 1, 17);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    assert_int_equal(rdzv_code(b.m), 75);
+    bed_free(&b);
+}
+
+static void a_code_without_a_rule_restarts(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 1, 18);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    assert_int_equal(rdzv_round(b.m), 1);
+    assert_false(rdzv_code_is_ruled(b.m));
+    assert_string_equal(seats(&b), "0 1");
+    bed_free(&b);
+}
+
+static void no_rule_applies_to_a_round_that_ddrun_stops_to_grow(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_rules(2, 3, 3);
+    (void)state;
+    cfg.grow = RDZV_GROW_NOW;
+    bed_elastic(&b, cfg);
+    for (int id = 0; id < 3; id++) {
+        if (id == 2)
+            assert_int_equal(pass(&b, 50), 0);
+        assert_int_equal(join(&b, id, id, 3, node(1, "n", id == 0 ? "" : "10.0.0.1")), 0);
+    }
+    assert_int_equal(rdzv_state(b.m), RDZV_STOPPING);
+    fails(&b, 1, 17);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    assert_int_equal(rdzv_planned(b.m)->n, 3);
+    bed_free(&b);
+}
+
+static void a_spare_takes_the_place_of_a_moved_node(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(3, 3, 4);
+    struct rdzv_view v;
+    (void)state;
+    start(&b, &cfg);
+    assert_string_equal(seats(&b), "0 1 2");
+    fails(&b, 1, 16);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 3 2");
+    assert_true(rdzv_view(b.m, 1, &v) && v.rested && !v.part);
+    assert_int_equal(rdzv_restarts(b.m), 1);
+    end_round(&b);
+    assert_int_equal(rdzv_code(b.m), 0);
+    bed_free(&b);
+}
+
+/* The next node that moves gives its place to the one that has rested. */
+static void a_moved_node_is_a_spare_of_later_rounds(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(3, 3, 4);
+    struct rdzv_view v;
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 1, 16);
+    end_round(&b);
+    fails(&b, 2, 16);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 3 1");
+    assert_true(rdzv_view(b.m, 1, &v) && !v.rested);
+    assert_true(rdzv_view(b.m, 2, &v) && v.rested);
+    fails(&b, 0, 1);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 3 1");
+    bed_free(&b);
+}
+
+static void without_a_spare_no_node_is_left_out(void **state)
+{
+    static const struct {
+        int min, max, expected;
+        const char *seats;
+    } rows[] = {{3, 3, 3, "0 1 2"}, {2, 3, 3, "0 1 2"}, {1, 4, 3, "0 1 2"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct bed b;
+        const struct rdzv_cfg cfg = with_rules(rows[i].min, rows[i].max, rows[i].expected);
+        start(&b, &cfg);
+        fails(&b, 0, 16);
+        fails(&b, 1, 16);
+        (void)actions(&b);
+        end_round(&b);
+        assert_string_equal(seats(&b), rows[i].seats);
+        assert_non_null(strstr(actions(&b), "note0 note0"));
+        bed_free(&b);
+    }
+}
+
+/* Of two nodes that move, one spare replaces the first. */
+static void one_spare_replaces_one_node(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(3, 3, 4);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 2, 16);
+    fails(&b, 1, 16);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 3 2");
+    bed_free(&b);
+}
+
+/* One of two nodes that leaves the other two without a majority stays: n0, with the daemon. */
+static void a_node_that_the_majority_needs_stays(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(2, 2, 3);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 0, 16);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 1");
+    fails(&b, 1, 16);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 2");
+    bed_free(&b);
+}
+
+static void a_moved_node_replaces_one_that_is_lost(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(3, 3, 4);
+    (void)state;
+    start(&b, &cfg);
+    fails(&b, 1, 16);
+    end_round(&b);
+    assert_int_equal(event(&b, RDZV_LOST, 2, 0, 0, 0), 0);
+    end_round(&b);
+    assert_string_equal(seats(&b), "0 3 1");
+    bed_free(&b);
+}
+
+/* ---- blame ---- */
+
+static void errors_of_peers_are_remote(void **state)
+{
+    static const struct {
+        int signal;
+        const char *text;
+        bool remote;
+    } rows[] = {
+        {0, "", false},
+        {0, NULL, false},
+        {SIGPIPE, "", true},
+        {SIGKILL, NULL, false},
+        {0, "RuntimeError: CUDA error: an illegal memory access was encountered", false},
+        {0, "BrokenPipeError: [Errno 32] Broken pipe", true},
+        {0, "ConnectionResetError: [Errno 104] Connection reset by peer", true},
+        {0,
+         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
+         "peer [10.0.0.2]:9111",
+         true},
+        {0,
+         "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, remote process "
+         "exited or there was a network error, NCCL version 2.29.7",
+         true},
+        {0,
+         "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+         "exiting prematurely.",
+         true},
+        {0, "NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (blame_is_remote(rows[i].signal, rows[i].text) != rows[i].remote)
+            fail_msg("row %zu", i);
+}
+
+static struct rdzv_cfg with_blame(int min, int max, int expected, uint64_t window)
+{
+    return (struct rdzv_cfg){.min_nodes = min,
+                             .max_nodes = max,
+                             .expected = expected,
+                             .max_restarts = 9,
+                             .blame_window_ns = window};
+}
+
+/* A worker ended at the time `at`. */
+static void fails_at(struct bed *b, int id, uint64_t at, bool remote)
+{
+    const struct rdzv_event e = {.kind = RDZV_EXIT,
+                                 .id = id,
+                                 .round = rdzv_round(b->m),
+                                 .code = 1,
+                                 .at = at,
+                                 .remote = remote,
+                                 .text = remote ? "theirs" : "mine"};
+    assert_int_equal(rdzv_step(b->m, &e, b->now), 0);
+}
+
+static int charges(const struct bed *b, int index)
+{
+    struct rdzv_charges c;
+    return rdzv_charges(b->m, index, b->now, &c) ? c.n : 0;
+}
+
+/* Node 2 failed first, and its message comes last. */
+static void the_earliest_failure_of_a_round_is_charged(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 3, 0);
+    struct rdzv_charges c;
+    (void)state;
+    start(&b, &cfg);
+    b.now = 1000;
+    fails_at(&b, 0, 990, true);
+    fails_at(&b, 1, 995, false);
+    b.now = 1500;
+    fails_at(&b, 2, 993, false);
+    b.now = 1600;
+    end_round(&b);
+    assert_int_equal(charges(&b, 0) + charges(&b, 1), 0);
+    assert_true(rdzv_charges(b.m, 2, 1700, &c));
+    assert_string_equal(c.name, "n2");
+    assert_string_equal(c.why, "mine");
+    assert_int_equal(c.n, 1);
+    assert_int_equal(c.age_ns, 100);
+    assert_false(rdzv_charges(b.m, -1, 0, &c) || rdzv_charges(b.m, 3, 0, &c));
+    bed_free(&b);
+}
+
+/* The first failure is a remote one; the others follow the STOP that it caused. */
+static void what_a_stop_may_have_caused_is_not_charged(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 3, 0);
+    (void)state;
+    start(&b, &cfg);
+    b.now = 1000;
+    fails_at(&b, 0, 990, true);
+    b.now = 1500;
+    fails_at(&b, 1, 1001, false);
+    fails_at(&b, 2, 0, false);
+    end_round(&b);
+    assert_int_equal(charges(&b, 0) + charges(&b, 1) + charges(&b, 2), 0);
+    assert_int_equal(rdzv_round(b.m), 1);
+    bed_free(&b);
+}
+
+static void a_lost_node_is_charged_unless_it_left(void **state)
+{
+    (void)state;
+    for (int clean = 0; clean < 2; clean++) {
+        struct bed b;
+        const struct rdzv_cfg cfg = with_blame(2, 3, 3, 0);
+        struct rdzv_charges c;
+        start(&b, &cfg);
+        const struct rdzv_event e = {
+            .kind = RDZV_LOST, .id = 2, .clean = clean != 0, .text = "it ended"};
+        assert_int_equal(rdzv_step(b.m, &e, b.now), 0);
+        end_round(&b);
+        assert_int_equal(charges(&b, 2), clean ? 0 : 1);
+        if (rdzv_charges(b.m, 2, b.now, &c))
+            assert_string_equal(c.why, "lost n2: it ended");
+        bed_free(&b);
+    }
+}
+
+static void fail_rounds(struct bed *b, int id, int n, uint64_t every)
+{
+    for (int i = 0; i < n; i++) {
+        b->now += every;
+        fails_at(b, id, b->now, false);
+        (void)actions(b);
+        end_round(b);
+    }
+}
+
+static void a_node_with_two_charges_within_the_window_is_replaced(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 4, 100);
+    (void)state;
+    start(&b, &cfg);
+    fail_rounds(&b, 1, 2, 101);
+    assert_string_equal(seats(&b), "0 1 2"); /* the charges are too far apart */
+    fail_rounds(&b, 1, 1, 100);
+    assert_string_equal(seats(&b), "0 3 2");
+    assert_non_null(strstr(actions(&b), "note"));
+    assert_int_equal(charges(&b, 1), 3);
+    fail_rounds(&b, 3, 2, 10); /* it returns for the next one */
+    assert_string_equal(seats(&b), "0 1 2");
+    fail_rounds(&b, 1, 1, 10); /* and is charged anew */
+    assert_string_equal(seats(&b), "0 1 2");
+    fail_rounds(&b, 1, 1, 10);
+    assert_string_equal(seats(&b), "0 3 2");
+    bed_free(&b);
+}
+
+static void without_a_window_no_node_is_replaced(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 4, 0);
+    (void)state;
+    start(&b, &cfg);
+    fail_rounds(&b, 1, 5, 1);
+    assert_string_equal(seats(&b), "0 1 2");
+    assert_int_equal(charges(&b, 1), 5);
+    bed_free(&b);
+}
+
+static void an_elastic_job_without_a_spare_loses_no_node_by_blame(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(2, 4, 4, 1000);
+    (void)state;
+    start(&b, &cfg);
+    fail_rounds(&b, 1, 4, 1);
+    assert_string_equal(seats(&b), "0 1 2 3");
+    bed_free(&b);
+}
+
+/* ---- progress ---- */
+
+static void reaches(struct bed *b, int id, int64_t step)
+{
+    const struct rdzv_event e = {
+        .kind = RDZV_PROGRESS, .id = id, .round = rdzv_round(b->m), .step = step};
+    assert_int_equal(rdzv_step(b->m, &e, b->now), 0);
+}
+
+static int64_t reached(const struct bed *b)
+{
+    int stuck;
+    return rdzv_step_reached(b->m, &stuck);
+}
+
+static void restarts_without_a_new_step_end_the_job(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    int stuck;
+    (void)state;
+    cfg.progress_restarts = 2;
+    start(&b, &cfg);
+    assert_int_equal(reached(&b), -1);
+    reaches(&b, 0, 99);
+    reaches(&b, 1, 100);
+    assert_int_equal(reached(&b), 100);
+    fail_rounds(&b, 0, 1, 1);
+    reaches(&b, 0, 100); /* of the second round: not new */
+    fail_rounds(&b, 0, 1, 1);
+    assert_int_equal(rdzv_step_reached(b.m, &stuck), 100);
+    assert_int_equal(stuck, 1);
+    reaches(&b, 1, 101); /* of the third one: new */
+    fail_rounds(&b, 0, 3, 1);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    assert_int_equal(rdzv_code(b.m), 93);
+    assert_true(rdzv_code_is_ruled(b.m));
+    assert_non_null(strstr(rdzv_verdict(b.m), "2 restarts in a row without a new step"));
+    assert_non_null(strstr(rdzv_verdict(b.m), "101"));
+    assert_int_equal(rdzv_restarts(b.m), 4);
+    bed_free(&b);
+}
+
+static void without_a_limit_any_number_of_restarts_may_reach_no_step(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    (void)state;
+    start(&b, &cfg);
+    fail_rounds(&b, 0, 9, 1);
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    fail_rounds(&b, 0, 1, 1);
+    assert_int_equal(rdzv_code(b.m), 1);
+    assert_string_equal(rdzv_verdict(b.m), "");
+    bed_free(&b);
+}
+
+static void steps_of_other_rounds_and_of_spares_do_not_count(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_rules(2, 2, 3);
+    (void)state;
+    cfg.progress_restarts = 2;
+    start(&b, &cfg);
+    reaches(&b, 2, 7);
+    assert_int_equal(reached(&b), -1);
+    const struct rdzv_event old = {.kind = RDZV_PROGRESS, .id = 0, .round = 5, .step = 7};
+    assert_int_equal(rdzv_step(b.m, &old, b.now), 0);
+    assert_int_equal(reached(&b), -1);
+    reaches(&b, 1, 7);
+    assert_int_equal(reached(&b), 7);
+    fails(&b, 1, 1);
+    reaches(&b, 1, 9); /* while the round is being stopped */
+    assert_int_equal(reached(&b), 9);
+    end_round(&b);
+    assert_int_equal(reached(&b), 9);
+    bed_free(&b);
+}
+
+static void a_step_is_valid_in_every_state(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_rules(2, 2, 2);
+    (void)state;
+    bed_elastic(&b, cfg);
+    assert_int_equal(join(&b, 0, 0, 2, node(1, "n0", "")), 0);
+    reaches(&b, 0, 5); /* before the first round: ignored */
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "n1", "10.0.0.1")), 0);
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    assert_int_equal(reached(&b), -1);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    reaches(&b, 0, 5);
+    assert_int_equal(reached(&b), -1);
+    bed_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_are_read_and_written),
+        cmocka_unit_test(invalid_rules_change_nothing),
+        cmocka_unit_test(any_rules_fit_into_their_buffer),
+        cmocka_unit_test(a_code_to_stop_ends_the_job_with_it),
+        cmocka_unit_test(a_code_to_stop_counts_also_as_the_second_failure),
+        cmocka_unit_test(a_code_without_a_rule_restarts),
+        cmocka_unit_test(no_rule_applies_to_a_round_that_ddrun_stops_to_grow),
+        cmocka_unit_test(a_spare_takes_the_place_of_a_moved_node),
+        cmocka_unit_test(a_moved_node_is_a_spare_of_later_rounds),
+        cmocka_unit_test(without_a_spare_no_node_is_left_out),
+        cmocka_unit_test(one_spare_replaces_one_node),
+        cmocka_unit_test(a_node_that_the_majority_needs_stays),
+        cmocka_unit_test(a_moved_node_replaces_one_that_is_lost),
+        cmocka_unit_test(errors_of_peers_are_remote),
+        cmocka_unit_test(the_earliest_failure_of_a_round_is_charged),
+        cmocka_unit_test(what_a_stop_may_have_caused_is_not_charged),
+        cmocka_unit_test(a_lost_node_is_charged_unless_it_left),
+        cmocka_unit_test(a_node_with_two_charges_within_the_window_is_replaced),
+        cmocka_unit_test(without_a_window_no_node_is_replaced),
+        cmocka_unit_test(an_elastic_job_without_a_spare_loses_no_node_by_blame),
+        cmocka_unit_test(restarts_without_a_new_step_end_the_job),
+        cmocka_unit_test(without_a_limit_any_number_of_restarts_may_reach_no_step),
+        cmocka_unit_test(steps_of_other_rounds_and_of_spares_do_not_count),
+        cmocka_unit_test(a_step_is_valid_in_every_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,489 @@
+/* --stage: the codec, the tree, the environment, reading and writing of directories. */
+#include "stage/stage_codec.h"
+
+#include "base/scratch.h"
+#include "stage/stage_env.h"
+#include "stage/stage_msg.h"
+#include "stage/stage_pack.h"
+#include "stage/stage_tree.h"
+#include "stage/stage_unpack.h"
+#include "stage/stage_walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* ---- codec ---- */
+
+static void path_that_leaves_the_copy_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        bool ok;
+    } rows[] = {
+        {"0", true},     {"0/lib/a.py", true}, {"0/..a", true}, {"0/a..", true}, {"", false},
+        {"/etc", false}, {"0/../1", false},    {"..", false},   {"0/.", false},  {"0//a", false},
+        {"0/a/", false}, {"0/a/..", false},    {"./0", false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (stage_path_ok(rows[i].path) != rows[i].ok)
+            fail_msg("'%s'", rows[i].path);
+}
+
+static void deep_path_and_long_name_are_refused(void **state)
+{
+    (void)state;
+    char deep[2 * STAGE_DEPTH_MAX + 2];
+    char name[STAGE_NAME_MAX + 2];
+    for (int i = 0; i < STAGE_DEPTH_MAX; i++)
+        memcpy(deep + 2 * i, "a/", 2);
+    deep[2 * STAGE_DEPTH_MAX - 1] = '\0';
+    assert_true(stage_path_ok(deep));
+    memcpy(deep + 2 * STAGE_DEPTH_MAX - 1, "/a", 3);
+    assert_false(stage_path_ok(deep));
+    memset(name, 'n', sizeof(name));
+    name[STAGE_NAME_MAX] = '\0';
+    assert_true(stage_path_ok(name));
+    name[STAGE_NAME_MAX] = 'n';
+    name[STAGE_NAME_MAX + 1] = '\0';
+    assert_false(stage_path_ok(name));
+}
+
+static const struct stage_entry good = {.kind = STAGE_FILE,
+                                        .mode = 0755,
+                                        .mtime = -7,
+                                        .nsec = 999999999,
+                                        .data = (const unsigned char *)"abc",
+                                        .len = 3,
+                                        .path = "0/a"};
+
+static void entry_is_read_as_it_was_written(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1000);
+    struct stage_entry e;
+    size_t at = 0;
+    assert_int_equal(stage_entry_encode(&b, &good), 0);
+    assert_int_equal(b.len, stage_entry_size(3, 0, 3));
+    assert_int_equal(stage_entry_decode(&e, b.data, b.len, &at), 1);
+    assert_int_equal(e.kind, STAGE_FILE);
+    assert_int_equal(e.mode, 0755);
+    assert_int_equal(e.mtime, -7);
+    assert_int_equal(e.nsec, 999999999);
+    assert_string_equal(e.path, "0/a");
+    assert_int_equal(e.len, 3);
+    assert_memory_equal(e.data, "abc", 3);
+    assert_int_equal(stage_entry_decode(&e, b.data, b.len, &at), 0);
+    for (size_t n = 1; n < b.len; n++) {
+        at = 0;
+        assert_int_equal(stage_entry_decode(&e, b.data, n, &at), -EPROTO);
+    }
+}
+
+static void malformed_entry_is_refused(void **state)
+{
+    (void)state;
+    struct stage_entry rows[8];
+    for (size_t i = 0; i < 8; i++)
+        rows[i] = good;
+    rows[0].mode = 04755; /* setuid */
+    rows[1].nsec = 1000000000;
+    memcpy(rows[2].target, "x", 2);
+    memcpy(rows[3].path, "0/../a", 7);
+    rows[4].kind = STAGE_DIR; /* with data */
+    rows[5].kind = STAGE_KINDS;
+    rows[6] = (struct stage_entry){.kind = STAGE_HARDLINK, .path = "0/a", .target = "../b"};
+    rows[7] = (struct stage_entry){.kind = STAGE_SYMLINK, .path = "0/a"};
+    for (size_t i = 0; i < 8; i++) {
+        DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1000);
+        struct stage_entry e;
+        size_t at = 0;
+        assert_int_equal(stage_entry_encode(&b, &rows[i]), 0);
+        assert_int_equal(stage_entry_decode(&e, b.data, b.len, &at), -EPROTO);
+    }
+}
+
+static void frames_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    const struct stage_frame rows[] = {
+        {.type = STAGE_HEAD, .bytes = 1ULL << 40, .entries = 7},
+        {.type = STAGE_CHUNK,
+         .seq = 5,
+         .phase = STAGE_LINKS,
+         .raw = STAGE_RAW_MAX,
+         .data = (const unsigned char *)"zz",
+         .len = 2},
+        {.type = STAGE_END, .chunks = 6, .digest = "0123456789"},
+        {.type = STAGE_ACK, .seq = UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1000);
+        struct stage_frame f;
+        assert_int_equal(stage_frame_encode(&b, &rows[i]), 0);
+        assert_int_equal(stage_frame_decode(&f, b.data, b.len), 0);
+        assert_int_equal(f.type, rows[i].type);
+        assert_int_equal(f.bytes, rows[i].bytes);
+        assert_int_equal(f.seq, rows[i].seq);
+        assert_int_equal(f.phase, rows[i].phase);
+        assert_int_equal(f.raw, rows[i].raw);
+        assert_int_equal(f.len, rows[i].len);
+        assert_memory_equal(f.digest, rows[i].digest, STAGE_DIGEST);
+        assert_int_equal(stage_frame_decode(&f, b.data, b.len - rows[i].len - 1), -EPROTO);
+    }
+}
+
+static void malformed_frame_is_refused(void **state)
+{
+    (void)state;
+    struct stage_frame f;
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } rows[] = {
+        {"", 0},
+        {"\x09", 1},
+        {"\x02\0\0\0\0\0\0\0\0\0z", 11},           /* a chunk of 0 bytes */
+        {"\x02\0\0\0\0\0\x01\0\0\x01z", 11},       /* of 16 MiB */
+        {"\x02\0\0\0\0\x04\x01\0\0\0z", 11},       /* of an unknown phase */
+        {"\x02\0\0\0\0\0\x01\0\0\0", 10},          /* without data */
+        {"\x02\xff\xff\xff\xff\0\x01\0\0\0z", 11}, /* beyond all chunks */
+        {"\x04\0\0\0\0\0", 6},                     /* a byte too many */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(stage_frame_decode(&f, rows[i].bytes, rows[i].n), -EPROTO);
+    assert_int_equal(stage_frame_decode(&f, "\x02\0\0\0\0\0\x01\0\0\0z", 11), 0);
+}
+
+static void message_without_its_texts_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int rc;
+    } rows[] = {
+        {"P1", 3, 0},       {"P1", 2, -EPROTO}, /* no NUL */
+        {"P", 1, -EPROTO},  {"", 0, -EPROTO},      {"Q1", 3, -EPROTO},        {"X", 1, 0},
+        {"Ds\0a\0b", 7, 0}, {"Ds\0a", 5, -EPROTO}, {"Rk\0001\0", 5, -EPROTO},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(stage_msg) struct stage_msg m = {0};
+        assert_int_equal(stage_msg_decode(&m, rows[i].bytes, rows[i].n), rows[i].rc);
+    }
+}
+
+/* ---- tree ---- */
+
+/* Each node that needs a copy has one parent, which counts it, and the way up ends at node 0. */
+static void check_tree(const bool *has, int n)
+{
+    int children[64] = {0};
+    for (int me = 0; me < n; me++) {
+        const struct stage_place p = stage_tree_place(has, n, me);
+        if (me > 0)
+            assert_int_equal(p.takes_part, !has[me]);
+        if (me == 0 || !p.takes_part)
+            continue;
+        assert_in_range(p.parent, 0, n - 1);
+        assert_true(p.parent == 0 || (!has[p.parent] && p.parent < me));
+        children[p.parent]++;
+    }
+    for (int me = 0; me < n; me++) {
+        assert_int_equal(stage_tree_place(has, n, me).children, children[me]);
+        assert_in_range(children[me], 0, STAGE_FANOUT);
+    }
+}
+
+static void every_node_without_a_copy_has_a_parent(void **state)
+{
+    (void)state;
+    bool has[64] = {false};
+    for (int n = 1; n <= 64; n++)
+        check_tree(has, n);
+    for (unsigned bits = 0; bits < 256; bits++) {
+        for (int i = 0; i < 8; i++)
+            has[i] = (bits >> i & 1) != 0;
+        check_tree(has, 8);
+    }
+}
+
+static void first_node_reads_if_any_node_needs_a_copy(void **state)
+{
+    (void)state;
+    const bool all[] = {true, true};
+    const bool other[] = {true, false};
+    const bool own[] = {false, true};
+    assert_false(stage_tree_place(all, 2, 0).takes_part);
+    assert_true(stage_tree_place(other, 2, 0).takes_part);
+    assert_true(stage_tree_place(own, 2, 0).takes_part);
+    assert_int_equal(stage_tree_place(own, 2, 0).children, 0);
+}
+
+/* ---- environment ---- */
+
+static void variables_point_to_the_copy(void **state)
+{
+    (void)state;
+    static char s1[] = "/home/u/venv", c1[] = "/local/x/0", s2[] = "/a:b", c2[] = "/local/x/1";
+    char *const pairs[] = {s1, c1, s2, c2, NULL};
+    static const struct {
+        const char *name, *before, *after;
+    } rows[] = {
+        {"PATH", "/home/u/venv/bin:/usr/bin", "/local/x/0/bin:/usr/bin"},
+        {"PATH", ":/home/u/venv2/bin:/home/u/venv:", ":/home/u/venv2/bin:/local/x/0:"},
+        {"PATH", "/a:b/bin", "/a:b/bin"}, /* two elements */
+        {"PYTHONPATH", "/home/u/venv/lib", "/local/x/0/lib"},
+        {"VIRTUAL_ENV", "/home/u/venv", "/local/x/0"},
+        {"CONDA_PREFIX", "/a:b", "/local/x/1"},
+        {"HOME", "/home/u/venv", "/home/u/venv"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        assert_int_equal(dd_env_set(&env, rows[i].name, rows[i].before), 0);
+        assert_int_equal(stage_env_vars(&env, pairs), 0);
+        assert_string_equal(dd_env_get(env.v, rows[i].name), rows[i].after);
+        assert_int_equal(env.n, 1);
+    }
+}
+
+static void program_and_script_point_to_the_copy(void **state)
+{
+    (void)state;
+    static char source[] = "/v", copy[] = "/c";
+    char *const pairs[] = {source, copy, NULL};
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    static const char *const before[] = {"/v/bin/python", "-u", "/v/t.py", "/v/out"};
+    static const char *const after[] = {"/c/bin/python", "-u", "/c/t.py", "/v/out"};
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(dd_strv_push(&argv, before[i]), 0);
+    assert_int_equal(stage_env_argv(&argv, pairs), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(argv.v[i], after[i]);
+}
+
+/* ---- directories ---- */
+
+struct place {
+    struct dd_scratch top;
+    char source[200], copy[200];
+};
+
+static int make_place(void **state)
+{
+    struct place *p = calloc(1, sizeof(*p));
+    *state = p;
+    p->top = DD_SCRATCH_NONE;
+    if (dd_scratch_new(&p->top, "/tmp", NULL) < 0)
+        return -1;
+    (void)snprintf(p->source, sizeof(p->source), "%.150s/source", p->top.path);
+    (void)snprintf(p->copy, sizeof(p->copy), "%.150s/copy", p->top.path);
+    return mkdir(p->source, 0755) < 0 ? -1 : mkdir(p->copy, 0700);
+}
+
+static int remove_place(void **state)
+{
+    struct place *p = *state;
+    const int rc = dd_scratch_remove(&p->top);
+    dd_scratch_done(&p->top);
+    free(p);
+    return rc;
+}
+
+static void put_file(const char *dir, const char *name, const char *text, mode_t mode)
+{
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static struct stat look_at(const char *dir, const char *name)
+{
+    char path[300];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(lstat(path, &st), 0);
+    return st;
+}
+
+static int unpack_chunk(void *arg, enum stage_phase phase, struct dd_buf *raw)
+{
+    struct dd_err err = {0};
+    const int rc = stage_unpack(arg, phase, raw->data, raw->len, &err);
+    dd_buf_done(raw);
+    return rc;
+}
+
+static void copy(struct place *p)
+{
+    char *const sources[] = {p->source, NULL};
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    struct stage_unpack_cfg to = {.node = "n1", .path = p->copy};
+    const struct stage_pack_cfg from = {
+        .list = &list, .sources = sources, .emit = unpack_chunk, .arg = &to};
+    to.root = open(p->copy, O_RDONLY | O_DIRECTORY);
+    if (stage_walk(&list, p->source, 0, &err) < 0 || stage_pack(&from, &err) < 0)
+        fail_msg("%s", err.text);
+    close(to.root);
+    stage_list_done(&list);
+}
+
+static void copy_has_files_links_modes_and_times(void **state)
+{
+    struct place *p = *state;
+    char a[300], b[300];
+    put_file(p->source, "a", "hello", 04755);
+    put_file(p->source, "empty", "", 0400);
+    (void)snprintf(a, sizeof(a), "%s/a", p->source);
+    (void)snprintf(b, sizeof(b), "%s/hard", p->source);
+    assert_int_equal(link(a, b), 0);
+    (void)snprintf(b, sizeof(b), "%s/soft", p->source);
+    assert_int_equal(symlink("/nowhere/a", b), 0);
+    (void)snprintf(b, sizeof(b), "%s/fifo", p->source);
+    assert_int_equal(mkfifo(b, 0600), 0);
+    copy(p);
+    const struct stat was = look_at(p->source, "a");
+    const struct stat is = look_at(p->copy, "0/a");
+    assert_int_equal(is.st_mode & 07777, 0755); /* no setuid */
+    assert_int_equal(is.st_size, 5);
+    assert_int_equal(is.st_mtim.tv_sec, was.st_mtim.tv_sec);
+    assert_int_equal(is.st_mtim.tv_nsec, was.st_mtim.tv_nsec);
+    assert_int_equal(look_at(p->copy, "0/hard").st_ino, is.st_ino);
+    assert_int_equal(look_at(p->copy, "0/empty").st_size, 0);
+    assert_true(S_ISLNK(look_at(p->copy, "0/soft").st_mode));
+    (void)snprintf(b, sizeof(b), "%s/0/fifo", p->copy);
+    assert_int_equal(access(b, F_OK), -1);
+}
+
+static void long_file_arrives_in_pieces(void **state)
+{
+    struct place *p = *state;
+    enum { SIZE = 3 * STAGE_RAW_MAX + 17 };
+    char *text = malloc(SIZE + 1);
+    char *back = malloc(SIZE + 1);
+    char path[300];
+    for (int i = 0; i < SIZE; i++)
+        text[i] = (char)('a' + (i * 7 + i / 4096) % 26);
+    text[SIZE] = '\0';
+    put_file(p->source, "big", text, 0640);
+    copy(p);
+    (void)snprintf(path, sizeof(path), "%s/0/big", p->copy);
+    const int fd = open(path, O_RDONLY);
+    assert_int_equal(read(fd, back, SIZE + 1), SIZE);
+    assert_memory_equal(back, text, SIZE);
+    assert_int_equal(look_at(p->copy, "0/big").st_mode & 07777, 0640);
+    close(fd);
+    free(text);
+    free(back);
+}
+
+static int drop_chunk(void *arg, enum stage_phase phase, struct dd_buf *raw)
+{
+    (void)arg;
+    (void)phase;
+    dd_buf_done(raw);
+    return 0;
+}
+
+static void file_that_changes_is_not_copied(void **state)
+{
+    struct place *p = *state;
+    char *const sources[] = {p->source, NULL};
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    const struct stage_pack_cfg from = {.list = &list, .sources = sources, .emit = drop_chunk};
+    put_file(p->source, "log", "one line", 0600);
+    assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+    put_file(p->source, "log", "another, longer line", 0600);
+    assert_true(stage_pack(&from, &err) < 0);
+    assert_non_null(strstr(err.text, "log"));
+    assert_non_null(strstr(err.text, "changed"));
+    stage_list_done(&list);
+}
+
+static void source_that_is_no_directory_is_refused(void **state)
+{
+    struct place *p = *state;
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    char path[300];
+    put_file(p->source, "file", "", 0600);
+    (void)snprintf(path, sizeof(path), "%s/file", p->source);
+    assert_int_equal(stage_walk(&list, path, 0, &err), -ENOTDIR);
+    stage_list_done(&list);
+}
+
+static int unpack_one(struct place *p, const struct stage_entry *e, enum stage_phase phase)
+{
+    DD_AUTO(buf) struct dd_buf raw = DD_BUF_INIT(STAGE_RAW_MAX);
+    struct dd_err err = {0};
+    const struct stage_unpack_cfg to = {
+        .root = open(p->copy, O_RDONLY | O_DIRECTORY), .node = "n1", .path = p->copy};
+    assert_int_equal(stage_entry_encode(&raw, e), 0);
+    const int rc = stage_unpack(&to, phase, raw.data, raw.len, &err);
+    close(to.root);
+    return rc;
+}
+
+static void nothing_is_written_through_a_symbolic_link(void **state)
+{
+    struct place *p = *state;
+    char path[300];
+    struct stage_entry e = good;
+    (void)snprintf(path, sizeof(path), "%s/0", p->copy);
+    assert_int_equal(symlink(p->source, path), 0); /* "0" is a directory elsewhere */
+    assert_true(unpack_one(p, &e, STAGE_FILES) < 0);
+    e.kind = STAGE_PIECE;
+    assert_true(unpack_one(p, &e, STAGE_FILES) < 0);
+    e = (struct stage_entry){.kind = STAGE_DIR, .mode = 0700, .path = "0/d"};
+    assert_true(unpack_one(p, &e, STAGE_DIRECTORIES) < 0);
+    e = (struct stage_entry){.kind = STAGE_META, .mode = 0777, .path = "0"};
+    assert_true(unpack_one(p, &e, STAGE_TIMES) < 0);
+    assert_int_equal(rmdir(p->source), 0); /* it is still empty */
+    assert_int_equal(mkdir(p->source, 0700), 0);
+}
+
+static void entry_of_another_phase_is_refused(void **state)
+{
+    assert_int_equal(unpack_one(*state, &good, STAGE_LINKS), -EPROTO);
+}
+
+int main(void)
+{
+#define IN_PLACE(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(path_that_leaves_the_copy_is_refused),
+        cmocka_unit_test(deep_path_and_long_name_are_refused),
+        cmocka_unit_test(entry_is_read_as_it_was_written),
+        cmocka_unit_test(malformed_entry_is_refused),
+        cmocka_unit_test(frames_are_read_as_they_were_written),
+        cmocka_unit_test(malformed_frame_is_refused),
+        cmocka_unit_test(message_without_its_texts_is_refused),
+        cmocka_unit_test(every_node_without_a_copy_has_a_parent),
+        cmocka_unit_test(first_node_reads_if_any_node_needs_a_copy),
+        cmocka_unit_test(variables_point_to_the_copy),
+        cmocka_unit_test(program_and_script_point_to_the_copy),
+        IN_PLACE(copy_has_files_links_modes_and_times),
+        IN_PLACE(long_file_arrives_in_pieces),
+        IN_PLACE(file_that_changes_is_not_copied),
+        IN_PLACE(source_that_is_no_directory_is_refused),
+        IN_PLACE(nothing_is_written_through_a_symbolic_link),
+        IN_PLACE(entry_of_another_phase_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
