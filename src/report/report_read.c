@@ -76,14 +76,15 @@ static uint64_t read_start(struct reader *rd, const json_t *o)
     const json_t *v = json_object_get(o, "start_ns");
     const char *text = json_string_value(json_object_get(o, "start"));
     struct tm tm = {0};
-    json_int_t n = json_integer_value(v);
+    const json_int_t n = json_integer_value(v);
+    json_int_t s = n / NS_PER_S;
     if (v == NULL && text != NULL && strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm) != NULL)
-        n = (json_int_t)timegm(&tm) * NS_PER_S;
-    if ((v != NULL && !json_is_integer(v)) || n < 0 || n > LATEST_S * NS_PER_S) {
+        s = (json_int_t)timegm(&tm);
+    if ((v != NULL && !json_is_integer(v)) || n < 0 || s < 0 || s >= LATEST_S) {
         reader_fail(rd, "start");
         return 0;
     }
-    return (uint64_t)n;
+    return v != NULL ? (uint64_t)n : (uint64_t)(s * NS_PER_S);
 }
 
 /* Append a text of one line without what controls a terminal, and return it; "": null, absent or
