@@ -368,11 +368,13 @@ void worker_output_started(struct worker_output *o)
         writer_free(DD_TAKE(o->writer));
 }
 
-void worker_output_catch_up(struct worker_output *o, int local_rank)
+void worker_output_catch_up(struct worker_output *o, int local_rank, uint64_t exit_ns)
 {
-    if (local_rank >= 0 && local_rank < o->nlocal)
-        for (int k = 0; k < 2; k++)
-            output_stream_pump(&o->ranks[local_rank].stream[k], true);
+    for (int k = 0; k < 2 && local_rank >= 0 && local_rank < o->nlocal; k++) {
+        struct output_stream *s = &o->ranks[local_rank].stream[k];
+        output_stream_pump(s, true);
+        s->first_ns = s->first_ns < exit_ns ? s->first_ns : exit_ns;
+    }
 }
 
 void worker_output_abort(struct worker_output *o)

@@ -93,8 +93,9 @@ int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], s
 void worker_output_given(struct worker_output *o, int local_rank);
 /* All workers have been started: begin to read. */
 void worker_output_started(struct worker_output *o);
-/* Read the available output of this worker, so that worker_output_tail() is complete. */
-void worker_output_catch_up(struct worker_output *o, int local_rank);
+/* This worker exited at exit_ns: read its available output, so that worker_output_tail() is
+ * complete. What is read was written before, so worker_output_first_ns() is not after exit_ns. */
+void worker_output_catch_up(struct worker_output *o, int local_rank, uint64_t exit_ns);
 /* The workers have exited (other processes with the same descriptors are ignored): read the rest,
  * flush it, then call done from the loop. limit_ms: give up on a console that has taken nothing for
  * that time; 0: no limit. */

@@ -44,7 +44,7 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
         w->kill_at = dd_now_ns() + LINGER_NS;
     }
     if (g->out != NULL)
-        worker_output_catch_up(g->out, e.local_rank);
+        worker_output_catch_up(g->out, e.local_rank, e.at_ns);
     if (g->on_exit != NULL)
         g->on_exit(g->arg, &e);
 }

@@ -50,6 +50,8 @@ struct bench {
     int codes[MAX];
     char tail[MAX][1000]; /* at the end of the worker */
     bool empty, late;
+    bool writes_last; /* rank 1 writes, and exits, when the exit of rank 0 is handled */
+    bool has_output_after_exit;
     char dir[64];
 };
 
@@ -86,10 +88,25 @@ static void on_console(evutil_socket_t fd, short what, void *arg)
     b->console_fd = -1;
 }
 
+static void rank_1_writes(const struct bench *b)
+{
+    char path[100];
+    siginfo_t info;
+    (void)snprintf(path, sizeof(path), "%s/go", b->dir);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0);
+}
+
 static void on_exit_(void *arg, const struct worker_exit *e)
 {
     struct bench *b = arg;
     b->codes[e->local_rank] = e->code;
+    if (b->out != NULL && worker_output_first_ns(b->out, e->local_rank) > e->at_ns)
+        b->has_output_after_exit = true;
+    if (b->writes_last && e->local_rank == 0)
+        rank_1_writes(b);
     (void)snprintf(b->tail[e->local_rank], sizeof(b->tail[0]), "%s",
                    b->out == NULL ? "" : worker_output_tail(b->out, e->local_rank));
 }
@@ -398,6 +415,20 @@ static void output_keeps_lines_whole_by_default(void **state)
         assert_numbered(b, b->n, 200);
         assert_int_equal(teardown((void **)&b), 0);
     }
+}
+
+static void output_was_written_before_the_exit(void **state)
+{
+    struct bench *b = *state;
+    char path[100];
+    (void)snprintf(path, sizeof(path), "%s/go", b->dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    b->n = 2;
+    b->writes_last = true;
+    b->scripts[0] = "exit 0";
+    b->scripts[1] = ": <\"$DIR/go\"; echo hello";
+    run(b);
+    assert_false(b->has_output_after_exit);
 }
 
 /* An incomplete last line gets a newline. */
@@ -815,6 +846,7 @@ int main(void)
         CASE(output_labels_lines),
         cmocka_unit_test(output_keeps_lines_whole_from_many_ranks),
         cmocka_unit_test(output_keeps_lines_whole_by_default),
+        CASE(output_was_written_before_the_exit),
         CASE(output_ends_the_last_line_of_each_of_several),
         CASE(output_of_a_lone_worker_comes_as_it_was_written),
         CASE(output_of_a_lone_worker_is_its_own_where_nothing_else_goes),
