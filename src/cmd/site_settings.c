@@ -379,9 +379,12 @@ static int place_item(const struct reader *r, const json_t *path, struct item *i
     const char *names[4] = {NULL};
     const size_t n = json_array_size(path);
     int rc = 0;
-    for (size_t i = 0; i < n && i < 4; i++)
+    bool valid = n > 0 && n <= 4;
+    for (size_t i = 0; i < n && i < 4; i++) {
         names[i] = json_string_value(json_array_get(path, i));
-    if (n == 0 || n > 4 || names[n - 1] == NULL || names[0] == NULL)
+        valid = valid && names[i] != NULL;
+    }
+    if (!valid)
         return refuse_section(r, it->line, names[0] != NULL ? names[0] : "");
     it->layer = 0;
     for (int kind = 1; kind < LAYERS && n > 2; kind++)
