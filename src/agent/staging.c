@@ -97,7 +97,7 @@ static int staging_started(void *state, const struct round *r, struct dd_err *er
 
 /* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME". */
 struct offer {
-    bool has;
+    enum stage_has has;
     char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
 };
 
@@ -110,17 +110,34 @@ static int offer_parse(struct offer *ret, const struct exchange_part *part)
     if (sscanf(text, "%d %7s %63s %64s %255s", &has, ret->port, ret->addr, ret->key, ret->name) !=
         5)
         return -EPROTO;
-    ret->has = has != 0;
+    if (has < STAGE_HAS_NONE || has > STAGE_HAS_EXACT)
+        return -EPROTO;
+    ret->has = (enum stage_has)has;
     return 0;
+}
+
+/* The addresses of the parent, its parent … */
+static int staging_put_parents(const struct staging *st, const struct offer *offers,
+                               const struct stage_place *place, struct dd_strv *texts)
+{
+    int rc = 0;
+    for (int i = 0; i < place->depth && rc == 0; i++) {
+        const struct offer *parent = &offers[place->parents[i]];
+        /* the daemon's node does not know its own address */
+        rc = dd_strv_push(texts, strcmp(parent->addr, "-") == 0 ? st->round->plan.master_addr
+                                                                : parent->addr);
+        rc = rc == 0 ? dd_strv_push(texts, parent->port) : rc;
+        rc = rc == 0 ? dd_strv_push(texts, parent->name) : rc;
+    }
+    return rc;
 }
 
 static int staging_join_tree(struct staging *st, const struct offer *offers, int n,
                              struct dd_err *err)
 {
     const struct plan *p = &st->round->plan;
-    DD_AUTO(free) bool *has = calloc((size_t)n, sizeof(*has));
-    char children[16];
-    char addr[NET_ADDR_TEXT] = "";
+    DD_AUTO(free) enum stage_has *has = calloc((size_t)n, sizeof(*has));
+    DD_AUTO(strv) struct dd_strv texts = {0};
     if (has == NULL)
         return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     for (int i = 0; i < n; i++)
@@ -130,19 +147,11 @@ static int staging_join_tree(struct staging *st, const struct offer *offers, int
         staging_end_helper(st);
         return 0;
     }
-    const struct offer *parent = &offers[place.parent >= 0 ? place.parent : 0];
-    if (place.parent >= 0) /* the daemon's node does not know its own address */
-        (void)snprintf(addr, sizeof(addr), "%s",
-                       strcmp(parent->addr, "-") == 0 ? p->master_addr : parent->addr);
-    (void)snprintf(children, sizeof(children), "%d", place.children);
-    char key[sizeof(offers[0].key)], port[sizeof(parent->port)], name[sizeof(parent->name)];
-    (void)snprintf(key, sizeof(key), "%s", offers[0].key);
-    (void)snprintf(port, sizeof(port), "%s", parent->port);
-    (void)snprintf(name, sizeof(name), "%s", parent->name);
-    char *const texts[] = {
-        [STAGE_ROUND_KEY] = key,   [STAGE_ROUND_CHILDREN] = children, [STAGE_ROUND_ADDR] = addr,
-        [STAGE_ROUND_PORT] = port, [STAGE_ROUND_PARENT] = name,       NULL};
-    const int rc = stage_client_send(st->client.fd, STAGE_MSG_ROUND, texts, NULL, 0);
+    int rc = dd_strv_push(&texts, offers[0].key);
+    rc = rc == 0 ? dd_strv_pushf(&texts, "%d", place.children) : rc;
+    rc = rc == 0 ? dd_strv_pushf(&texts, "%d", p->node_rank) : rc;
+    rc = rc == 0 ? staging_put_parents(st, offers, &place, &texts) : rc;
+    rc = rc == 0 ? stage_client_send(st->client.fd, STAGE_MSG_ROUND, texts.v, NULL, 0) : rc;
     return rc == 0 ? 0 : dd_err_set(err, rc, "--stage: cannot start the copy: %s", strerror(-rc));
 }
 
@@ -168,11 +177,16 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
     staging_give(st);
 }
 
+static enum stage_has staging_what(const struct staging *st)
+{
+    return !st->has ? STAGE_HAS_NONE : st->nfds > 0 ? STAGE_HAS_EXACT : STAGE_HAS_CHANGED;
+}
+
 static int staging_offer(struct staging *st, const char *port, struct dd_err *err)
 {
     const struct round *r = st->round;
     char text[PART_MAX];
-    const int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s", st->has, port,
+    const int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s", (int)staging_what(st), port,
                            r->addr[0] != '\0' ? r->addr : "-", st->key, r->cfg->node_name);
     const struct exchange_part part = {(const unsigned char *)text, (size_t)n};
     if (r->plan.nnodes > 1)
@@ -223,6 +237,17 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+/* What this node would read for others: its exact copies in place of the sources. */
+static int staging_put_sources(const struct staging *st, struct dd_strv *texts)
+{
+    int rc = 0;
+    if (staging_what(st) != STAGE_HAS_EXACT)
+        return dd_strv_copy(texts, st->round->cfg->staging.paths->v);
+    for (size_t i = STAGE_READY_PAIRS; i + 1 < st->ready.texts.n && rc == 0; i += 2)
+        rc = dd_strv_push(texts, st->ready.texts.v[i + 1]);
+    return rc;
+}
+
 static int staging_setup(struct staging *st, struct dd_err *err)
 {
     const struct agent_cfg *cfg = st->round->cfg;
@@ -241,7 +266,7 @@ static int staging_setup(struct staging *st, struct dd_err *err)
     int rc = 0;
     for (int i = 0; i < STAGE_SETUP_SOURCES && rc == 0; i++)
         rc = dd_strv_push(&texts, setup[i] != NULL ? setup[i] : "");
-    rc = rc == 0 ? dd_strv_copy(&texts, c->paths->v) : rc;
+    rc = rc == 0 ? staging_put_sources(st, &texts) : rc;
     if (rc == 0)
         rc = stage_client_send(st->client.fd, STAGE_MSG_SETUP, texts.v, NULL, 0);
     return rc == 0 ? 0
@@ -299,10 +324,10 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     if (rc < 0)
         return rc;
     stage_client_limit(st->pair[0]);
-    /* the first node reads for the others even if it has a copy */
-    return st->has && (r->plan.node_rank > 0 || r->plan.nnodes == 1)
-               ? staging_offer(st, "0", err)
-               : staging_start_helper(st, err);
+    /* a node that has a copy may have to read it for the others, and the first node the source */
+    const bool reads = r->plan.node_rank == 0 || staging_what(st) == STAGE_HAS_EXACT;
+    return st->has && (!reads || r->plan.nnodes == 1) ? staging_offer(st, "0", err)
+                                                      : staging_start_helper(st, err);
 }
 
 static void staging_end(void *state, const struct round *r)

@@ -22,9 +22,10 @@ enum { USAGE = 2, THREADS_MAX = 8 };
 
 static int begin_round(struct serve *s, struct dd_err *err)
 {
-    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &s->expected) < 0)
+    int children;
+    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
         return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
-    const int rc = serve_link_up(s, err);
+    const int rc = serve_link_up(s, children, err);
     return rc == 0 ? serve_begin(s, err) : rc;
 }
 

@@ -111,6 +111,17 @@ int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n
     return 1;
 }
 
+void stage_printable(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++) {
+        const bool c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0; /* in UTF-8 */
+        if (*c < ' ' || *c == 127 || c1)
+            *c = '?';
+        if (c1)
+            *++c = '?';
+    }
+}
+
 /* ---- frames ---- */
 
 int stage_frame_encode(struct dd_buf *out, const struct stage_frame *f)

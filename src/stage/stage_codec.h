@@ -29,6 +29,10 @@ enum {
     STAGE_CHUNKS_MAX = 16 << 20, /* 12 TiB */
 };
 
+/* Values of `seq` in an ACK that name no chunk: the child has the END; its first ACK. */
+#define STAGE_ACK_END UINT32_C(0x7fffffff)
+#define STAGE_ACK_HELLO UINT32_C(0x80000000)
+
 enum stage_phase { STAGE_DIRECTORIES, STAGE_FILES, STAGE_LINKS, STAGE_TIMES, STAGE_PHASES };
 
 enum stage_kind {
@@ -61,12 +65,16 @@ int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e);
 /* Decode the entry at *at and advance *at. Returns 1, 0 at the end, or -EPROTO. */
 int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n, size_t *at);
 
+/* Replace control characters: names of files may contain any. */
+void stage_printable(char *text);
+
 /* Frames of a link (FRAME_STAGE). */
 enum stage_frame_type {
     STAGE_HEAD = 1, /* bytes, entries: what the copy needs */
     STAGE_CHUNK,    /* seq, phase, raw, data */
     STAGE_END,      /* chunks, digest: SHA-256 of the digests of all chunks, in their order */
-    STAGE_ACK,      /* seq: from a child, which and whose subtree need the chunk no more */
+    STAGE_ACK,      /* seq: from a child, which and whose subtree need the chunk no more; or
+                       STAGE_ACK_END, or STAGE_ACK_HELLO + node rank */
     STAGE_FRAMES,
 };
 

@@ -6,42 +6,15 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned flow_all_children(const struct serve *s)
+static unsigned flow_needed(const struct serve *s)
 {
-    return (1U << s->expected) - 1;
-}
-
-/* ---- digests ---- */
-
-static int flow_note_digest(struct serve *s, const struct stage_chunk *c)
-{
-    if (c->seq >= s->digests_cap) {
-        uint32_t cap = s->digests_cap > 0 ? s->digests_cap : 256;
-        while (cap <= c->seq)
-            cap *= 2;
-        unsigned char *v = realloc(s->digests, (size_t)cap * STAGE_DIGEST);
-        if (v == NULL)
-            return -ENOMEM;
-        memset(v + (size_t)s->digests_cap * STAGE_DIGEST, 0,
-               (size_t)(cap - s->digests_cap) * STAGE_DIGEST);
-        s->digests = v;
-        s->digests_cap = cap;
-    }
-    memcpy(s->digests + (size_t)c->seq * STAGE_DIGEST, c->digest, STAGE_DIGEST);
-    return 0;
-}
-
-static int flow_total_digest(const struct serve *s, unsigned char out[STAGE_DIGEST])
-{
-    return s->total <= s->digests_cap && /* a parent may have sent one chunk several times */
-                   EVP_Digest(s->digests, (size_t)s->total * STAGE_DIGEST, out, NULL, EVP_sha256(),
-                              NULL) == 1
-               ? 0
-               : -EIO;
+    unsigned bits = 0;
+    for (int i = 0; i < s->nchildren; i++)
+        bits |= s->children[i].needed ? s->children[i].bit : 0;
+    return bits;
 }
 
 /* ---- frames of the parent ---- */
@@ -50,7 +23,7 @@ static void flow_fail_malformed(const struct serve *s)
 {
     char why[400];
     (void)snprintf(why, sizeof(why), "--stage: %s has received malformed data from %s",
-                   s->setup.texts.v[STAGE_SETUP_NODE], s->round.texts.v[STAGE_ROUND_PARENT]);
+                   s->setup.texts.v[STAGE_SETUP_NODE], serve_parent_name(s));
     serve_fail(s, why);
 }
 
@@ -70,27 +43,57 @@ static void flow_keep(const struct serve *s, struct dd_buf *out, const struct fr
 
 static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const struct frame *f)
 {
-    struct stage_chunk *c = calloc(1, sizeof(*c));
-    /* threads of the reader may pass each other, but not by more than the window */
-    if (s->head.len == 0 || s->end.len > 0 || sf->seq >= s->received + STAGE_WINDOW ||
-        s->received - s->released >= STAGE_WINDOW)
+    const int news = s->head.len > 0 ? stage_ledger_take(&s->ledger, sf->seq) : -EPROTO;
+    if (news == STAGE_NEWS_GONE)
+        serve_ack(s, sf->seq);
+    if (news == STAGE_NEWS_GONE || news == STAGE_NEWS_HELD)
+        return;
+    if (news == -EPROTO || s->end.len > 0)
         flow_fail_malformed(s);
-    if (c == NULL)
+    struct stage_chunk *c = calloc(1, sizeof(*c));
+    if (news < 0 || c == NULL)
         serve_fail(s, "--stage: out of memory");
     *c = (struct stage_chunk){.seq = sf->seq, .phase = sf->phase};
     c->frame = DD_BUF_INIT(f->len);
     flow_keep(s, &c->frame, f);
-    s->received++;
     TAILQ_INSERT_TAIL(&s->live, c, kept);
     stage_pool_add(s->pool, c);
 }
 
+/* A parent to which this node has connected later sends its head and end again. */
+static bool flow_is_repeated(const struct serve *s, const struct dd_buf *known,
+                             const struct frame *f)
+{
+    if (known->len > 0 &&
+        (known->len != f->len || memcmp(known->data, f->data, f->len) != 0 || !s->reconnected))
+        flow_fail_malformed(s);
+    return known->len > 0;
+}
+
+static void flow_take_head(struct serve *s, const struct stage_frame *sf, const struct frame *f)
+{
+    if (flow_is_repeated(s, &s->head, f))
+        return;
+    flow_keep(s, &s->head, f);
+    s->begun_ns = dd_now_ns();
+    flow_begin_copy(s, sf->bytes, sf->entries);
+}
+
 static void flow_take_end(struct serve *s, const struct stage_frame *sf, const struct frame *f)
 {
-    if (s->head.len == 0 || s->end.len > 0 || sf->chunks != s->received)
+    if (s->head.len == 0)
         flow_fail_malformed(s);
+    if (flow_is_repeated(s, &s->end, f))
+        return;
+    if (!stage_ledger_is_complete(&s->ledger, sf->chunks)) {
+        if (!s->reconnected || s->ledger.received >= sf->chunks)
+            flow_fail_malformed(s);
+        serve_leave_parent(s, "it does not have all missing parts any more");
+        return;
+    }
     flow_keep(s, &s->end, f);
     s->total = sf->chunks;
+    serve_ack(s, STAGE_ACK_END);
 }
 
 void serve_take_frame(struct serve *s, const struct frame *f)
@@ -100,11 +103,7 @@ void serve_take_frame(struct serve *s, const struct frame *f)
         flow_fail_malformed(s);
     switch (sf.type) {
     case STAGE_HEAD:
-        if (s->head.len > 0)
-            flow_fail_malformed(s);
-        flow_keep(s, &s->head, f);
-        s->begun_ns = dd_now_ns();
-        flow_begin_copy(s, sf.bytes, sf.entries);
+        flow_take_head(s, &sf, f);
         break;
     case STAGE_CHUNK:
         flow_take_chunk(s, &sf, f);
@@ -120,12 +119,21 @@ void serve_take_frame(struct serve *s, const struct frame *f)
     serve_pump(s);
 }
 
-void serve_take_ack(struct serve *s, int number, uint32_t seq)
+void serve_renew_child(struct serve *s, const struct stage_child *child)
 {
     struct stage_chunk *c;
     TAILQ_FOREACH (c, &s->live, kept)
-        if (c->seq == seq && (c->sent & 1U << number) != 0)
-            c->acked |= 1U << number;
+        c->sent &= ~child->bit;
+}
+
+void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq)
+{
+    struct stage_chunk *c;
+    if (seq == STAGE_ACK_END && child->end_sent)
+        child->has_end = true;
+    TAILQ_FOREACH (c, &s->live, kept)
+        if (c->seq == seq && (c->sent & child->bit) != 0)
+            c->acked |= child->bit;
     serve_pump(s);
 }
 
@@ -159,14 +167,13 @@ static void flow_watch_reader(struct serve *s)
         serve_fail(s, v.why);
     if (v.state == STAGE_READER_LISTED && s->head.len == 0)
         flow_head_of_reader(s, &v);
-    if (v.state == STAGE_READER_FINISHED)
-        s->received = v.chunks;
     /* the pool may have the last chunks */
     if (v.state != STAGE_READER_FINISHED || s->end.len > 0 || s->worked < v.chunks)
         return;
     struct stage_frame f = {.type = STAGE_END, .chunks = v.chunks};
     s->total = v.chunks;
-    if (flow_total_digest(s, f.digest) < 0 || stage_frame_encode(&s->end, &f) < 0)
+    if (stage_ledger_total(&s->ledger, s->total, f.digest) < 0 ||
+        stage_frame_encode(&s->end, &f) < 0)
         serve_fail(s, "--stage: out of memory");
 }
 
@@ -176,8 +183,9 @@ static void flow_take_worked(struct serve *s, struct stage_chunk *c)
         flow_fail_malformed(s);
     if (c->rc < 0)
         serve_fail(s, c->err.text);
-    if (flow_note_digest(s, c) < 0)
+    if (s->reader != NULL && stage_ledger_take(&s->ledger, c->seq) != STAGE_NEWS_NEW)
         serve_fail(s, "--stage: out of memory");
+    stage_ledger_digest(&s->ledger, c->seq, c->digest);
     s->worked++;
     c->worked = true;
     if (s->reader != NULL)
@@ -199,32 +207,31 @@ void serve_on_wake(struct serve *s)
 
 /* ---- the way on ---- */
 
-static void flow_feed(struct serve *s, struct stage_child *child)
+static void flow_feed(const struct serve *s, struct stage_child *child)
 {
     struct stage_chunk *c;
-    const unsigned bit = 1U << child->number;
     bool ok = true;
     if (s->head.len == 0 || child->link == NULL)
         return;
     if (!child->head_sent)
         ok = child->head_sent = serve_send_frame(child, &s->head);
     TAILQ_FOREACH (c, &s->live, kept)
-        if (ok && (c->sent & bit) == 0 && (ok = serve_send_frame(child, &c->frame)))
-            c->sent |= bit;
+        if (ok && ((c->sent | c->acked) & child->bit) == 0 &&
+            (ok = serve_send_frame(child, &c->frame)))
+            c->sent |= child->bit;
     if (ok && s->end.len > 0 && !child->end_sent)
-        ok = child->end_sent = serve_send_frame(child, &s->end);
-    if (!ok)
-        serve_lost(s, "cannot send data to another node");
+        child->end_sent = serve_send_frame(child, &s->end);
 }
 
 static void flow_release(struct serve *s)
 {
     struct stage_chunk *c = TAILQ_FIRST(&s->live);
+    const unsigned needed = flow_needed(s);
     while (c != NULL) {
         struct stage_chunk *next = TAILQ_NEXT(c, kept);
-        if (c->worked && c->acked == flow_all_children(s)) {
+        if (c->worked && (needed & ~c->acked) == 0) {
             TAILQ_REMOVE(&s->live, c, kept);
-            s->released++;
+            stage_ledger_release(&s->ledger, c->seq);
             serve_ack(s, c->seq);
             if (s->reader != NULL)
                 stage_reader_release(s->reader);
@@ -243,25 +250,25 @@ static void flow_check_digest(const struct serve *s)
                    "--stage: the copy on %s differs from what the first node has read (the SHA-256 "
                    "digests differ)",
                    s->setup.texts.v[STAGE_SETUP_NODE]);
-    if (flow_total_digest(s, digest) < 0 || stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||
+    if (stage_ledger_total(&s->ledger, s->total, digest) < 0 ||
+        stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||
         memcmp(f.digest, digest, STAGE_DIGEST) != 0)
         serve_fail(s, why);
 }
 
 static bool flow_all_sent(const struct serve *s)
 {
-    int sent = 0;
-    for (int i = 0; i < STAGE_CALLERS; i++)
-        sent += s->callers[i].number >= 0 && s->callers[i].end_sent;
-    return TAILQ_EMPTY(&s->live) && sent == s->expected;
+    bool all = TAILQ_EMPTY(&s->live);
+    for (int i = 0; i < s->nchildren; i++)
+        all = all && (!s->children[i].needed || s->children[i].has_end);
+    return all;
 }
 
 void serve_pump(struct serve *s)
 {
     struct dd_err err = {0};
-    for (int i = 0; i < STAGE_CALLERS; i++)
-        if (s->callers[i].number >= 0)
-            flow_feed(s, &s->callers[i]);
+    for (int i = 0; i < s->nchildren; i++)
+        flow_feed(s, &s->children[i]);
     flow_release(s);
     if (s->end.len > 0 && s->worked == s->total && !s->ready) {
         s->ready = true;
@@ -280,7 +287,7 @@ int serve_begin(struct serve *s, struct dd_err *err)
 {
     char *const *sources = s->setup.texts.v + STAGE_SETUP_SOURCES;
     s->begun_ns = dd_now_ns();
-    if (s->round.texts.v[STAGE_ROUND_ADDR][0] != '\0')
+    if (s->nparents > 0)
         return 0;
     return stage_reader_start(&s->reader, s->pool, sources, s->wake_fd, err);
 }

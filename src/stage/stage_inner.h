@@ -4,6 +4,7 @@
 
 #include "base/scratch.h"
 #include "net/link.h"
+#include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 #include "stage/stage_pool.h"
 #include "stage/stage_reader.h"
@@ -15,22 +16,34 @@ struct event;
 struct event_base;
 struct handshake_pool;
 struct serve;
+struct stage_child;
 
-/* A connection of another node. It counts as a child once it has sent its first ACK: an attempt to
+/* A connection of another node. It is that of a child once it has sent its first ACK: an attempt to
  * connect may end without use. */
-struct stage_child {
+struct stage_caller {
     struct serve *serve;
     struct link *link; /* NULL: this place is free */
-    int number;        /* bit in struct stage_chunk; -1: not yet a child */
-    bool head_sent, end_sent;
+    struct stage_child *child;
 };
 
-enum { STAGE_CALLERS = STAGE_FANOUT * 4, STAGE_ACK_HELLO = -1 };
+/* A node that gets the copy from this one: its own children, and further nodes of its subtree that
+ * have lost their parent. After the loss of a link, its place is kept for a while. */
+struct stage_child {
+    struct serve *serve;
+    int rank;     /* node rank; -1: it has not come yet */
+    unsigned bit; /* in struct stage_chunk */
+    bool needed;  /* its subtree still needs something from this node */
+    struct link *link;
+    bool head_sent, end_sent, has_end;
+    struct event *given_up; /* when the place is given up, unless it has connected */
+};
+
+enum { STAGE_CHILDREN = 16, STAGE_CALLERS = 2 * STAGE_CHILDREN };
 
 struct serve {
     struct event_base *base;
     int control; /* socket of the agent */
-    struct event *control_event, *wake_event, *late_event;
+    struct event *control_event, *wake_event;
     struct stage_msg setup, round; /* round: without texts before it has come */
     int wake_fd;
     struct stage_pool *pool;
@@ -42,26 +55,26 @@ struct serve {
     struct net_key key;
     struct link_find *find;
     struct event *connect_event; /* limit of find */
+    uint64_t connect_end_ns;     /* limit of all attempts */
+    int nparents, at_parent;     /* of STAGE_ROUND_PARENTS; the one in use */
+    bool reconnected;
+    char lost_why[400]; /* why the link to a parent was lost; "": none was */
     struct link *parent;
-    struct stage_child callers[STAGE_CALLERS];
-    int expected;      /* children of this node */
-    unsigned children; /* bits of those that have come */
+    struct stage_caller callers[STAGE_CALLERS];
+    struct stage_child children[STAGE_CHILDREN];
+    int nchildren;
 
     /* stage_flow.c */
     struct stage_reader *reader; /* NULL: the chunks come from the parent */
     struct dd_buf head, end;     /* frames; empty: not known yet */
     uint32_t total;              /* chunks, once `end` is known */
-    uint32_t received;           /* chunks that have come or were read */
-    uint32_t released;           /* of those, chunks that nobody needs any more */
-    struct stage_chunks live;    /* that this node or a child still needs, phase by phase */
-    uint32_t worked;             /* chunks that the pool has finished */
-    unsigned char *digests;      /* [digests_cap][STAGE_DIGEST] */
-    uint32_t digests_cap;
-    struct dd_scratch dir; /* that has enough space */
+    struct stage_ledger ledger;
+    struct stage_chunks live; /* that this node or a child still needs, phase by phase */
+    uint32_t worked;          /* chunks that the pool has finished */
+    struct dd_scratch dir;    /* that has enough space */
     struct stage_unpack_cfg unpack;
-    bool mounts;        /* the copy will be mounted at the original path */
-    bool ready;         /* the agent has been told that the copy is complete */
-    char late_why[300]; /* why a link was lost */
+    bool mounts; /* the copy will be mounted at the original path */
+    bool ready;  /* the agent has been told that the copy is complete */
     uint64_t begun_ns;
     uint64_t bytes, files;
 };
@@ -70,22 +83,25 @@ struct serve {
 void serve_send(const struct serve *s, enum stage_msg_type type, const char *text);
 /* Report and exit. */
 _Noreturn void serve_fail(const struct serve *s, const char *why);
-/* A link was lost. Another node may have failed and reports why; this one reports only if the round
- * does not end soon. */
-void serve_lost(struct serve *s, const char *why);
 
 /* stage_net.c */
 int serve_listen(struct serve *s, uint16_t *ret_port, struct dd_err *err);
 /* Take the key of the round, accept the children, and connect to the parent. */
-int serve_link_up(struct serve *s, struct dd_err *err);
+int serve_link_up(struct serve *s, int children, struct dd_err *err);
 void serve_ack(const struct serve *s, uint32_t seq);
-bool serve_send_frame(struct stage_child *c, const struct dd_buf *frame);
+/* False: the link is lost, which is reported later. */
+bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame);
+/* This parent cannot send what this node misses: go on with another one. */
+void serve_leave_parent(struct serve *s, const char *why);
+const char *serve_parent_name(const struct serve *s);
 void serve_close_links(struct serve *s);
 
 /* stage_flow.c */
 int serve_begin(struct serve *s, struct dd_err *err);
 void serve_take_frame(struct serve *s, const struct frame *f); /* of the parent */
-void serve_take_ack(struct serve *s, int number, uint32_t seq);
+/* A child has a new link: what it may miss is sent again. */
+void serve_renew_child(struct serve *s, const struct stage_child *child);
+void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq);
 void serve_pump(struct serve *s);    /* send, release and finish what can be */
 void serve_on_wake(struct serve *s); /* pool or reader have something new */
 

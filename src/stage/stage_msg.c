@@ -19,7 +19,9 @@ static int check_count(const struct stage_msg *m)
     case STAGE_MSG_SETUP:
         return n > STAGE_SETUP_SOURCES ? 0 : -EPROTO;
     case STAGE_MSG_ROUND:
-        return n == STAGE_ROUND_TEXTS ? 0 : -EPROTO;
+        return n >= STAGE_ROUND_PARENTS && (n - STAGE_ROUND_PARENTS) % STAGE_PARENT_TEXTS == 0
+                   ? 0
+                   : -EPROTO;
     case STAGE_MSG_READY:
         return n > STAGE_READY_PAIRS && (n - STAGE_READY_PAIRS) % 2 == 0 ? 0 : -EPROTO;
     case STAGE_MSG_STOP:

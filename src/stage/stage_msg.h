@@ -34,10 +34,16 @@ enum {
 enum {
     STAGE_ROUND_KEY,      /* secret of the round */
     STAGE_ROUND_CHILDREN, /* number of nodes that will connect */
-    STAGE_ROUND_ADDR,     /* address of the parent; "": this node reads the sources */
-    STAGE_ROUND_PORT,     /* of the parent */
-    STAGE_ROUND_PARENT,   /* its name */
-    STAGE_ROUND_TEXTS,
+    STAGE_ROUND_RANK,     /* node rank */
+    STAGE_ROUND_PARENTS,  /* this and all further texts: the parent, its parent … and the first
+                             node, each as STAGE_PARENT_*; none: this node reads the sources */
+};
+
+enum {
+    STAGE_PARENT_ADDR,
+    STAGE_PARENT_PORT,
+    STAGE_PARENT_NAME,
+    STAGE_PARENT_TEXTS,
 };
 
 enum {

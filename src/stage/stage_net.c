@@ -1,4 +1,5 @@
 /* The links of ddrun-stage: to the parent, and from the children. */
+#include "base/io.h"
 #include "base/num.h"
 #include "net/handshake_pool.h"
 #include "net/listen.h"
@@ -6,61 +7,136 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { HELLO_MS = 20000, UNPROVEN_MAX = 256, CONNECT_S = 120 };
+enum {
+    HELLO_MS = 20000,
+    UNPROVEN_MAX = 256,
+    CONNECT_S = 120, /* for the first link */
+    FIRST_S = 60,    /* of those, for the parent itself; then others are tried, too */
+    HEAL_S = 25,     /* for another link after the loss of one */
+    TRY_S = 5,       /* for each parent in turn */
+    KEEP_S = 30,     /* for which the place of a lost child is kept: longer than HEAL_S */
+};
 
 /* ---- children ---- */
 
-bool serve_send_frame(struct stage_child *c, const struct dd_buf *frame)
+bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame)
 {
-    return link_send(c->link, FRAME_STAGE, frame->data, frame->len) == 0;
+    const int rc = link_send(c->link, FRAME_STAGE, frame->data, frame->len);
+    if (rc < 0 && rc != -EPIPE)
+        link_fail(c->link, "STAGE", rc);
+    return rc == 0;
+}
+
+/* The child has connected elsewhere, or its node is lost: its agent or the daemon reports that. */
+static void net_on_given_up(evutil_socket_t fd, short what, void *arg)
+{
+    struct stage_child *c = arg;
+    (void)fd;
+    (void)what;
+    c->needed = false;
+    serve_pump(c->serve);
+}
+
+static void net_keep_place(struct stage_child *c, int seconds)
+{
+    const struct timeval limit = {.tv_sec = seconds};
+    if (c->given_up == NULL)
+        c->given_up = evtimer_new(c->serve->base, net_on_given_up, c);
+    if (c->given_up == NULL || evtimer_add(c->given_up, &limit) < 0)
+        serve_fail(c->serve, "--stage: out of memory");
+}
+
+static struct stage_child *net_add_child(struct serve *s)
+{
+    if (s->nchildren == STAGE_CHILDREN)
+        return NULL;
+    struct stage_child *c = &s->children[s->nchildren];
+    *c = (struct stage_child){.serve = s, .rank = -1, .bit = 1U << s->nchildren, .needed = true};
+    s->nchildren++;
+    return c;
+}
+
+/* The place of the node of this rank: its own, one of a child that has not come yet, or a new one
+ * for a node that has lost its parent. */
+static struct stage_child *net_child_of(struct serve *s, int rank)
+{
+    struct stage_child *ret = NULL;
+    for (int i = 0; i < s->nchildren; i++) {
+        if (s->children[i].rank == rank)
+            return &s->children[i];
+        if (ret == NULL && s->children[i].rank < 0)
+            ret = &s->children[i];
+    }
+    return ret != NULL ? ret : net_add_child(s);
+}
+
+static void net_forget(struct stage_caller *from)
+{
+    if (from->child != NULL && from->child->link == from->link)
+        from->child->link = NULL;
+    from->child = NULL;
+    link_free(DD_TAKE(from->link));
+}
+
+static void net_take_child(struct stage_caller *from, int rank)
+{
+    struct serve *s = from->serve;
+    struct stage_child *c = net_child_of(s, rank);
+    if (c == NULL) {
+        net_forget(from);
+        return;
+    }
+    for (int i = 0; i < STAGE_CALLERS; i++) /* a link whose loss has not been noticed here */
+        if (s->callers[i].child == c)
+            net_forget(&s->callers[i]);
+    if (c->given_up != NULL)
+        (void)evtimer_del(c->given_up);
+    c->rank = rank;
+    c->link = from->link;
+    c->needed = true;
+    c->head_sent = c->end_sent = false;
+    from->child = c;
+    serve_renew_child(s, c);
+    serve_pump(s);
 }
 
 static void net_on_child_frame(void *arg, struct link *l, const struct frame *f)
 {
-    struct stage_child *c = arg;
-    struct serve *s = c->serve;
+    struct stage_caller *from = arg;
     struct stage_frame sf;
     (void)l;
     if (f->type != FRAME_STAGE || stage_frame_decode(&sf, f->data, f->len) < 0 ||
         sf.type != STAGE_ACK)
         return;
-    if (c->number >= 0) {
-        serve_take_ack(s, c->number, sf.seq);
-        return;
-    }
-    for (int i = 0; i < s->expected && c->number < 0; i++)
-        if ((s->children & 1U << i) == 0)
-            c->number = i;
-    if (c->number < 0)
-        return;
-    s->children |= 1U << c->number;
-    serve_pump(s);
+    if (from->child != NULL)
+        serve_take_ack(from->serve, from->child, sf.seq);
+    else if (sf.seq >= STAGE_ACK_HELLO)
+        net_take_child(from, (int)(sf.seq - STAGE_ACK_HELLO));
 }
 
 static void net_on_child_close(void *arg, struct link *l, bool clean, const char *why)
 {
-    struct stage_child *c = arg;
-    char text[LINK_WHY_MAX + 100];
-    char node[4 * 64];
+    struct stage_caller *from = arg;
+    struct stage_child *c = from->child;
+    (void)l;
     (void)clean;
-    (void)dd_log_escape(node, sizeof(node), link_node(l), strnlen(link_node(l), 60));
-    (void)snprintf(text, sizeof(text), "lost the connection to %s: %s", node, why);
-    link_free(l);
-    c->link = NULL;
-    if (c->number >= 0 && !c->end_sent)
-        serve_lost(c->serve, text);
+    (void)why;
+    net_forget(from);
+    if (c != NULL && c->needed)
+        net_keep_place(c, KEEP_S);
 }
 
 static void net_on_link(void *arg, struct link *l)
 {
     struct serve *s = arg;
     for (int i = 0; i < STAGE_CALLERS; i++) {
-        struct stage_child *c = &s->callers[i];
-        if (c->link != NULL || c->number >= 0)
+        struct stage_caller *c = &s->callers[i];
+        if (c->link != NULL)
             continue;
-        c->link = l;
+        *c = (struct stage_caller){.serve = s, .link = l};
         link_set_cb(l, &(struct link_cb){.on_frame = net_on_child_frame,
                                          .on_close = net_on_child_close,
                                          .arg = c});
@@ -70,6 +146,16 @@ static void net_on_link(void *arg, struct link *l)
 }
 
 /* ---- the parent ---- */
+
+static char *const *net_parent(const struct serve *s, int i)
+{
+    return s->round.texts.v + STAGE_ROUND_PARENTS + (ptrdiff_t)i * STAGE_PARENT_TEXTS;
+}
+
+const char *serve_parent_name(const struct serve *s)
+{
+    return s->nparents > 0 ? net_parent(s, s->at_parent)[STAGE_PARENT_NAME] : "";
+}
 
 void serve_ack(const struct serve *s, uint32_t seq)
 {
@@ -86,57 +172,55 @@ static void net_on_parent_frame(void *arg, struct link *l, const struct frame *f
         serve_take_frame(arg, f);
 }
 
+static void net_seek_parent(struct serve *s, int seconds);
+
+void serve_leave_parent(struct serve *s, const char *why)
+{
+    link_free(DD_TAKE(s->parent));
+    (void)snprintf(s->lost_why, sizeof(s->lost_why),
+                   "%.100s lost the connection to %.100s, which sends the copy: %.150s",
+                   s->setup.texts.v[STAGE_SETUP_NODE], serve_parent_name(s), why);
+    if (!s->reconnected)
+        s->connect_end_ns = dd_now_ns() + HEAL_S * DD_NS_PER_S;
+    s->reconnected = true;
+    net_seek_parent(s, TRY_S);
+}
+
 static void net_on_parent_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct serve *s = arg;
-    char text[LINK_WHY_MAX + 400];
-    (void)clean;
-    (void)snprintf(text, sizeof(text), "%s lost the connection to %s, which sends the copy: %s",
-                   s->setup.texts.v[STAGE_SETUP_NODE], s->round.texts.v[STAGE_ROUND_PARENT], why);
-    link_free(l);
-    s->parent = NULL;
-    if (s->end.len == 0 || s->received < s->total)
-        serve_lost(s, text);
+    (void)l;
+    if (s->end.len > 0 && clean) /* it has got all that it needs of this node */
+        link_free(DD_TAKE(s->parent));
+    else
+        serve_leave_parent(s, why);
 }
 
 static void net_on_found(void *arg, struct link *l)
 {
     struct serve *s = arg;
+    const uint32_t rank = (uint32_t)strtoul(s->round.texts.v[STAGE_ROUND_RANK], NULL, 10);
     s->parent = l;
     (void)evtimer_del(s->connect_event);
-    link_find_free(s->find);
-    s->find = NULL;
+    link_find_free(DD_TAKE(s->find));
     link_set_cb(l, &(struct link_cb){
                        .on_frame = net_on_parent_frame, .on_close = net_on_parent_close, .arg = s});
-    serve_ack(s, (uint32_t)STAGE_ACK_HELLO);
+    serve_ack(s, STAGE_ACK_HELLO | rank);
 }
 
-static void net_on_limit(evutil_socket_t fd, short what, void *arg)
+static int net_find_parent(struct serve *s, struct dd_err *err)
 {
-    const struct serve *s = arg;
-    char why[600];
-    (void)fd;
-    (void)what;
-    (void)snprintf(why, sizeof(why),
-                   "--stage: %s cannot connect to %s, which sends the copy: %.300s",
-                   s->setup.texts.v[STAGE_SETUP_NODE], s->round.texts.v[STAGE_ROUND_PARENT],
-                   link_find_status(s->find));
-    serve_fail(s, why);
-}
-
-static int net_connect(struct serve *s, struct dd_err *err)
-{
-    char *const *round = s->round.texts.v;
+    char *const *parent = net_parent(s, s->at_parent);
     char *const *setup = s->setup.texts.v;
-    char *addrs[] = {round[STAGE_ROUND_ADDR], NULL};
+    char *addrs[] = {parent[STAGE_PARENT_ADDR], NULL};
     int port;
-    if (dd_num_int(round[STAGE_ROUND_PORT], 1, 65535, &port) < 0)
-        return dd_err_set(err, -EINVAL, "--stage: invalid port '%s'", round[STAGE_ROUND_PORT]);
+    if (dd_num_int(parent[STAGE_PARENT_PORT], 1, 65535, &port) < 0)
+        return dd_err_set(err, -EINVAL, "--stage: invalid port '%s'", parent[STAGE_PARENT_PORT]);
     const uint16_t ports[] = {(uint16_t)port};
     const struct link_find_cfg cfg = {
         .job_id = setup[STAGE_SETUP_JOB],
         .node = setup[STAGE_SETUP_NODE],
-        .host = round[STAGE_ROUND_ADDR],
+        .host = parent[STAGE_PARENT_ADDR],
         .addrs = addrs,
         .host_is_me = true,
         .ports = ports,
@@ -144,11 +228,54 @@ static int net_connect(struct serve *s, struct dd_err *err)
         .bind_addr = setup[STAGE_SETUP_BIND][0] != '\0' ? setup[STAGE_SETUP_BIND] : NULL,
         .key_in = &s->key_in,
         .attempt_ms = HELLO_MS};
-    const struct timeval limit = {.tv_sec = CONNECT_S};
-    s->connect_event = evtimer_new(s->base, net_on_limit, s);
-    if (s->connect_event == NULL || evtimer_add(s->connect_event, &limit) < 0)
-        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     return link_find_start(&s->find, s->base, &cfg, net_on_found, s, err);
+}
+
+static void net_give_up(struct serve *s, const char *status)
+{
+    char why[600];
+    if (s->end.len > 0) { /* nothing is missing here */
+        link_find_free(DD_TAKE(s->find));
+        return;
+    }
+    if (s->lost_why[0] != '\0')
+        (void)snprintf(why, sizeof(why), "--stage: %s", s->lost_why);
+    else
+        (void)snprintf(why, sizeof(why),
+                       "--stage: %s cannot connect to %s, which sends the copy: %.300s",
+                       s->setup.texts.v[STAGE_SETUP_NODE], serve_parent_name(s), status);
+    serve_fail(s, why);
+}
+
+/* Each parent in turn has some time. */
+static void net_on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct serve *s = arg;
+    (void)fd;
+    (void)what;
+    if (dd_now_ns() >= s->connect_end_ns) {
+        net_give_up(s, link_find_status(s->find));
+        return;
+    }
+    link_find_free(DD_TAKE(s->find));
+    s->at_parent = (s->at_parent + 1) % s->nparents;
+    net_seek_parent(s, TRY_S);
+}
+
+static void net_seek_parent(struct serve *s, int seconds)
+{
+    struct dd_err err = {0};
+    const uint64_t now = dd_now_ns();
+    const uint64_t left = s->connect_end_ns > now ? s->connect_end_ns - now : 0;
+    const uint64_t wait = left / DD_NS_PER_S < (uint64_t)seconds ? left : seconds * DD_NS_PER_S;
+    const struct timeval limit = {.tv_sec = (time_t)(wait / DD_NS_PER_S),
+                                  .tv_usec = (suseconds_t)(wait % DD_NS_PER_S / 1000)};
+    if (s->connect_event == NULL)
+        s->connect_event = evtimer_new(s->base, net_on_limit, s);
+    if (s->connect_event == NULL || evtimer_add(s->connect_event, &limit) < 0)
+        serve_fail(s, "--stage: out of memory");
+    if (net_find_parent(s, &err) < 0)
+        serve_fail(s, err.text);
 }
 
 /* ---- start and end ---- */
@@ -186,20 +313,23 @@ int serve_listen(struct serve *s, uint16_t *ret_port, struct dd_err *err)
 {
     const uint16_t any = 0;
     const char *addr = s->setup.texts.v[STAGE_SETUP_LISTEN];
-    for (int i = 0; i < STAGE_CALLERS; i++)
-        s->callers[i] = (struct stage_child){.serve = s, .number = -1};
     s->listen_fd = net_listen(addr[0] != '\0' ? addr : NULL, &any, 1, ret_port, err);
     return s->listen_fd < 0 ? s->listen_fd : 0;
 }
 
-int serve_link_up(struct serve *s, struct dd_err *err)
+int serve_link_up(struct serve *s, int children, struct dd_err *err)
 {
+    s->nparents = (int)(s->round.texts.n - STAGE_ROUND_PARENTS) / STAGE_PARENT_TEXTS;
+    for (int i = 0; i < children; i++)
+        net_keep_place(net_add_child(s), CONNECT_S);
     int rc = net_use_key(s, err);
-    if (rc == 0 && s->expected > 0)
+    if (rc == 0 && children > 0)
         rc = net_accept(s, err);
-    if (rc == 0 && s->round.texts.v[STAGE_ROUND_ADDR][0] != '\0')
-        rc = net_connect(s, err);
-    return rc;
+    if (rc < 0 || s->nparents == 0)
+        return rc;
+    s->connect_end_ns = dd_now_ns() + CONNECT_S * DD_NS_PER_S;
+    net_seek_parent(s, FIRST_S);
+    return 0;
 }
 
 void serve_close_links(struct serve *s)
@@ -207,6 +337,8 @@ void serve_close_links(struct serve *s)
     for (int i = 0; i < STAGE_CALLERS; i++)
         if (s->callers[i].link != NULL)
             link_bye(DD_TAKE(s->callers[i].link));
+    for (int i = 0; i < s->nchildren; i++)
+        s->children[i].link = NULL;
     if (s->parent != NULL)
         link_bye(DD_TAKE(s->parent));
 }

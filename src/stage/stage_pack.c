@@ -30,8 +30,10 @@ static const char *in_source(const char *path)
 
 static int pack_fail(const struct pack *p, const struct stage_item *i, const char *why)
 {
-    return dd_err_set(p->err, -EIO, "--stage: cannot copy '%s/%s': %s", p->cfg->sources[p->number],
-                      in_source(i->path), why);
+    (void)dd_err_set(p->err, -EIO, "--stage: cannot copy '%s/%s': %s", p->cfg->sources[p->number],
+                     in_source(i->path), why);
+    stage_printable(p->err->text);
+    return -EIO;
 }
 
 static int flush(struct pack *p)

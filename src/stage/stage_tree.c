@@ -1,32 +1,43 @@
 #include "stage/stage_tree.h"
 
+static int root_of(const enum stage_has *has, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (has[i] == STAGE_HAS_EXACT)
+            return i;
+    return 0;
+}
+
 /* The node rank at a position of the tree, in breadth-first order; -1: there is none. */
-static int at_position(const bool *has, int n, int position)
+static int at_position(const enum stage_has *has, int n, int root, int position)
 {
     if (position == 0)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if (!has[i] && --position == 0)
+        return root;
+    for (int i = 0; i < n; i++)
+        if (i != root && has[i] == STAGE_HAS_NONE && --position == 0)
             return i;
     return -1;
 }
 
-struct stage_place stage_tree_place(const bool *has, int n, int me)
+struct stage_place stage_tree_place(const enum stage_has *has, int n, int me)
 {
-    struct stage_place p = {.parent = -1};
+    struct stage_place p = {0};
+    const int root = root_of(has, n);
     int position = 0;
     int needing = 0;
-    for (int i = 1; i < n; i++) {
-        needing += !has[i];
-        if (i == me)
+    for (int i = 0; i < n; i++) {
+        needing += i != root && has[i] == STAGE_HAS_NONE;
+        if (i == me && me != root)
             position = needing;
     }
-    if (me != 0 && has[me])
+    if (me != root && has[me] != STAGE_HAS_NONE)
         return p;
-    p.takes_part = me != 0 || needing > 0 || !has[0];
-    if (me != 0)
-        p.parent = at_position(has, n, (position - 1) / STAGE_FANOUT);
+    p.takes_part = me != root || needing > 0 || has[root] == STAGE_HAS_NONE;
     for (int i = 1; i <= STAGE_FANOUT; i++)
         p.children += position * STAGE_FANOUT + i <= needing;
+    while (position > 0 && p.depth < STAGE_TREE_DEPTH) {
+        position = (position - 1) / STAGE_FANOUT;
+        p.parents[p.depth++] = at_position(has, n, root, position);
+    }
     return p;
 }

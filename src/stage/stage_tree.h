@@ -8,14 +8,24 @@
  * once is busy with both, and each level of the tree adds the time of one chunk alone. */
 enum { STAGE_FANOUT = 2 };
 
-struct stage_place {
-    bool takes_part; /* reads, receives or forwards */
-    int parent;      /* node rank; -1: this node reads the source */
-    int children;    /* number of nodes that connect to this one */
+enum stage_has {
+    STAGE_HAS_NONE,
+    STAGE_HAS_CHANGED, /* a copy in which first lines of scripts differ from the source */
+    STAGE_HAS_EXACT,   /* a copy that can be read in place of the source */
 };
 
-/* Place of node `me` of n. has[i]: node i has the copy already. The first node is the root, whether
- * or not it has a copy; nodes that have one take no part. */
-struct stage_place stage_tree_place(const bool *has, int n, int me);
+enum { STAGE_TREE_DEPTH = 32 };
+
+struct stage_place {
+    bool takes_part;               /* reads, receives or forwards */
+    int parents[STAGE_TREE_DEPTH]; /* node ranks: the parent, its parent … and the root */
+    int depth;                     /* number of those; 0: this node is the root, which reads */
+    int children;                  /* number of nodes that connect to this one */
+};
+
+/* Place of node `me` of n. has[i]: what node i has. The first node with an exact copy is the root
+ * and reads it; without any, the first node reads the source. Other nodes that have a copy take no
+ * part. */
+struct stage_place stage_tree_place(const enum stage_has *has, int n, int me);
 
 #endif

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
 #pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* uthash's hash, as clang sees it */
@@ -39,8 +41,10 @@ static const char *shown(const struct walk *w, const char *path)
 
 static int walk_fail(const struct walk *w, const char *path, int error)
 {
-    return dd_err_set(w->err, -error, "--stage: cannot read '%s%s': %s", w->root, shown(w, path),
-                      strerror(error));
+    (void)dd_err_set(w->err, -error, "--stage: cannot read '%s%s': %s", w->root, shown(w, path),
+                     strerror(error));
+    stage_printable(w->err->text);
+    return -error;
 }
 
 /* The user owns the copy and needs the permissions that any class had. */
@@ -84,6 +88,10 @@ static int link_known(struct walk *w, const struct stat *st, struct stage_item *
     HASH_FIND(hh, w->inodes, &made->id, sizeof(made->id), known);
     if (known == NULL) {
         HASH_ADD(hh, w->inodes, id, sizeof(made->id), made);
+        if (made->hh.tbl == NULL) { /* out of memory: it was not added */
+            free(made);
+            return -ENOMEM;
+        }
         return 0;
     }
     free(made);
@@ -145,10 +153,13 @@ static int walk_entry(struct walk *w, int at, const char *name, const char *path
     struct stat st;
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : walk_fail(w, path, errno);
-    if (!stage_path_ok(path))
-        return dd_err_set(w->err, -ENAMETOOLONG,
-                          "--stage: '%s%.200s…' is too long or has more than %d directories",
-                          w->root, shown(w, path), STAGE_DEPTH_MAX - 2);
+    if (!stage_path_ok(path)) {
+        (void)dd_err_set(w->err, -ENAMETOOLONG,
+                         "--stage: '%s%.200s…' is too long or has more than %d directories",
+                         w->root, shown(w, path), STAGE_DEPTH_MAX - 2);
+        stage_printable(w->err->text);
+        return -ENAMETOOLONG;
+    }
     if (S_ISDIR(st.st_mode))
         return walk_down(w, at, name, path);
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {

@@ -44,50 +44,106 @@ def chunk(seq, phase, raw, said=None, packed=None):
     return stage(struct.pack("<BIBI", 2, seq, phase, len(raw) if said is None else said) + (packed or zstd(raw)))
 
 
+def ack(seq):
+    return stage(struct.pack("<BI", 4, seq))
+
+
 def end(*raws, digest=None):
     total = hashlib.sha256(b"".join(hashlib.sha256(r).digest() for r in raws)).digest()
     return stage(struct.pack("<BI", 3, len(raws)) + (digest or total))
 
 
-class Node:
-    """A ddrun-stage whose agent and parent are this test."""
+ACK_END, ACK_HELLO = 0x7fffffff, 0x80000000
 
-    def __init__(self):
+
+class Link:
+    """A link of ddrun-stage to its parent, which is this test; or (connect) of this test to ddrun-stage, as its child."""
+
+    def __init__(self, sock, connect=False):
+        self.sock = sock
+        self.sock.settimeout(LIMIT)
+        if connect:
+            hello = b"job\0child\0"
+            self.sock.sendall(b"\xdddr\x01" + struct.pack(">H", len(hello)) + hello)
+            head = self.exactly(6)
+            assert self.exactly(struct.unpack(">H", head[4:])[0]) == b"\0\0\0"
+        else:
+            self.exactly(struct.unpack(">H", self.exactly(6)[4:])[0])
+            self.sock.sendall(b"\xdddr\x01\x00\x03\x00\x00\x00")
+
+    def exactly(self, n):
+        data = b""
+        while len(data) < n:
+            piece = self.sock.recv(n - len(data))
+            assert piece, "the link was closed"
+            data += piece
+        return data
+
+    def send(self, *frames):
+        for f in frames:
+            self.sock.sendall(f)
+
+    def ack(self):
+        """The next ACK."""
+        body = self.frame(4)
+        return struct.unpack("<I", body)[0]
+
+    def frame(self, kind):
+        """The next frame, of this kind; None: whichever comes."""
+        while True:
+            length, number, _ = struct.unpack(">IHH", self.exactly(8))
+            body = self.exactly(length)
+            if number == 8:
+                assert kind in (None, body[0]), body[:20]
+                return body[1:] if kind else body
+
+    def close(self):
+        self.sock.close()
+
+
+class Node:
+    """A ddrun-stage whose agent and parents are this test."""
+
+    def __init__(self, children=0, parents=1, source=None):
         self.top = os.path.realpath(tempfile.mkdtemp(prefix="e2e"))
         self.copy = os.path.join(self.top, "copy")
-        self.source = os.path.join(self.top, "source")
+        self.source = source or os.path.join(self.top, "source")
         os.mkdir(self.copy, 0o700)
-        os.mkdir(self.source)
+        os.makedirs(self.source, exist_ok=True)
         self.agent, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.agent.settimeout(LIMIT)
         self.p = subprocess.Popen(["bash", "-c", f'exec "$0" serve 3<&{theirs.fileno()}', HELPER], pass_fds=[theirs.fileno()])
         theirs.close()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(LIMIT)
+        self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(parents)]
         self.say("S", "job", "me", "127.0.0.1", "", "1", "0", self.copy, "", self.source)
-        assert self.hear()[0] == "P"
-        self.say("R", "k" * 64, "0", "127.0.0.1", str(self.listener.getsockname()[1]), "parent")
-        self.link = self.listener.accept()[0]
-        self.link.settimeout(LIMIT)
-        self.exactly(struct.unpack(">H", self.exactly(6)[4:])[0])
-        self.link.sendall(b"\xdddr\x01\x00\x03\x00\x00\x00")
+        kind, texts = self.hear()
+        assert kind == "P"
+        self.port = int(texts[0])
+        places = [["127.0.0.1", str(s.getsockname()[1]), f"parent{i}"] for i, s in enumerate(self.listeners)]
+        self.say("R", "k" * 64, str(children), "5", *sum(places, []))
+        self.link = self.accept() if parents else None
+
+    def accept(self, parent=0):
+        """The next link to this parent, with its hello."""
+        self.listeners[parent].settimeout(LIMIT)
+        link = Link(self.listeners[parent].accept()[0])
+        assert link.ack() == ACK_HELLO + 5
+        return link
+
+    def child(self, rank):
+        """A link of a child of this rank."""
+        link = Link(socket.create_connection(("127.0.0.1", self.port), LIMIT), connect=True)
+        link.send(ack(ACK_HELLO + rank))
+        return link
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
-        for s in (self.agent, self.listener, self.link):
+        for s in (self.agent, *self.listeners, *([self.link] if self.link else [])):
             s.close()
         self.p.wait(LIMIT)
         shutil.rmtree(self.top)
-
-    def exactly(self, n):
-        data = b""
-        while len(data) < n:
-            piece = self.link.recv(n - len(data))
-            assert piece, "the link was closed"
-            data += piece
-        return data
 
     def say(self, kind, *texts):
         self.agent.send(kind.encode() + b"".join(t.encode() + b"\0" for t in texts))
@@ -97,8 +153,7 @@ class Node:
         return data[:1], data[1:].split("\0")[:-1]
 
     def send(self, *frames):
-        for f in frames:
-            self.link.sendall(f)
+        self.link.send(*frames)
 
 
 TREE = entry(DIR, b"0", mode=0o755)
@@ -152,16 +207,138 @@ def test_nothing_is_written_through_a_link_that_the_parent_has_sent():
         assert not os.listdir(node.source)
 
 
-def test_a_parent_that_is_lost_ends_the_copy():
+def test_a_chunk_that_comes_twice_counts_once():
+    with Node() as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE), *[chunk(0, DIRECTORIES, TREE)] * 40, chunk(1, FILES, GOOD), end(TREE, GOOD))
+        assert node.hear()[0] == "D"
+
+
+def test_chunks_sent_twice_do_not_stand_for_missing_ones():
+    with Node() as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE), *[chunk(0, DIRECTORIES, TREE)] * 299, end(*[TREE] * 300))
+        kind, texts = node.hear()
+        assert kind == "F" and "malformed" in texts[0], (kind, texts)
+
+
+def test_more_chunks_than_the_window_are_refused():
+    with Node(children=1) as node:  # the child never comes, so no chunk is released
+        node.send(head(), *[chunk(i, FILES, entry(FILE, b"f%d" % i)) for i in range(25)])
+        kind, texts = node.hear()
+        assert kind == "F" and "malformed" in texts[0], (kind, texts)
+
+
+@pytest.mark.parametrize("prepare", ["left out", "too deep"])
+def test_names_of_files_cannot_control_the_terminal(tmp_path, prepare):
+    name = b"x\x1b]0;owned\x07\ny\xc2\x9bz"
+    source = os.path.join(os.fsencode(tmp_path), b"s")
+    os.mkdir(source)
+    if prepare == "left out":
+        os.mkfifo(os.path.join(source, name))
+    else:
+        below = os.open(source, os.O_RDONLY)
+        for _ in range(60):  # more directories than a path may have
+            os.mkdir(name, dir_fd=below)
+            below, before = os.open(name, os.O_RDONLY, dir_fd=below), below
+            os.close(before)
+        os.close(below)
+    with Node(parents=0, source=os.fsdecode(source)) as node:
+        kind, texts = node.hear()
+        assert kind == ("W" if prepare == "left out" else "F")
+        assert "x?]0;owned??y" in texts[0] and not any(c < " " or "\x7f" <= c < "\xa0" for c in texts[0]), texts
+
+
+def test_a_lost_link_is_made_again_and_the_copy_goes_on():
+    big = [entry(FILE, b"0/f%d" % i, os.urandom(1000)) for i in range(3)]
+    with Node() as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE), chunk(1, FILES, big[0]))
+        while node.link.ack() != 1:
+            pass
+        node.link.close()
+        node.link = node.accept()
+        node.send(head(), chunk(1, FILES, big[0]))
+        assert node.link.ack() == 1, "it needs no second copy of what it has"
+        node.send(chunk(2, FILES, big[1]), chunk(3, FILES, big[2]), end(TREE, *big))
+        assert node.hear()[0] == "D"
+        for i in range(3):
+            with open(f"{node.copy}/0/f{i}", "rb") as f:
+                assert f.read() == big[i][-1000:]
+
+
+def test_a_node_whose_parent_is_lost_connects_to_the_parent_of_that():
+    with Node(parents=3) as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE))
+        node.listeners[0].close()
+        node.link.close()
+        node.link = node.accept(1)
+        node.send(head(), chunk(0, DIRECTORIES, TREE), chunk(1, FILES, GOOD), end(TREE, GOOD))
+        assert node.hear()[0] == "D"
+
+
+def test_a_parent_that_misses_parts_is_left_for_the_next():
+    with Node(parents=3) as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE))
+        node.listeners[0].close()
+        node.link.close()
+        node.link = node.accept(1)
+        node.listeners[1].close()
+        node.send(head(), end(TREE, GOOD))  # chunk 1 is needed by nobody else any more
+        node.link = node.accept(2)
+        node.send(head(), chunk(1, FILES, GOOD), end(TREE, GOOD))
+        assert node.hear()[0] == "D"
+
+
+def test_another_head_after_a_lost_link_is_refused():
     with Node() as node:
         node.send(head(), chunk(0, DIRECTORIES, TREE))
         node.link.close()
+        node.link = node.accept()
+        node.send(head(size=7))
         kind, texts = node.hear()
-        assert kind == "F" and "lost the connection to parent" in texts[0], (kind, texts)
+        assert kind == "F" and "malformed" in texts[0], (kind, texts)
+
+
+def test_a_child_that_connects_again_gets_what_it_has_not_acknowledged():
+    with Node(children=1) as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE), chunk(1, FILES, GOOD))
+        child = node.child(7)
+        assert [child.frame(None)[0] for _ in range(3)] == [1, 2, 2]
+        child.send(ack(0))
+        assert node.link.ack() == 0
+        child.close()
+        node.send(end(TREE, GOOD))
+        child = node.child(7)
+        child.frame(1)
+        assert child.frame(2)[:4] == struct.pack("<I", 1)
+        child.frame(3)
+        child.send(ack(1), ack(ACK_END))
+        assert node.hear()[0] == "D" and node.p.wait(LIMIT) == 0
+        child.close()
+
+
+def test_a_node_that_has_lost_its_parent_gets_the_copy_beside_the_children():
+    with Node(children=1) as node:
+        child = node.child(7)
+        child2 = node.child(15)
+        node.send(head(), chunk(0, DIRECTORIES, TREE), end(TREE))
+        for link in (child, child2):
+            assert [link.frame(None)[0] for _ in range(3)] == [1, 2, 3]
+            link.send(ack(0), ack(ACK_END))
+        assert node.hear()[0] == "D" and node.p.wait(LIMIT) == 0
+        child.close()
+        child2.close()
+
+
+def test_a_copy_ends_if_no_parent_can_be_reached_again():
+    with Node() as node:
+        node.send(head(), chunk(0, DIRECTORIES, TREE))
+        node.listeners[0].close()
+        node.link.close()
+        kind, texts = node.hear()
+        assert kind == "F" and "lost the connection to parent0" in texts[0], (kind, texts)
 
 
 def test_the_helper_ends_with_its_agent():
     with Node() as node:
         node.agent.close()
         assert node.p.wait(LIMIT) == 0
-        assert select.select([node.link], [], [], LIMIT)[0]
+        assert select.select([node.link.sock], [], [], LIMIT)[0]

@@ -124,6 +124,21 @@ def test_a_node_that_joins_later_gets_the_copy(source, tmp_path):
     assert go.exists()
 
 
+def test_a_node_that_joins_later_gets_the_copy_of_another_and_not_the_source(source, tmp_path):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    go = tmp_path / "go"
+    script = (f"echo round $DDRUN_ROUND $(wc -c <{source}/large); [ $DDRUN_ROUND = 1 ] && exit; "
+              f"until [ -e {go} ]; do sleep 0.05; done; [ $RANK = 1 ] && kill -9 $PPID; sleep 600")
+    with Job("--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=1", f"--stage={source}", "sh", "-c", script) as job:
+        job.line("round 0 3145728\nround 0 3145728")
+        with open(f"{source}/large", "w", encoding="ascii") as f:
+            f.write("changed")
+        go.touch()
+        job.line("round 1 3145728\nround 1 3145728")
+        assert job.wait() == 0, job.err
+
+
 def until_staging(job):
     """Wait until copies are made; on a busy machine the test may see the workers only after that."""
     return until(lambda: job.processes("ddrun-stage") or job.processes("sleep"))

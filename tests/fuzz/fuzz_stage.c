@@ -1,6 +1,8 @@
-/* stage: the first byte chooses the parser; the rest is a frame, the entries of a chunk, or a
- * message between agent and ddrun-stage. What is accepted encodes to the same bytes. */
+/* stage: the first byte chooses the parser; the rest is a frame, the entries of a chunk, a message
+ * between agent and ddrun-stage, or chunks that come and go. What is accepted encodes to the same
+ * bytes. */
 #include "stage/stage_codec.h"
+#include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 
 #include <errno.h>
@@ -51,6 +53,30 @@ static void read_message(const uint8_t *p, size_t n)
     must(out.len == n && memcmp(out.data, p, n) == 0);
 }
 
+/* Each two bytes: a chunk that comes (even) or that is released, as a node would. */
+static void play_chunks(const uint8_t *p, size_t n)
+{
+    static const unsigned char digest[STAGE_DIGEST];
+    unsigned char total[STAGE_DIGEST];
+    struct stage_ledger l = {0};
+    for (size_t i = 0; i + 1 < n; i += 2) {
+        const uint32_t seq = (uint32_t)(p[i] >> 1) << 8 | p[i + 1];
+        const struct stage_ledger before = l;
+        const int news = (p[i] & 1) == 0 || seq >= l.cap ? stage_ledger_take(&l, seq) : 0;
+        must(news != STAGE_NEWS_NEW || before.received + 1 == l.received);
+        must(news == STAGE_NEWS_NEW || before.received == l.received);
+        if (news == STAGE_NEWS_NEW)
+            stage_ledger_digest(&l, seq, digest);
+        else if (news == STAGE_NEWS_HELD)
+            stage_ledger_release(&l, seq);
+        must(l.released <= l.received && l.received - l.released <= STAGE_WINDOW);
+        must(stage_ledger_is_complete(&l, l.received) ==
+             (stage_ledger_total(&l, l.received, total) == 0));
+        must(!stage_ledger_is_complete(&l, l.received + 1));
+    }
+    stage_ledger_done(&l);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -59,6 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_frame(data + 1, size - 1);
     else if (data[0] == 'm')
         read_message(data + 1, size - 1);
+    else if (data[0] == 'l')
+        play_chunks(data + 1, size - 1);
     else
         read_entries(data + 1, size - 1);
     return 0;

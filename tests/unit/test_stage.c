@@ -3,6 +3,7 @@
 
 #include "base/scratch.h"
 #include "stage/stage_env.h"
+#include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 #include "stage/stage_pack.h"
 #include "stage/stage_tree.h"
@@ -185,19 +186,34 @@ static void message_without_its_texts_is_refused(void **state)
 
 /* ---- tree ---- */
 
-/* Each node that needs a copy has one parent, which counts it, and the way up ends at node 0. */
-static void check_tree(const bool *has, int n)
+static int root_of(const enum stage_has *has, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (has[i] == STAGE_HAS_EXACT)
+            return i;
+    return 0;
+}
+
+/* Each node that needs a copy has one parent, which counts it, and the way up ends at the root. */
+static void check_tree(const enum stage_has *has, int n)
 {
     int children[64] = {0};
+    const int root = root_of(has, n);
     for (int me = 0; me < n; me++) {
         const struct stage_place p = stage_tree_place(has, n, me);
-        if (me > 0)
-            assert_int_equal(p.takes_part, !has[me]);
-        if (me == 0 || !p.takes_part)
+        if (me != root)
+            assert_int_equal(p.takes_part, has[me] == STAGE_HAS_NONE);
+        if (me == root)
+            assert_int_equal(p.depth, 0);
+        if (me == root || !p.takes_part)
             continue;
-        assert_in_range(p.parent, 0, n - 1);
-        assert_true(p.parent == 0 || (!has[p.parent] && p.parent < me));
-        children[p.parent]++;
+        assert_in_range(p.depth, 1, STAGE_TREE_DEPTH - 1);
+        assert_int_equal(p.parents[p.depth - 1], root);
+        children[p.parents[0]]++;
+        const struct stage_place up = stage_tree_place(has, n, p.parents[0]);
+        assert_true(up.takes_part);
+        assert_int_equal(up.depth, p.depth - 1);
+        assert_memory_equal(up.parents, p.parents + 1, (size_t)up.depth * sizeof(int));
     }
     for (int me = 0; me < n; me++) {
         assert_int_equal(stage_tree_place(has, n, me).children, children[me]);
@@ -205,29 +221,90 @@ static void check_tree(const bool *has, int n)
     }
 }
 
-static void every_node_without_a_copy_has_a_parent(void **state)
+static void every_node_without_a_copy_has_a_way_to_the_root(void **state)
 {
     (void)state;
-    bool has[64] = {false};
+    enum stage_has has[64] = {STAGE_HAS_NONE};
     for (int n = 1; n <= 64; n++)
         check_tree(has, n);
-    for (unsigned bits = 0; bits < 256; bits++) {
-        for (int i = 0; i < 8; i++)
-            has[i] = (bits >> i & 1) != 0;
-        check_tree(has, 8);
+    for (int numbers = 0; numbers < 729; numbers++) {
+        for (int i = 0, left = numbers; i < 6; i++, left /= 3)
+            has[i] = (enum stage_has)(left % 3);
+        check_tree(has, 6);
     }
 }
 
-static void first_node_reads_if_any_node_needs_a_copy(void **state)
+static void first_node_reads_the_source_if_no_other_has_an_exact_copy(void **state)
 {
     (void)state;
-    const bool all[] = {true, true};
-    const bool other[] = {true, false};
-    const bool own[] = {false, true};
+    const enum stage_has all[] = {STAGE_HAS_CHANGED, STAGE_HAS_EXACT};
+    const enum stage_has other[] = {STAGE_HAS_CHANGED, STAGE_HAS_NONE};
+    const enum stage_has own[] = {STAGE_HAS_NONE, STAGE_HAS_CHANGED};
+    const enum stage_has late[] = {STAGE_HAS_NONE, STAGE_HAS_EXACT, STAGE_HAS_EXACT};
     assert_false(stage_tree_place(all, 2, 0).takes_part);
     assert_true(stage_tree_place(other, 2, 0).takes_part);
     assert_true(stage_tree_place(own, 2, 0).takes_part);
     assert_int_equal(stage_tree_place(own, 2, 0).children, 0);
+    assert_int_equal(stage_tree_place(late, 3, 0).parents[0], 1);
+    assert_int_equal(stage_tree_place(late, 3, 1).children, 1);
+    assert_false(stage_tree_place(late, 3, 2).takes_part);
+}
+
+/* ---- ledger ---- */
+
+static void chunk_that_comes_twice_counts_once(void **state)
+{
+    (void)state;
+    struct stage_ledger l = {0};
+    unsigned char once[STAGE_DIGEST], twice[STAGE_DIGEST];
+    assert_int_equal(stage_ledger_take(&l, 0), STAGE_NEWS_NEW);
+    assert_int_equal(stage_ledger_take(&l, 0), STAGE_NEWS_HELD);
+    stage_ledger_digest(&l, 0, (const unsigned char *)"0123456789012345678901234567890");
+    stage_ledger_release(&l, 0);
+    assert_int_equal(stage_ledger_total(&l, 1, once), 0);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(stage_ledger_take(&l, 0), STAGE_NEWS_GONE);
+    assert_int_equal(l.received, 1);
+    assert_int_equal(l.released, 1);
+    assert_int_equal(stage_ledger_total(&l, 1, twice), 0);
+    assert_memory_equal(once, twice, STAGE_DIGEST);
+    assert_true(stage_ledger_total(&l, 1000, twice) < 0); /* more than memory exists for */
+    stage_ledger_done(&l);
+}
+
+static void copy_with_a_gap_is_incomplete(void **state)
+{
+    (void)state;
+    struct stage_ledger l = {0};
+    unsigned char digest[STAGE_DIGEST];
+    assert_true(stage_ledger_is_complete(&l, 0));
+    assert_int_equal(stage_ledger_take(&l, 0), STAGE_NEWS_NEW);
+    assert_int_equal(stage_ledger_take(&l, 2), STAGE_NEWS_NEW);
+    assert_false(stage_ledger_is_complete(&l, 2));
+    assert_false(stage_ledger_is_complete(&l, 3));
+    assert_true(stage_ledger_total(&l, 2, digest) < 0);
+    assert_int_equal(stage_ledger_take(&l, 1), STAGE_NEWS_NEW);
+    assert_true(stage_ledger_is_complete(&l, 3));
+    stage_ledger_done(&l);
+}
+
+static void chunk_beyond_the_window_is_refused(void **state)
+{
+    (void)state;
+    struct stage_ledger l = {0};
+    assert_int_equal(stage_ledger_take(&l, STAGE_WINDOW), -EPROTO);
+    assert_int_equal(stage_ledger_take(&l, UINT32_MAX), -EPROTO);
+    assert_int_equal(stage_ledger_take(&l, STAGE_WINDOW - 1), STAGE_NEWS_NEW);
+    for (uint32_t i = 0; i < STAGE_WINDOW - 1; i++)
+        assert_int_equal(stage_ledger_take(&l, i), STAGE_NEWS_NEW);
+    assert_int_equal(stage_ledger_take(&l, STAGE_WINDOW), -EPROTO); /* none has been released */
+    stage_ledger_release(&l, 0);
+    assert_int_equal(stage_ledger_take(&l, STAGE_WINDOW), STAGE_NEWS_NEW);
+    for (uint32_t i = 1; i < 5000; i++) {
+        stage_ledger_release(&l, i);
+        assert_int_equal(stage_ledger_take(&l, STAGE_WINDOW + i), STAGE_NEWS_NEW);
+    }
+    stage_ledger_done(&l);
 }
 
 /* ---- environment ---- */
@@ -309,6 +386,13 @@ static void put_file(const char *dir, const char *name, const char *text, mode_t
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     assert_int_equal(fchmod(fd, mode), 0);
     close(fd);
+}
+
+static void unlink_in(const char *dir, const char *name)
+{
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(unlink(path), 0);
 }
 
 static struct stat look_at(const char *dir, const char *name)
@@ -458,6 +542,76 @@ static void nothing_is_written_through_a_symbolic_link(void **state)
     assert_int_equal(mkdir(p->source, 0700), 0);
 }
 
+static void directory_of_mode_0_can_be_entered_and_removed(void **state)
+{
+    struct place *p = *state;
+    struct stage_entry e = {.kind = STAGE_DIR, .mode = 0700, .path = "0"};
+    assert_int_equal(unpack_one(p, &e, STAGE_DIRECTORIES), 0);
+    e.kind = STAGE_META;
+    e.mode = 0;
+    assert_int_equal(unpack_one(p, &e, STAGE_TIMES), 0);
+    assert_int_equal(look_at(p->copy, "0").st_mode & 07777, 0700);
+}
+
+static void name_cannot_control_the_terminal(void **state)
+{
+    struct place *p = *state;
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    char *const sources[] = {p->source, NULL};
+    const struct stage_pack_cfg from = {.list = &list, .sources = sources, .emit = drop_chunk};
+    static const char *const names[] = {"a\x1b[2J", "b\ntip: delete all", "c\x7f", "d\xc2\x9bm"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        put_file(p->source, names[i], "short", 0600);
+        assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+        put_file(p->source, names[i], "not so short", 0600);
+        assert_true(stage_pack(&from, &err) < 0);
+        for (const char *c = err.text; *c != '\0'; c++)
+            assert_true((unsigned char)*c >= ' ' && *c != 127 && (unsigned char)*c != 0x9b);
+        assert_non_null(strchr(err.text, "abcd"[i]));
+        stage_list_done(&list);
+        unlink_in(p->source, names[i]);
+    }
+}
+
+/* ---- memory ---- */
+
+static int mallocs_left = -1; /* -1: without end */
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+    if (mallocs_left == 0)
+        return NULL;
+    mallocs_left -= mallocs_left > 0;
+    return __real_malloc(n);
+}
+
+static void listing_without_memory_returns_an_error(void **state)
+{
+    struct place *p = *state;
+    char a[300], b[300];
+    int rc = -ENOMEM;
+    put_file(p->source, "a", "", 0600);
+    (void)snprintf(a, sizeof(a), "%s/a", p->source);
+    (void)snprintf(b, sizeof(b), "%s/b", p->source);
+    assert_int_equal(link(a, b), 0);
+    for (int left = 0; rc != 0; left++) {
+        struct stage_list list = {0};
+        struct dd_err err = {0};
+        mallocs_left = left;
+        rc = stage_walk(&list, p->source, 0, &err);
+        mallocs_left = -1;
+        if (rc != 0) {
+            assert_int_equal(rc, -ENOMEM);
+            assert_non_null(strstr(err.text, "Cannot allocate memory"));
+        }
+        stage_list_done(&list);
+        assert_in_range(left, 0, 50);
+    }
+}
+
 static void entry_of_another_phase_is_refused(void **state)
 {
     assert_int_equal(unpack_one(*state, &good, STAGE_LINKS), -EPROTO);
@@ -474,8 +628,11 @@ int main(void)
         cmocka_unit_test(frames_are_read_as_they_were_written),
         cmocka_unit_test(malformed_frame_is_refused),
         cmocka_unit_test(message_without_its_texts_is_refused),
-        cmocka_unit_test(every_node_without_a_copy_has_a_parent),
-        cmocka_unit_test(first_node_reads_if_any_node_needs_a_copy),
+        cmocka_unit_test(every_node_without_a_copy_has_a_way_to_the_root),
+        cmocka_unit_test(first_node_reads_the_source_if_no_other_has_an_exact_copy),
+        cmocka_unit_test(chunk_that_comes_twice_counts_once),
+        cmocka_unit_test(copy_with_a_gap_is_incomplete),
+        cmocka_unit_test(chunk_beyond_the_window_is_refused),
         cmocka_unit_test(variables_point_to_the_copy),
         cmocka_unit_test(program_and_script_point_to_the_copy),
         IN_PLACE(copy_has_files_links_modes_and_times),
@@ -484,6 +641,9 @@ int main(void)
         IN_PLACE(source_that_is_no_directory_is_refused),
         IN_PLACE(nothing_is_written_through_a_symbolic_link),
         IN_PLACE(entry_of_another_phase_is_refused),
+        IN_PLACE(directory_of_mode_0_can_be_entered_and_removed),
+        IN_PLACE(name_cannot_control_the_terminal),
+        IN_PLACE(listing_without_memory_returns_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
