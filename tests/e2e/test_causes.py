@@ -89,7 +89,7 @@ def test_a_signal_from_outside_blames_neither_rank_nor_node(tmp_path):
 @with_torch
 @pytest.mark.parametrize("fault, known, blamed", [
     ("exception", None, "rank 2 on sim2"),
-    ("loader", "dataloader-worker-killed dataloader-worker-lost", "rank 2 on sim2"),
+    ("loader", "dataloader-worker-killed", "rank 2 on sim2"),
     ("kill", "sigkill", "whatever sent the signal"),
     ("sleep", "gloo-timeout gloo-peer-lost", "unknown"),  # a rank that timed out closes its connections
 ])
