@@ -21,7 +21,7 @@ bool dd_signal_announces(int sig);
  * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows at almost the same
  * time, or soon afterwards through a channel that has not delivered it yet. There is one *taken per
  * signal and one *heard per channel; 0: never. Both are updated. */
-enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 2000 };
+enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000 };
 bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now);
 
 /* Value sent with sigqueue() along with a signal that ends a job: no round has begun, so end at

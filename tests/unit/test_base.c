@@ -235,7 +235,7 @@ static void copies_of_a_signal_are_known_by_their_way(void **state)
         {2, 1900, true}, {2, 1950, false}, /* late: only the first one of its channel */
         {0, 2000, true}, {0, 2300, false}, /* the same channel again */
         {1, 2540, true}, {1, 2560, false},
-        {2, 4559, true}, {0, 4600, false}, /* too late for a copy */
+        {2, 7559, true}, {0, 7600, false}, /* too late for a copy */
     };
     const uint64_t begin = 77 * DD_NS_PER_S;
     uint64_t taken = 0;
