@@ -1,0 +1,59 @@
+/* The times of a worker's steps in memory that the worker writes and the agent of its node reads:
+ * one page for each worker of a node. A step costs the worker a few stores and no system call but
+ * those that read clocks. No I/O, no clock.
+ *
+ * The reader trusts nothing: any bytes give times within STEP_US_MAX. */
+#ifndef DD_BASE_STEP_PAGE_H
+#define DD_BASE_STEP_PAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    STEP_PAGE_BYTES = 4096,
+    STEP_WINDOW = 16, /* steps that are kept: the times of a worker are medians of these */
+};
+#define STEP_US_MAX UINT64_C(86400000000) /* of one step: a day */
+
+struct step_entry {
+    uint64_t wall_ns; /* from this step to the next one */
+    uint64_t work_ns; /* the same without the waits that the program has marked; 0: none marked */
+    uint64_t cpu_ns;  /* processor time of all threads of the process */
+};
+
+/* At the start of the page. */
+struct step_page {
+    uint64_t magic;
+    uint64_t count; /* complete steps */
+    int64_t step;   /* number of the current step */
+    struct step_entry v[STEP_WINDOW];
+};
+
+/* The current step of a worker, in its own memory. */
+struct step_clock {
+    bool running; /* a step has begun */
+    bool waited;  /* the program has marked a wait in this step */
+    bool waits;   /* it waits now */
+    uint64_t begin_ns, cpu_ns, wait_ns, waited_ns;
+};
+
+/* A step begins, and the one before it is complete. step: its number, 0 or more. */
+void step_page_begin(struct step_page *p, struct step_clock *c, int64_t step, uint64_t now_ns,
+                     uint64_t cpu_ns);
+void step_clock_wait(struct step_clock *c, uint64_t now_ns);   /* a wait for other workers begins */
+void step_clock_resume(struct step_clock *c, uint64_t now_ns); /* and ends */
+
+/* What the page of a worker says. Times are medians of the last steps. */
+struct step_times {
+    int64_t step;   /* the current one; -1: unknown */
+    uint64_t count; /* complete steps, at most INT64_MAX */
+    int n;          /* of them in the window */
+    uint64_t wall_us, cpu_us;
+    uint64_t work_us; /* 0: the program does not mark its waits */
+};
+
+/* Read the n bytes of a page. False: no step is complete, or the page is invalid. */
+bool step_page_read(const void *page, size_t n, struct step_times *ret);
+
+#endif

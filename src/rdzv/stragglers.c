@@ -1,0 +1,277 @@
+#include "rdzv/stragglers.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEPS_LEAST = 8,   /* complete steps before a rank is compared */
+    STEPS_CONFIRM = 8, /* between the first and the last report that says the same */
+    REPORTS_CONFIRM = 3,
+    EXCESS_US_LEAST = 1000,
+};
+
+struct straggler_rank {
+    struct step_times t; /* count 0: none yet */
+    int node;
+    uint64_t judged; /* count at the last comparison */
+    uint64_t since;  /* count at the first report of those in a row that differ from `slow` */
+    int reports;     /* their number */
+    bool slow;       /* it is a straggler */
+    bool told;       /* of the first rank of a node: its node has a straggler, as returned */
+};
+
+struct stragglers {
+    int n, next;
+    bool by_cpu;
+    int compared;
+    int64_t step;
+    uint64_t wall_us, median_us;
+    uint64_t *sorted; /* n */
+    struct straggler_rank v[];
+};
+
+int stragglers_new(struct stragglers **ret, int ranks)
+{
+    struct stragglers *s = calloc(1, sizeof(*s) + (size_t)ranks * sizeof(struct straggler_rank));
+    if (s == NULL)
+        return -ENOMEM;
+    s->sorted = calloc((size_t)ranks + 1, sizeof(*s->sorted));
+    if (s->sorted == NULL) {
+        free(s);
+        return -ENOMEM;
+    }
+    s->n = s->next = ranks;
+    s->step = -1;
+    *ret = s;
+    return 0;
+}
+
+void stragglers_free(struct stragglers *s)
+{
+    if (s != NULL)
+        free(s->sorted);
+    free(s);
+}
+
+void stragglers_place(struct stragglers *s, int first, int workers, int node)
+{
+    for (int i = first; i < first + workers && i >= 0 && i < s->n; i++)
+        s->v[i].node = node;
+}
+
+void stragglers_take(struct stragglers *s, int rank, const struct step_times *t)
+{
+    if (rank < 0 || rank >= s->n)
+        return;
+    s->v[rank].t = *t;
+    if (t->step > s->step)
+        s->step = t->step;
+}
+
+/* ---- comparison ---- */
+
+static bool counts(const struct straggler_rank *r)
+{
+    return r->t.count >= STEPS_LEAST;
+}
+
+static uint64_t time_of(const struct stragglers *s, const struct straggler_rank *r)
+{
+    return s->by_cpu ? r->t.cpu_us : r->t.work_us;
+}
+
+static int stragglers_compare(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t median(struct stragglers *s, bool wall)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (counts(&s->v[i]))
+            s->sorted[n++] = wall ? s->v[i].t.wall_us : time_of(s, &s->v[i]);
+    qsort(s->sorted, (size_t)n, sizeof(s->sorted[0]), stragglers_compare);
+    return n > 0 ? s->sorted[(n - 1) / 2] : 0;
+}
+
+/* 1: slow; -1: as quick as the others; 0: between the two. All times are at most STEP_US_MAX. */
+static int verdict(const struct stragglers *s, const struct straggler_rank *r)
+{
+    const uint64_t us = time_of(s, r);
+    const uint64_t excess = us > s->median_us ? us - s->median_us : 0;
+    const bool busy = !s->by_cpu || us >= r->t.wall_us / 2;
+    if (us >= 2 * s->median_us && excess >= s->wall_us / 4 && excess >= EXCESS_US_LEAST && busy)
+        return 1;
+    return 2 * us < 3 * s->median_us || excess < s->wall_us / 8 || excess < EXCESS_US_LEAST / 2 ? -1
+                                                                                                : 0;
+}
+
+static void judge_rank(const struct stragglers *s, struct straggler_rank *r)
+{
+    const int v = s->compared > 1 ? verdict(s, r) : -1;
+    if (!counts(r) || r->t.count == r->judged)
+        return; /* nothing new */
+    r->judged = r->t.count;
+    if (v != (r->slow ? -1 : 1)) {
+        r->reports = 0;
+        return;
+    }
+    if (r->reports++ == 0)
+        r->since = r->t.count;
+    if (r->reports < REPORTS_CONFIRM || r->t.count - r->since < STEPS_CONFIRM)
+        return;
+    r->slow = !r->slow;
+    r->reports = 0;
+}
+
+void stragglers_judge(struct stragglers *s)
+{
+    bool by_cpu = false;
+    s->compared = 0;
+    for (int i = 0; i < s->n; i++)
+        if (counts(&s->v[i])) {
+            s->compared++;
+            by_cpu = by_cpu || s->v[i].t.work_us == 0;
+        }
+    if (by_cpu != s->by_cpu) /* what was found by other times is not comparable */
+        for (int i = 0; i < s->n; i++)
+            s->v[i].reports = 0;
+    s->by_cpu = by_cpu;
+    s->median_us = median(s, false);
+    s->wall_us = median(s, true);
+    for (int i = 0; i < s->n; i++)
+        judge_rank(s, &s->v[i]);
+    s->next = 0;
+}
+
+static void describe(const struct stragglers *s, int rank, struct straggler *ret)
+{
+    const struct straggler_rank *r = &s->v[rank];
+    *ret = (struct straggler){.rank = rank,
+                              .node = r->node,
+                              .slow = r->slow,
+                              .by_cpu = s->by_cpu,
+                              .us = time_of(s, r),
+                              .median_us = s->median_us};
+}
+
+/* The ranks of a node begin at `first`. Returns the rank after them; *ret_worst: the slowest of its
+ * stragglers, or of all if it has none. */
+static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
+{
+    int worst = first;
+    int i = first;
+    for (; i < s->n && s->v[i].node == s->v[first].node; i++) {
+        const struct straggler_rank *r = &s->v[i];
+        const struct straggler_rank *w = &s->v[worst];
+        if (r->slow != w->slow ? r->slow : time_of(s, r) > time_of(s, w))
+            worst = i;
+    }
+    *ret_worst = worst;
+    return i;
+}
+
+bool stragglers_next(struct stragglers *s, struct straggler *ret)
+{
+    while (s->next < s->n) {
+        const int first = s->next;
+        int worst;
+        s->next = look_at_node(s, first, &worst);
+        if (s->v[worst].slow == s->v[first].told)
+            continue;
+        s->v[first].told = !s->v[first].told;
+        describe(s, worst, ret);
+        return true;
+    }
+    return false;
+}
+
+void stragglers_view(const struct stragglers *s, struct steps_view *ret)
+{
+    *ret = (struct steps_view){.step = s->step,
+                               .ranks = s->compared,
+                               .by_cpu = s->by_cpu,
+                               .wall_us = s->wall_us,
+                               .median_us = s->median_us};
+}
+
+bool stragglers_from(const struct stragglers *s, int rank, struct straggler *ret)
+{
+    while (rank < s->n && !s->v[rank].slow)
+        rank++;
+    if (rank >= s->n)
+        return false;
+    describe(s, rank, ret);
+    return true;
+}
+
+/* ---- text ---- */
+
+int straggler_text(const struct straggler *g, const char *node, struct dd_buf *out)
+{
+    const double ratio = (double)g->us / (double)(g->median_us > 0 ? g->median_us : 1);
+    return dd_buf_printf(out,
+                         g->by_cpu ? "rank %d on %.255s uses %.3gx the median processor time per "
+                                     "step (%.3g s, median %.3g s)"
+                                   : "rank %d on %.255s takes %.3gx the median time per step, "
+                                     "waits not counted (%.3g s, median %.3g s)",
+                         g->rank, node, ratio, (double)g->us / 1e6, (double)g->median_us / 1e6);
+}
+
+int step_times_put(struct dd_buf *out, int local_rank, const struct step_times *t)
+{
+    return dd_buf_printf(out, "%d %" PRId64 " %" PRIu64 " %d %" PRIu64 " %" PRIu64 " %" PRIu64 ";",
+                         local_rank, t->step, t->count, t->n, t->wall_us, t->cpu_us, t->work_us);
+}
+
+enum { STEP_FIELDS = 7, STEP_DIGITS = 20 };
+
+/* The next number, which ends with `end`. */
+static int take_number(const char **at, char end, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    char digits[STEP_DIGITS + 1];
+    const size_t n = strspn(*at, "0123456789");
+    if (n > STEP_DIGITS || (*at)[n] != end)
+        return -EPROTO;
+    memcpy(digits, *at, n);
+    digits[n] = '\0';
+    *at += n + 1;
+    return dd_num_u64(digits, min, max, ret) < 0 ? -EPROTO : 0;
+}
+
+int step_times_take(const char **at, int workers, int *ret_local_rank, struct step_times *ret)
+{
+    static const uint64_t max[STEP_FIELDS] = {0,           INT64_MAX,   INT64_MAX,  STEP_WINDOW,
+                                              STEP_US_MAX, STEP_US_MAX, STEP_US_MAX};
+    uint64_t v[STEP_FIELDS] = {0};
+    const char *p = *at;
+    bool no_step = false;
+    if (*p == '\0')
+        return 0;
+    for (int i = 0; i < STEP_FIELDS; i++) {
+        const uint64_t most = i == 0 ? (uint64_t)(workers > 0 ? workers - 1 : 0) : max[i];
+        if (i == 1 && strncmp(p, "-1 ", 3) == 0) {
+            no_step = true;
+            p += 3;
+        } else if (take_number(&p, i + 1 < STEP_FIELDS ? ' ' : ';', i == 2 || i == 3, most, &v[i]) <
+                   0) {
+            return -EPROTO;
+        }
+    }
+    *at = p;
+    *ret_local_rank = (int)v[0];
+    *ret = (struct step_times){.step = no_step ? -1 : (int64_t)v[1],
+                               .count = v[2],
+                               .n = (int)v[3],
+                               .wall_us = v[4],
+                               .cpu_us = v[5],
+                               .work_us = v[6]};
+    return 1;
+}

@@ -1,0 +1,61 @@
+/* Finds the ranks that hold up the others, from the times of their steps. Pure.
+ *
+ * In synchronous training all ranks take equally long for a step, since each waits for the slowest
+ * one. So ranks are compared by the time of a step without the waits that the program has marked;
+ * where some rank marks none, by processor time, which tells less (docs/health.md).
+ *
+ * A rank is slow if its time is at least twice the median of all ranks and the difference is a
+ * quarter of the step and a millisecond; by processor time it must also be busy for half of the
+ * step. A rank becomes a straggler when it has been slow in 3 reports in a row, with 8 steps
+ * between the first and the last of them, and ceases to be one when it has been below 1.5 times the
+ * median as long. */
+#ifndef DD_RDZV_STRAGGLERS_H
+#define DD_RDZV_STRAGGLERS_H
+
+#include "base/buf.h"
+#include "base/step_page.h"
+
+struct stragglers;
+
+/* A rank and the median of all. */
+struct straggler {
+    int rank, node;
+    bool slow;   /* in stragglers_next(): it has become a straggler; else it has ceased */
+    bool by_cpu; /* the times are processor times */
+    uint64_t us, median_us;
+};
+
+/* The state of all ranks. */
+struct steps_view {
+    int64_t step; /* highest one; -1: none */
+    int ranks;    /* that have completed enough steps */
+    bool by_cpu;
+    uint64_t wall_us, median_us; /* medians of all ranks */
+};
+
+int stragglers_new(struct stragglers **ret, int ranks); /* 0 or -ENOMEM */
+void stragglers_free(struct stragglers *s);             /* NULL is fine */
+
+/* These ranks are those of that node; all are of node 0 otherwise. */
+void stragglers_place(struct stragglers *s, int first, int workers, int node);
+/* Take the times of a rank; one out of range is ignored. */
+void stragglers_take(struct stragglers *s, int rank, const struct step_times *t);
+/* Compare all ranks. Then call stragglers_next() until it returns false: it returns each node once
+ * that has got its first straggler, with that rank, the slowest of the node, or lost its last. */
+void stragglers_judge(struct stragglers *s);
+bool stragglers_next(struct stragglers *s, struct straggler *ret);
+
+void stragglers_view(const struct stragglers *s, struct steps_view *ret);
+/* Find the first straggler whose rank is at least `rank`. False: none. */
+bool stragglers_from(const struct stragglers *s, int rank, struct straggler *ret);
+
+/* "rank 5 on node3 takes 10.2x the median time per step, waits not counted (0.512 s, median 0.05
+ * s)" */
+int straggler_text(const struct straggler *g, const char *node, struct dd_buf *out);
+
+/* The times of a worker as text of the message STEPS: "LOCAL-RANK STEP COUNT N WALL CPU WORK;". */
+int step_times_put(struct dd_buf *out, int local_rank, const struct step_times *t);
+/* Take the next of them, for a local rank below `workers`. 1; 0: no more; -EPROTO. */
+int step_times_take(const char **at, int workers, int *ret_local_rank, struct step_times *ret);
+
+#endif
