@@ -112,10 +112,21 @@ DDRUN_API int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, con
 DDRUN_API int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret);
 DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* in progress: counts as timed out */
 
-/* ---- heartbeat and events ---- */
+/* ---- heartbeat, steps and events ---- */
 
 /* Signal progress, for --hang-timeout. Does nothing without that option. */
 DDRUN_API int ddrun_heartbeat(struct ddrun *d);
+
+/* Mark the steps of the training, for its stragglers (docs/health.md). A call costs less than a
+ * microsecond and no communication; without ddrun it does nothing. One thread at a time.
+ *
+ * Step `step`, 0 or more, begins, and the one before it is complete. */
+DDRUN_API int ddrun_step(struct ddrun *d, int64_t step);
+/* From here to ddrun_step_resume(), or to the next ddrun_step(), this worker may wait for others,
+ * as in a collective. Waits tell nothing about this worker: in synchronous training the steps of
+ * all workers are as long as those of the slowest one. */
+DDRUN_API int ddrun_step_wait(struct ddrun *d);
+DDRUN_API int ddrun_step_resume(struct ddrun *d);
 
 enum ddrun_event_kind {
     DDRUN_EVENT_STOP = 1,   /* the round is being stopped with `signal` */

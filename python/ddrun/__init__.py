@@ -10,9 +10,9 @@ Requires only the standard library. Uses the programs installed with this packag
 
 from ._errors import Error, LaunchError, LibraryError, RoundOver, Timeout, WorkerError
 from ._launch import launch
-from ._library import Event, Group, Worker, init
+from ._library import Event, Group, Worker, init, step, step_resume, step_wait
 from ._programs import find_program, hosts
 
 __version__ = "0.1.0"
 __all__ = ["Error", "Event", "Group", "LaunchError", "LibraryError", "RoundOver", "Timeout", "Worker", "WorkerError",
-           "find_program", "hosts", "init", "launch"]
+           "find_program", "hosts", "init", "launch", "step", "step_resume", "step_wait"]

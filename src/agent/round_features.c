@@ -13,6 +13,7 @@
 #include "agent/pty_rank.h"
 #include "agent/stack_reader.h"
 #include "agent/staging.h"
+#include "agent/step_watch.h"
 #include "agent/success_criteria.h"
 
 #include <stddef.h>
@@ -27,6 +28,7 @@ const struct round_feature *const round_features[] = {
     &stack_reader_feature,     /* --stacks; asks the flight recorder */
     &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
     &progress_watch_feature,   /* --progress-file, --progress-regex */
+    &step_watch_feature,       /* ddrun_step() */
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */

@@ -170,6 +170,22 @@ static int ddctl_status_write_warnings(struct dd_buf *out, const json_t *node)
     return rc;
 }
 
+/* Workers that mark no steps have none. */
+static int ddctl_status_write_steps(struct dd_buf *out, const json_t *steps)
+{
+    const json_t *list = json_object_get(steps, "stragglers");
+    const size_t n = json_array_size(list);
+    if (steps == NULL || json_number(steps, "ranks", 0) == 0)
+        return 0;
+    int rc = dd_buf_printf(out, "median time of a step: %.3g s%s\n",
+                           json_number_value(json_object_get(steps, "seconds")),
+                           n == 0 ? ", no straggler" : "");
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = dd_buf_printf(out, "straggler: %s\n", json_text(json_array_get(list, i), "text"));
+    }
+    return rc;
+}
+
 static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
 {
     const json_t *nodes = json_object_get(status, "nodes");
@@ -185,6 +201,8 @@ static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
         rc = ddctl_status_write_failure(out, json_array_get(failed, i));
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
         rc = ddctl_status_write_warnings(out, json_array_get(nodes, i));
+    if (rc == 0)
+        rc = ddctl_status_write_steps(out, json_object_get(status, "steps"));
     return rc < 0 || missing[0] == '\0' ? rc : dd_buf_printf(out, "missing: %s\n", missing);
 }
 

@@ -106,7 +106,9 @@ static json_t *ctl_failures(const struct ctl_requests *c)
 static void ctl_put_step(const struct ctl_requests *c, json_t *o)
 {
     int stuck;
-    const int64_t step = rdzv_step_reached(c->machine, &stuck);
+    const int64_t found = rdzv_step_reached(c->machine, &stuck);
+    const int64_t marked = step_collect_step(c->steps);
+    const int64_t step = marked > found ? marked : found;
     if (step >= 0)
         (void)json_object_set_new(o, "step", json_integer((json_int_t)step));
     if (c->cfg->progress_restarts > 0)
@@ -127,6 +129,7 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
         (json_int_t)c->store_max_bytes, "missing", names != NULL ? names : "", "nodes",
         ctl_nodes(c, s->set), "failed", ctl_failures(c));
     ctl_put_step(c, o);
+    step_collect_put(c->steps, o);
     ctl_answer(s, m->id, o);
 }
 

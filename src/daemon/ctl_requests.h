@@ -7,6 +7,7 @@
 #include "daemon/job_metrics.h"
 #include "daemon/session.h"
 #include "daemon/stacks_collect.h"
+#include "daemon/step_collect.h"
 #include "rdzv/machine.h"
 #include "store/store_server.h"
 
@@ -27,6 +28,7 @@ struct ctl_requests { /* all pointers are borrowed */
     struct store_server *store;
     struct event_log *events;
     struct job_metrics *metrics;
+    const struct step_collect *steps;
     uint64_t store_max_bytes, start_ns;
     const struct ctl_ops *ops;
     void *arg;

@@ -25,6 +25,7 @@ struct daemon {
     struct event_log *events;
     struct notify *notify; /* NULL: no web hook */
     struct job_metrics *metrics;
+    struct step_collect *steps;
     struct timeline *timeline; /* NULL: no --timeline */
     struct worker_events worker_events;
     struct plan_cache plans;
@@ -206,6 +207,7 @@ static void daemon_wire_dispatch(struct daemon *d)
         .admission = d->admission,
         .events = d->events,
         .metrics = d->metrics,
+        .steps = d->steps,
         .timeline = d->timeline,
         .ctl = {.job_id = d->cfg.job_id,
                 .cfg = &d->cfg.rdzv,
@@ -213,6 +215,7 @@ static void daemon_wire_dispatch(struct daemon *d)
                 .store = d->store,
                 .events = d->events,
                 .metrics = d->metrics,
+                .steps = d->steps,
                 .store_max_bytes = d->cfg.limits.max_bytes,
                 .start_ns = job_start_ns(d->job),
                 .ops = &dispatch_ctl_ops,
@@ -233,6 +236,15 @@ static int daemon_add_leader(struct daemon *d, struct dd_err *err)
     if (rc == 0 && session_new(&d->sessions, link, true) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;
+}
+
+static int daemon_start_steps(struct daemon *d, struct dd_err *err)
+{
+    const struct step_collect_cfg cfg = {.sessions = &d->sessions,
+                                         .machine = job_machine(d->job),
+                                         .journal = &d->journal,
+                                         .log = d->cfg.log};
+    return step_collect_new(&d->steps, &cfg) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 static int daemon_start_job(struct daemon *d, struct dd_err *err)
@@ -261,6 +273,8 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
     job.report = d->report;
     if (rc == 0)
         rc = job_new(&d->job, &job, err);
+    if (rc == 0)
+        rc = daemon_start_steps(d, err);
     if (rc < 0)
         return rc;
     job_metrics_attach(d->metrics, job_machine(d->job));
@@ -307,6 +321,7 @@ void daemon_free(struct daemon *d)
     session_set_done(&d->sessions);
     store_server_free(d->store);
     admission_free(d->admission);
+    step_collect_free(d->steps);
     job_free(d->job);
     notify_free(d->notify);
     job_metrics_free(d->metrics);

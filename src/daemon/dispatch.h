@@ -13,6 +13,7 @@ struct dispatch {
     struct event_log *events;
     struct job_metrics *metrics;
     struct timeline *timeline; /* NULL: no --timeline */
+    struct step_collect *steps;
     struct ctl_requests ctl;
     struct signal_broadcast broadcast;
     struct exchange_relay exchange;

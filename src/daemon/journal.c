@@ -39,6 +39,8 @@ static const struct {
     [JOURNAL_DRAIN] = {"drain", NODE | TEXT},
     [JOURNAL_REFUSED] = {"refused", ADDRESS | UID | TEXT | COUNT},
     [JOURNAL_WARNING] = {"warning", NODE | TEXT},
+    [JOURNAL_STRAGGLER] = {"straggler", ROUND | RANK | NODE | TEXT},
+    [JOURNAL_STRAGGLER_OVER] = {"straggler-over", ROUND | RANK | NODE | TEXT},
     [JOURNAL_FINISH] = {"finish", CODE | TEXT},
 };
 

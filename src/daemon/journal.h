@@ -20,7 +20,9 @@ enum journal_kind {
     JOURNAL_SIGNAL,
     JOURNAL_DRAIN,
     JOURNAL_REFUSED,
-    JOURNAL_WARNING, /* a health check has found something that does not exclude the node */
+    JOURNAL_WARNING,        /* a health check has found something that does not exclude the node */
+    JOURNAL_STRAGGLER,      /* a worker of a node holds up the others */
+    JOURNAL_STRAGGLER_OVER, /* none of the node does any more */
     JOURNAL_FINISH,
     /* Not shown to users: */
     JOURNAL_NODE_DONE, /* all workers of a node have ended */

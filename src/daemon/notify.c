@@ -159,6 +159,12 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     case JOURNAL_LEAVE:
         (void)dd_buf_printf(out, "lost %s: %s", node, text);
         break;
+    case JOURNAL_STRAGGLER:
+        (void)dd_buf_printf(out, "straggler: %s", text);
+        break;
+    case JOURNAL_STRAGGLER_OVER:
+        (void)dd_buf_printf(out, "no longer a straggler: %s", text);
+        break;
     case JOURNAL_STOP:
         (void)dd_buf_printf(out, "%s", text);
         break;

@@ -47,6 +47,10 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
         report_ends_add(c->report, e->ends);
     else if (e->kind == JOURNAL_WARNING)
         (void)report_warning_add(c->report, e->node, e->text);
+    else if (e->kind == JOURNAL_STRAGGLER)
+        (void)report_straggler_add(c->report, e->node, e->rank, e->text, e->now_ns);
+    else if (e->kind == JOURNAL_STRAGGLER_OVER)
+        report_straggler_over(c->report, e->node, e->now_ns);
     else if (e->kind == JOURNAL_FINISH)
         report_finish(c->report, e->text, e->code, e->now_ns);
 }

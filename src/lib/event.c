@@ -1,4 +1,4 @@
-/* Heartbeats to ddrun and events from it. */
+/* Heartbeats and steps to ddrun, and events from it. */
 #include "lib/lib_inner.h"
 
 #include "base/num.h"
@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 int ddrun_heartbeat(struct ddrun *d)
 {
@@ -21,6 +22,53 @@ int ddrun_heartbeat(struct ddrun *d)
         return lib_fail(rc, "heartbeat file %.200s", d->heartbeat);
     return 0;
 }
+
+/* ---- steps ---- */
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+}
+
+/* A child shares the memory with its parent, and must not write to it. */
+static int steps_check(const struct ddrun *d, const char *call)
+{
+    return d->pid == getpid() ? 0 : lib_fail(-EPERM, "%s", call);
+}
+
+int ddrun_step(struct ddrun *d, int64_t step)
+{
+    const int rc = steps_check(d, "ddrun_step");
+    if (rc < 0)
+        return rc;
+    if (step < 0)
+        return lib_fail_as(-EINVAL, "ddrun_step: the number of a step must be 0 or more, not %lld",
+                           (long long)step);
+    if (d->steps != NULL)
+        step_page_begin(d->steps, &d->clock, step, clock_ns(CLOCK_MONOTONIC),
+                        clock_ns(CLOCK_PROCESS_CPUTIME_ID));
+    return 0;
+}
+
+int ddrun_step_wait(struct ddrun *d)
+{
+    const int rc = steps_check(d, "ddrun_step_wait");
+    if (rc == 0 && d->steps != NULL)
+        step_clock_wait(&d->clock, clock_ns(CLOCK_MONOTONIC));
+    return rc;
+}
+
+int ddrun_step_resume(struct ddrun *d)
+{
+    const int rc = steps_check(d, "ddrun_step_resume");
+    if (rc == 0 && d->steps != NULL)
+        step_clock_resume(&d->clock, clock_ns(CLOCK_MONOTONIC));
+    return rc;
+}
+
+/* ---- events ---- */
 
 /* Parse "stop 15". 1; 0: an event of a later version; -EPROTO: not an event. Src:
  * docs/protocol/store-c10d.md. */

@@ -240,6 +240,7 @@ static int handle_fill(struct ddrun *d, int timeout_ms)
     if (beat != NULL && (d->heartbeat = strdup(beat)) == NULL)
         return lib_fail(-ENOMEM, "ddrun_init");
     find_heartbeat_fd(d);
+    d->steps = step_file_open();
     int rc = 0;
     bool under_ddrun = getenv("DDRUN_ROUND") != NULL;
     if (under_ddrun)
@@ -274,6 +275,7 @@ void ddrun_free(struct ddrun *d)
         return;
     drop_idle(d);
     groups_free(d);
+    step_file_close(d->steps);
     free(d->heartbeat);
     if (d->pid ==
         getpid()) { /* in a forked child, threads that no longer exist may hold the locks */

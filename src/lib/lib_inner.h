@@ -5,6 +5,7 @@
 #include "ddrun/ddrun.h"
 #include "lib/local_store.h"
 #include "lib/conn.h"
+#include "lib/step_file.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,6 +22,8 @@ struct ddrun {
     char prefix[PREFIX_MAX]; /* of all keys: "ddrun/ROUND/" */
     char *heartbeat;         /* path of the heartbeat file; NULL: none requested */
     int heartbeat_fd; /* the same file, inherited for when the path is not visible; -1: none */
+    struct step_page *steps; /* shared with the agent; NULL: steps are not measured */
+    struct step_clock clock;
     struct local_store *local; /* in-memory store without ddrun; NULL: use the round's store */
     struct conn_addr addr;
     pthread_mutex_t lock; /* protects the members below */

@@ -37,6 +37,7 @@ enum msg_type {
     MSG_EXIT,          /* agent: a worker failed */
     MSG_SUCCESS_CRITERIA_MET, /* agent: the workers that the job waits for have succeeded here */
     MSG_PROGRESS,             /* agent: the program has reached a step */
+    MSG_STEPS,                /* agent: the times of the last steps of its workers */
     MSG_DONE,                 /* agent: all workers of the round have ended */
     MSG_STOP_REQUEST,         /* agent: end the job */
     MSG_STOP,                 /* daemon: stop the workers, then send DONE */
@@ -123,6 +124,10 @@ struct msg_progress {
     int round;
     int64_t step;
 };
+struct msg_steps {
+    int round;
+    const char *text; /* rdzv/stragglers.h */
+};
 struct msg_done {
     int round;
     int64_t sent_ns;
@@ -208,6 +213,7 @@ struct msg {
         struct msg_exit exit;
         struct msg_success_criteria_met success_criteria_met;
         struct msg_progress progress;
+        struct msg_steps steps;
         struct msg_done done;
         struct msg_stop_request stop_request;
         struct msg_stop stop;
@@ -244,6 +250,7 @@ struct msg {
 #define MSG_MEMBER_EXIT exit
 #define MSG_MEMBER_SUCCESS_CRITERIA_MET success_criteria_met
 #define MSG_MEMBER_PROGRESS progress
+#define MSG_MEMBER_STEPS steps
 #define MSG_MEMBER_DONE done
 #define MSG_MEMBER_STOP_REQUEST stop_request
 #define MSG_MEMBER_STOP stop

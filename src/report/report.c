@@ -72,6 +72,10 @@ void report_free(struct report *r)
         free(r->warnings[i].node);
         free(r->warnings[i].text);
     }
+    for (int i = 0; i < r->nstragglers; i++) {
+        free(r->stragglers[i].node);
+        free(r->stragglers[i].text);
+    }
     free(r->cause);
     free(r);
 }
@@ -149,6 +153,34 @@ int report_warning_add(struct report *r, const char *node, const char *text)
     }
     r->warnings[r->nwarnings++] = w;
     return 0;
+}
+
+int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
+                         uint64_t now_ns)
+{
+    if (r->nstragglers == REPORT_STRAGGLERS)
+        return 0;
+    struct report_straggler g = {.node = strdup(node),
+                                 .text = strdup(text),
+                                 .rank = rank,
+                                 .round = r->round,
+                                 .from_ns = now_ns};
+    if (g.node == NULL || g.text == NULL) {
+        free(g.node);
+        free(g.text);
+        return -ENOMEM;
+    }
+    r->stragglers[r->nstragglers++] = g;
+    return 0;
+}
+
+void report_straggler_over(struct report *r, const char *node, uint64_t now_ns)
+{
+    for (int i = 0; i < r->nstragglers; i++) {
+        struct report_straggler *g = &r->stragglers[i];
+        if (g->to_ns == 0 && g->round == r->round && strcmp(g->node, node) == 0)
+            g->to_ns = now_ns;
+    }
 }
 
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns)

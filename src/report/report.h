@@ -15,6 +15,7 @@ enum {
     REPORT_EXITS = 32,
     REPORT_ROUNDS = 64,
     REPORT_WARNINGS = 32,
+    REPORT_STRAGGLERS = 32,
     REPORT_TEXT_MAX = 15000,
     REPORT_JSON_MAX = 250000
 };
@@ -61,6 +62,11 @@ void report_ends_add(struct report *r, const struct report_ends *e);
 /* Add what a health check of a node has found, once. Beyond REPORT_WARNINGS it is dropped. 0 or
  * -ENOMEM. */
 int report_warning_add(struct report *r, const char *node, const char *text);
+/* From now on this rank of the node holds up the others. Beyond REPORT_STRAGGLERS it is dropped. 0
+ * or -ENOMEM. */
+int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
+                         uint64_t now_ns);
+void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
 /* End the job. cause: one sentence; "" after success. */
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns);
 

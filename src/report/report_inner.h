@@ -17,6 +17,12 @@ struct report_warning {
     char *node, *text;
 };
 
+struct report_straggler {
+    char *node, *text;
+    int rank, round;
+    uint64_t from_ns, to_ns; /* to_ns 0: until the end of its round */
+};
+
 struct report {
     struct report_cfg cfg;
     int round, world_size;
@@ -30,6 +36,8 @@ struct report {
     int nrounds;
     struct report_warning warnings[REPORT_WARNINGS];
     int nwarnings;
+    struct report_straggler stragglers[REPORT_STRAGGLERS];
+    int nstragglers;
     char *cause;
     int code;
 };

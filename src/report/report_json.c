@@ -140,6 +140,19 @@ static json_t *warnings(const struct report *r)
     return a;
 }
 
+static json_t *stragglers(const struct report *r)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < r->nstragglers; i++) {
+        const struct report_straggler *g = &r->stragglers[i];
+        (void)json_array_append_new(
+            a, json_pack("{s:i s:i s:o s:o s:o s:o}", "round", g->round, "rank", g->rank, "node",
+                         report_json_text(g->node), "text", report_json_text(g->text), "from",
+                         seconds(r, g->from_ns), "to", seconds(r, g->to_ns)));
+    }
+    return a;
+}
+
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
@@ -158,7 +171,8 @@ int report_json(const struct report *r, bool brief, struct dd_buf *out)
                           start, "ended", seconds(r, r->end_ns), "rounds", rounds(r), "failures",
                           failures(r, brief), "failed", r->nfailed, "warnings", warnings(r));
     if (o != NULL &&
-        (add_rest(o, r, e) < 0 || json_object_set_new(o, "stacks", stacks(r, brief)) < 0)) {
+        (add_rest(o, r, e) < 0 || json_object_set_new(o, "stragglers", stragglers(r)) < 0 ||
+         json_object_set_new(o, "stacks", stacks(r, brief)) < 0)) {
         json_decref(o);
         return -ENOMEM;
     }

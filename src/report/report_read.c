@@ -203,6 +203,25 @@ static void read_warnings(struct reader *rd, struct report *r, const json_t *a)
     }
 }
 
+static void read_stragglers(struct reader *rd, struct report *r, const json_t *a)
+{
+    for (size_t i = 0; i < json_array_size(a) && i < REPORT_STRAGGLERS && rd->rc == 0; i++) {
+        DD_AUTO(buf) struct dd_buf node = DD_BUF_INIT(NAME_MAX_BYTES);
+        DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
+        const json_t *o = json_array_get(a, i);
+        const char *name = read_line(rd, o, "node", &node);
+        const char *what = read_line(rd, o, "text", &text);
+        const int rank = read_int(rd, o, "rank", 0, false);
+        const uint64_t from = read_time(rd, o, "from", READ_START);
+        if (rd->rc == 0 && report_straggler_add(r, name, rank, what, from) < 0)
+            reader_no_memory(rd);
+        if (rd->rc != 0)
+            return;
+        r->stragglers[i].round = read_int(rd, o, "round", 0, false);
+        r->stragglers[i].to_ns = read_time(rd, o, "to", 0);
+    }
+}
+
 /* True if a worker's failure ended the job. Older reports do not say so: there the cause is the
  * sentence about it. */
 static bool read_by_itself(const json_t *o, const struct report *r)
@@ -243,6 +262,7 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
     r->nfailed = failed > r->nkept ? failed : r->nkept;
     read_others(rd, r, json_object_get(o, "others"));
     read_warnings(rd, r, json_object_get(o, "warnings"));
+    read_stragglers(rd, r, json_object_get(o, "stragglers"));
     const char *why = read_text(rd, o, "cause", &cause);
     if (rd->rc == 0)
         read_rounds(rd, r, json_object_get(o, "rounds"));

@@ -16,7 +16,8 @@ enum {
     TAIL_LINES_SHOWN = 20,
     COLLECTIVES_SHOWN = 4,
     STACKS_TERMINAL_BYTES = 5000,
-    WARNINGS_SHOWN = 4
+    WARNINGS_SHOWN = 4,
+    STRAGGLERS_SHOWN = 4
 };
 
 /* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
@@ -216,6 +217,24 @@ static int put_warnings(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
+/* Append the ranks of the last round that held up the others to its end. */
+static int put_stragglers(const struct report *r, struct dd_buf *out)
+{
+    int rc = 0;
+    for (int i = 0, shown = 0; i < r->nstragglers && shown < STRAGGLERS_SHOWN && rc == 0; i++) {
+        const struct report_straggler *g = &r->stragglers[i];
+        if (g->round != r->round || g->to_ns != 0)
+            continue;
+        shown++;
+        rc = dd_buf_puts(out, "  straggler: ");
+        if (rc == 0)
+            rc = report_put_line(out, g->text, strlen(g->text), LINE_MAX_BYTES);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "\n");
+    }
+    return rc;
+}
+
 int report_text(const struct report *r, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
@@ -239,6 +258,8 @@ int report_text(const struct report *r, struct dd_buf *out)
         rc = put_others(r, e, out);
     if (rc == 0)
         rc = put_warnings(r, out);
+    if (rc == 0)
+        rc = put_stragglers(r, out);
     if (rc == 0)
         rc = put_collectives(r, out);
     if (rc == 0)

@@ -1,6 +1,8 @@
 /* libddrun with a real store server; a thread stands for each worker. */
 #include "lib_world.h"
 
+#include "base/step_page.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -629,6 +631,50 @@ static void lib_touches_what_it_has_inherited_where_the_path_leads_nowhere(void 
     unsetenv("DDRUN_HEARTBEAT_FILE");
 }
 
+static void lib_writes_the_times_of_steps_where_ddrun_reads_them(void **state)
+{
+    (void)state;
+    struct ddrun *d;
+    struct step_times t;
+    struct step_page page;
+    char text[80];
+    world_env(0, 0, 0);
+    for (int ours = 0; ours < 2; ours++) { /* it writes to no other file */
+        int fd = memfd_create(ours ? "ddrun-steps" : "something", 0);
+        assert_true(fd >= 0 && ftruncate(fd, 2 * STEP_PAGE_BYTES) == 0);
+        (void)snprintf(text, sizeof(text), "1:/proc/self/fd/%d", fd);
+        setenv("DDRUN_STEPS", text, 1);
+        assert_int_equal(ddrun_init(&d, 0), 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(ddrun_step(d, i), 0);
+            assert_int_equal(ddrun_step_wait(d), 0);
+            assert_int_equal(ddrun_step_resume(d), 0);
+        }
+        assert_int_equal(ddrun_step(d, -1), -EINVAL);
+        ddrun_free(d);
+        assert_int_equal(pread(fd, &page, sizeof(page), STEP_PAGE_BYTES), sizeof(page));
+        assert_int_equal(step_page_read(&page, sizeof(page), &t), ours);
+        close(fd);
+    }
+    assert_true(t.count == 3 && t.step == 3 && t.work_us > 0);
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "1",
+                                      "1:",
+                                      "x:/dev/null",
+                                      "0:/dev/null",
+                                      "-1:/dev/null",
+                                      "99999999999999:/x",
+                                      "2:/nosuch"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        setenv("DDRUN_STEPS", bad[i], 1);
+        assert_int_equal(ddrun_init(&d, 0), 0);
+        assert_int_equal(ddrun_step(d, 1), 0);
+        ddrun_free(d);
+    }
+    unsetenv("DDRUN_STEPS");
+}
+
 static void lib_is_not_for_a_child(void **state)
 {
     (void)state;
@@ -754,6 +800,7 @@ int main(void)
         cmocka_unit_test(lib_tells_events_once_and_in_order),
         cmocka_unit_test(lib_gives_signs_of_life),
         cmocka_unit_test(lib_touches_what_it_has_inherited_where_the_path_leads_nowhere),
+        cmocka_unit_test(lib_writes_the_times_of_steps_where_ddrun_reads_them),
         cmocka_unit_test(lib_is_not_for_a_child),
         cmocka_unit_test(lib_is_not_misled_by_what_is_no_store),
         cmocka_unit_test(lib_gives_up_where_nobody_listens),

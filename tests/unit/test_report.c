@@ -276,6 +276,40 @@ static void warnings_of_health_checks_are_kept_once_and_bounded(void **state)
     report_free(r);
 }
 
+static void stragglers_of_the_last_round_are_in_the_text_and_all_in_the_file(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    const struct report_exit e = failing(1, START + 4 * S);
+    report_round(r, 0, 4, START);
+    assert_int_equal(report_straggler_add(r, "node1", 1, "rank 1 on node1 is slow", START + S), 0);
+    report_round(r, 1, 4, START + 2 * S);
+    assert_int_equal(report_straggler_add(r, "node2", 2, "rank 2 was slow", START + 2 * S), 0);
+    assert_int_equal(report_straggler_add(r, "node3", 5, "rank 5 is\x1b[1m slow", START + 2 * S),
+                     0);
+    report_straggler_over(r, "node1", START + 3 * S); /* not in this round */
+    report_straggler_over(r, "node2", START + 3 * S);
+    assert_int_equal(report_exit_add(r, &e, true), 0);
+    report_finish(r, "", 1, START + 5 * S);
+    DD_AUTO(free) char *text = text_of(r);
+    const char *line = strstr(text, "  straggler: rank 5 is");
+    assert_non_null(line);
+    assert_null(strchr(text, '\x1b'));
+    assert_null(strstr(text, "node1 is slow"));
+    assert_null(strstr(text, "was slow"));
+    json_t *o = json_of(r, false);
+    const json_t *list = json_object_get(o, "stragglers");
+    assert_int_equal(json_array_size(list), 3);
+    const json_t *first = json_array_get(list, 0);
+    assert_int_equal(json_integer_value(json_object_get(first, "round")), 0);
+    assert_true(json_is_null(json_object_get(first, "to")));
+    assert_true(json_is_real(json_object_get(json_array_get(list, 1), "to")));
+    json_decref(o);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(report_straggler_add(r, "node4", i, "rank 6 is slow", START + 3 * S), 0);
+    report_free(r);
+}
+
 static void native_frames_do_not_push_the_cause_out_of_the_last_lines(void **state)
 {
     (void)state;
@@ -302,6 +336,7 @@ int main(void)
         cmocka_unit_test(what_ended_the_round_before_is_the_cause),
         cmocka_unit_test(success_has_times_and_the_rounds_before),
         cmocka_unit_test(everything_is_bounded),
+        cmocka_unit_test(stragglers_of_the_last_round_are_in_the_text_and_all_in_the_file),
         cmocka_unit_test(warnings_of_health_checks_are_kept_once_and_bounded),
         cmocka_unit_test(text_is_fit_for_a_terminal),
         cmocka_unit_test(error_file_is_read_in_both_forms),

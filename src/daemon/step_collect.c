@@ -1,0 +1,178 @@
+#include "daemon/step_collect.h"
+
+#include "base/io.h"
+#include "rdzv/stragglers.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64 };
+
+struct step_collect {
+    struct step_collect_cfg cfg;
+    struct stragglers *found; /* of `round`; NULL: no worker has marked a step */
+    int round;
+    uint64_t judged_ns;
+};
+
+/* ---- ranks and nodes ---- */
+
+/* Go through the nodes of the round in the order of their ranks. Returns the first rank of the
+ * member with this id, *ret_workers its workers; -1: it is not in the round. */
+static int rank_of_id(const struct step_collect *c, int id, int *ret_workers)
+{
+    struct rdzv_view v;
+    int rank = 0;
+    for (int i = 0; i < rdzv_planned(c->cfg.machine)->n; i++) {
+        const int k = rdzv_id_of_rank(c->cfg.machine, i);
+        if (k < 0 || !rdzv_view(c->cfg.machine, k, &v) || !v.part)
+            return -1; /* a lost node ends the round */
+        *ret_workers = v.slots;
+        if (k == id)
+            return rank;
+        rank += v.slots;
+    }
+    return -1;
+}
+
+/* Forget the last round. */
+static int begin_round(struct step_collect *c)
+{
+    struct rdzv_view v;
+    const int n = rdzv_planned(c->cfg.machine)->n;
+    int ranks = 0;
+    stragglers_free(c->found);
+    c->found = NULL;
+    c->round = rdzv_round(c->cfg.machine);
+    for (int i = 0; i < n; i++)
+        ranks += rdzv_view(c->cfg.machine, rdzv_id_of_rank(c->cfg.machine, i), &v) ? v.slots : 0;
+    int rc = stragglers_new(&c->found, ranks);
+    for (int i = 0, first = 0; i < n && rc == 0; i++)
+        if (rdzv_view(c->cfg.machine, rdzv_id_of_rank(c->cfg.machine, i), &v)) {
+            stragglers_place(c->found, first, v.slots, i);
+            first += v.slots;
+        }
+    return rc;
+}
+
+static const char *name_of_node(const struct step_collect *c, int node)
+{
+    struct rdzv_view v;
+    return rdzv_view(c->cfg.machine, rdzv_id_of_rank(c->cfg.machine, node), &v) ? v.name : "?";
+}
+
+/* ---- messages ---- */
+
+static void publish(const struct step_collect *c, const struct straggler *g)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
+    const char *node = name_of_node(c, g->node);
+    if (straggler_text(g, node, &text) < 0 || dd_buf_str(&text) == NULL)
+        return;
+    journal_publish(
+        c->cfg.journal,
+        &(struct journal_event){.kind = g->slow ? JOURNAL_STRAGGLER : JOURNAL_STRAGGLER_OVER,
+                                .node = node,
+                                .round = c->round,
+                                .rank = g->rank,
+                                .text = dd_buf_str(&text)});
+    char line[TEXT_MAX + 40];
+    (void)snprintf(line, sizeof(line), "%s: %s", g->slow ? "straggler" : "no longer a straggler",
+                   dd_buf_str(&text));
+    if (c->cfg.sessions->leader != NULL)
+        session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
+}
+
+static void judge(struct step_collect *c, uint64_t now)
+{
+    struct straggler g;
+    if (now < c->judged_ns + JUDGE_MS * DD_NS_PER_MS)
+        return;
+    c->judged_ns = now;
+    stragglers_judge(c->found);
+    while (stragglers_next(c->found, &g))
+        publish(c, &g);
+}
+
+void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
+                       uint64_t now)
+{
+    struct step_times t;
+    const char *at = m->text;
+    int workers;
+    int local;
+    int rc = 0;
+    if (rdzv_state(c->cfg.machine) != RDZV_RUNNING || m->round != rdzv_round(c->cfg.machine))
+        return;
+    const int first = rank_of_id(c, s->id, &workers);
+    if (first < 0 || ((c->found == NULL || c->round != m->round) && begin_round(c) < 0))
+        return;
+    while ((rc = step_times_take(&at, workers, &local, &t)) > 0)
+        stragglers_take(c->found, first + local, &t);
+    if (rc < 0)
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed times of steps from %s", s->name);
+    judge(c, now);
+}
+
+/* ---- status ---- */
+
+static bool is_current(const struct step_collect *c)
+{
+    return c->found != NULL && c->round == rdzv_round(c->cfg.machine);
+}
+
+int64_t step_collect_step(const struct step_collect *c)
+{
+    struct steps_view v = {.step = -1};
+    if (is_current(c))
+        stragglers_view(c->found, &v);
+    return v.step;
+}
+
+void step_collect_put(const struct step_collect *c, json_t *status)
+{
+    struct steps_view v;
+    struct straggler g;
+    json_t *list = json_array();
+    if (!is_current(c)) {
+        json_decref(list);
+        return;
+    }
+    stragglers_view(c->found, &v);
+    for (int rank = 0; stragglers_from(c->found, rank, &g) && json_array_size(list) < SHOWN_MAX;
+         rank = g.rank + 1) {
+        DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
+        (void)straggler_text(&g, name_of_node(c, g.node), &text);
+        const char *sentence = dd_buf_str(&text);
+        (void)json_array_append_new(list, json_pack("{s:i,s:o,s:f,s:s}", "rank", g.rank, "node",
+                                                    journal_json_text(name_of_node(c, g.node)),
+                                                    "seconds", (double)g.us / 1e6, "text",
+                                                    sentence != NULL ? sentence : ""));
+    }
+    (void)json_object_set_new(status, "steps",
+                              json_pack("{s:i,s:f,s:f,s:s,s:o}", "ranks", v.ranks, "seconds",
+                                        (double)v.wall_us / 1e6, "median",
+                                        (double)v.median_us / 1e6, "by",
+                                        v.by_cpu ? "processor time" : "work", "stragglers", list));
+}
+
+/* ---- life ---- */
+
+int step_collect_new(struct step_collect **ret, const struct step_collect_cfg *cfg)
+{
+    struct step_collect *c = *ret = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return -ENOMEM;
+    c->cfg = *cfg;
+    c->round = -1;
+    return 0;
+}
+
+void step_collect_free(struct step_collect *c)
+{
+    if (c == NULL)
+        return;
+    stragglers_free(c->found);
+    free(c);
+}

@@ -1,0 +1,29 @@
+/* The times of the workers' steps, from all nodes, and the nodes that hold up the others. */
+#ifndef DD_DAEMON_STEP_COLLECT_H
+#define DD_DAEMON_STEP_COLLECT_H
+
+#include "daemon/journal.h"
+#include "daemon/session.h"
+#include "rdzv/machine.h"
+
+struct step_collect;
+
+struct step_collect_cfg { /* all pointers are borrowed */
+    const struct session_set *sessions;
+    struct rdzv *machine; /* for queries only */
+    struct journal *journal;
+    const struct dd_log *log;
+};
+
+int step_collect_new(struct step_collect **ret, const struct step_collect_cfg *cfg); /* -ENOMEM */
+void step_collect_free(struct step_collect *c); /* NULL is fine */
+
+/* Take STEPS of an agent; may publish JOURNAL_STRAGGLER and JOURNAL_STRAGGLER_OVER. */
+void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
+                       uint64_t now);
+/* The highest step that a worker of this round has marked; -1: none. */
+int64_t step_collect_step(const struct step_collect *c);
+/* Add `steps` to the answer of `ddctl status` if workers mark steps. */
+void step_collect_put(const struct step_collect *c, struct json_t *status);
+
+#endif
