@@ -4,6 +4,14 @@
 
 #include <signal.h>
 
+static void report_no_memory(const struct dd_log *log, const char *node, const char *why)
+{
+    dd_log(log, DD_LOG_ERR,
+           "%s is out of memory and leaves the job (its connection to the daemon: %s)"
+           "\n  tip: raise the memory limit of ddrun (ulimit -v, or the limit of the job)",
+           node, why);
+}
+
 /* Report the present event to the user. Most reports quote a->loop.why. */
 static void do_report(struct agent *a, int what)
 {
@@ -11,8 +19,7 @@ static void do_report(struct agent *a, int what)
     const char *node = a->loop.cfg->node_name;
     const double seek_s = (double)a->loop.cfg->rdzv_timeout_ns / 1e9;
     const char *status;
-    char rejoin[DD_DURATION_TEXT];
-    char seek[DD_DURATION_TEXT];
+    char rejoin[DD_DURATION_TEXT], seek[DD_DURATION_TEXT];
     agent_loop_time_left(&a->loop, AM_FAIL_OVER_LIMIT, rejoin);
     dd_num_duration_text(seek, a->loop.cfg->rdzv_timeout_ns / DD_NS_PER_S);
     switch ((enum am_report)what) {
@@ -24,6 +31,9 @@ static void do_report(struct agent *a, int what)
     case AM_REPORT_LOST:
         dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
                hostlist_nth(a->loop.cfg->alloc->nodes, 0), a->loop.why);
+        break;
+    case AM_REPORT_NO_MEMORY:
+        report_no_memory(log, node, a->loop.why);
         break;
     case AM_REPORT_BEFORE:
         dd_log(log, DD_LOG_NOTICE,

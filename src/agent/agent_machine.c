@@ -532,6 +532,20 @@ EDGE(edge_lost)
     stop_if_running(m, SIGTERM);
 }
 
+/* As if the agent had been killed: an elastic job continues without this node. This node's daemon
+ * would wait for the other nodes. */
+EDGE(edge_lost_no_memory)
+{
+    (void)e;
+    (void)now;
+    const bool started = m->last->n > 0 || m->begun || (m->pending & AM_PENDING_WORKERS) != 0;
+    m->code = m->sig != 0 ? agent_machine_signal_code(m) : started ? 1 : 2;
+    push_arg(m, AM_DO_REPORT, AM_REPORT_NO_MEMORY);
+    agent_machine_push(m, AM_DO_DROP_LINK);
+    push_arg(m, AM_DO_SIGNAL_DAEMON, SIGTERM);
+    stop_if_running(m, SIGTERM);
+}
+
 EDGE(edge_lost_before)
 {
     (void)e;
@@ -685,6 +699,7 @@ static const struct edge edges[ROWS][AM_EVENTS] =
                 [AM_STOP] = {edge_answered, SAME},
                 [AM_LOST] = {edge_drop_link, SAME},
                 [AM_LOST_FAIL_OVER] = {edge_drop_link, SAME},
+                [AM_LOST_NO_MEMORY] = {edge_drop_link, SAME},
                 [AM_DAEMON_ENDED] = {edge_daemon_ended, SAME},
                 [AM_REQUEUED] = {edge_requeued, SAME},
             },
@@ -710,6 +725,7 @@ static const struct edge edges[ROWS][AM_EVENTS] =
                 [AM_UNREADABLE] = {edge_send_bye, AM_BYE_SENT},
                 [AM_LOST] = {edge_lost, AM_LEAVING},
                 [AM_LOST_FAIL_OVER] = {edge_fail_over, AM_FAILING_OVER},
+                [AM_LOST_NO_MEMORY] = {edge_lost_no_memory, AM_LEAVING},
                 [AM_CANNOT_LEAD] = {edge_cannot_lead, AM_LEAVING},
             },
         /* Workers. */
@@ -720,6 +736,7 @@ static const struct edge edges[ROWS][AM_EVENTS] =
                 [AM_REFUSE] = {edge_refused, AM_ENDING},
                 [AM_UNREADABLE] = {edge_send_bye, AM_ENDING},
                 [AM_LOST] = {edge_lost, AM_ENDING},
+                [AM_LOST_NO_MEMORY] = {edge_lost_no_memory, AM_ENDING},
                 [AM_SIGNAL] = {edge_ask_to_stop, SAME},
                 [AM_SIGNAL_AGAIN] = {edge_kill_workers, SAME},
                 [AM_UNANSWERED] = {edge_end_by_signal, AM_ENDING},
@@ -810,11 +827,13 @@ static const struct edge edges[ROWS][AM_EVENTS] =
             {
                 [AM_LOST] = {edge_drop_link, AM_LEAVING},
                 [AM_LOST_FAIL_OVER] = {edge_drop_link, AM_LEAVING},
+                [AM_LOST_NO_MEMORY] = {edge_drop_link, AM_LEAVING},
             },
         [AM_ENDING] =
             {
                 [AM_WORKERS_GONE] = {edge_workers_gone_leave, AM_LEAVING},
                 [AM_LOST] = {edge_drop_link, SAME},
+                [AM_LOST_NO_MEMORY] = {edge_drop_link, SAME},
                 [AM_SIGNAL] = {edge_go, SAME},
             },
         [AM_LEAVING] =

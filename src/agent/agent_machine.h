@@ -63,6 +63,7 @@ enum am_event_kind {
     AM_UNREADABLE,     /* a message that this node cannot read */
     AM_LOST,           /* the link was lost; may be refined to one of the next two */
     AM_LOST_FAIL_OVER, /* another daemon can continue the job with this node */
+    AM_LOST_NO_MEMORY, /* lost because this process is out of memory: no daemon can help */
     AM_LOST_BEFORE,    /* lost before any round: the locator may find the next daemon */
     /* From the round. */
     AM_NOT_STARTED,
@@ -135,6 +136,7 @@ enum am_action_kind {
 enum am_report {
     AM_REPORT_FAIL_OVER,  /* the daemon is lost; looking for the next one */
     AM_REPORT_LOST,       /* the daemon and the job are lost */
+    AM_REPORT_NO_MEMORY,  /* the link to the daemon is lost: this process is out of memory */
     AM_REPORT_BEFORE,     /* the daemon is lost before the first round */
     AM_REPORT_REFUSED,    /* the daemon has refused this node */
     AM_REPORT_RETRY,      /* refused while failing over; retrying (debug) */

@@ -37,6 +37,7 @@ static const char *const event_names[AM_EVENTS] = {
     [AM_UNREADABLE] = "unreadable",
     [AM_LOST] = "lost",
     [AM_LOST_FAIL_OVER] = "lost-fail-over",
+    [AM_LOST_NO_MEMORY] = "lost-no-memory",
     [AM_LOST_BEFORE] = "lost-before",
     [AM_NOT_STARTED] = "not-started",
     [AM_WORKERS_GONE] = "workers-gone",

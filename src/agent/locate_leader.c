@@ -5,6 +5,7 @@
 #include "base/screen.h"
 
 #include <event2/event.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { FIRST_REPORT_S = 5, REPORT_MAX_S = 60 };
@@ -22,6 +23,15 @@ static void locate_leader_on_found(void *arg, struct link *link)
     struct locate_leader *l = arg;
     link_find_free(DD_TAKE(l->find));
     uplink_found(l->where->uplink, link);
+}
+
+static void locate_leader_on_cannot(void *arg, const char *why)
+{
+    struct locate_leader *l = arg;
+    char text[LINK_WHY_MAX + 400];
+    (void)snprintf(text, sizeof(text), "%s cannot connect to the job's daemon: %s",
+                   l->where->loop->cfg->node_name, why);
+    agent_fail(l->where->loop, text);
 }
 
 const char *locate_leader_status(const struct locate_leader *l)
@@ -77,8 +87,10 @@ void locate_leader_begin(struct locate_leader *l, locate_status_f *status, const
 int locate_leader_connect(struct locate_leader *l, const struct link_find_cfg *cfg,
                           struct dd_err *err)
 {
+    struct link_find_cfg with = *cfg;
+    with.cannot = locate_leader_on_cannot;
     link_find_free(DD_TAKE(l->find));
-    return link_find_start(&l->find, l->where->loop->base, cfg, locate_leader_on_found, l, err);
+    return link_find_start(&l->find, l->where->loop->base, &with, locate_leader_on_found, l, err);
 }
 
 int locate_leader_start(struct locate_leader *l, const char *addr, struct dd_err *err)

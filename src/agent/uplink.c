@@ -73,11 +73,11 @@ static void uplink_on_frame(void *arg, struct link *l, const struct frame *f)
 static void uplink_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct uplink *u = arg;
-    (void)l;
+    const bool lacks_memory = link_lacks_memory(l);
     dd_trace(u->loop->cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s",
              u->loop->cfg->node_name, clean ? "clean" : "lost", why);
     agent_because(u->loop, "%s", why);
-    agent_step(u->loop, (struct am_event){.kind = AM_LOST});
+    agent_step(u->loop, (struct am_event){.kind = lacks_memory ? AM_LOST_NO_MEMORY : AM_LOST});
 }
 
 void uplink_drop(struct uplink *u)

@@ -2,6 +2,7 @@
 
 #include "base/buf.h"
 #include "base/strv.h"
+#include "net/crypto.h"
 #include "net/key_inner.h"
 
 #include <errno.h>
@@ -29,6 +30,9 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
     static const char label[] = "ddrun-secret-1";
     unsigned char sum[EVP_MAX_MD_SIZE];
     unsigned len = 0;
+    int rc = net_crypto_start(err);
+    if (rc < 0)
+        return rc;
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     int ok = c != NULL && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1 &&
              EVP_DigestUpdate(c, label, sizeof(label)) == 1 &&
@@ -36,7 +40,7 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
              len == NET_KEY_LEN;
     EVP_MD_CTX_free(c);
     if (!ok)
-        return dd_err_set(err, -EIO, "cannot hash the secret: SHA-256 is not available");
+        return net_crypto_failed(err, "hash the secret with SHA-256");
     ret->method = NET_KEY_SHARED;
     memcpy(ret->bytes, sum, NET_KEY_LEN);
     explicit_bzero(sum, sizeof(sum));
@@ -235,7 +239,7 @@ static int hmac(unsigned char out[NET_KEY_LEN], const unsigned char key[NET_KEY_
     unsigned char data[512];
     unsigned len = 0;
     const int n = snprintf((char *)data, sizeof(data), "%s%c%s", label, '\0', text);
-    return n < (int)sizeof(data) &&
+    return n < (int)sizeof(data) && net_crypto_start(NULL) == 0 &&
                    HMAC(EVP_sha256(), key, NET_KEY_LEN, data, (size_t)n, out, &len) != NULL
                ? 0
                : -EIO;

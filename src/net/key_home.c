@@ -4,6 +4,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/strv.h"
+#include "net/crypto.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,8 @@ static int job_name(char out[256], const char *job_id)
                      (*c == '.' && c != job_id);
         if (o + 3 > NAME_ROOM) {
             unsigned char sum[EVP_MAX_MD_SIZE];
-            if (EVP_Digest(job_id, strlen(job_id), sum, NULL, EVP_sha256(), NULL) != 1)
+            if (net_crypto_start(NULL) < 0 ||
+                EVP_Digest(job_id, strlen(job_id), sum, NULL, EVP_sha256(), NULL) != 1)
                 return -EIO;
             out[o++] = '~';
             for (size_t i = 0; i < 16; i++, o += 2)
@@ -108,9 +110,10 @@ static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
     unsigned char sum[EVP_MAX_MD_SIZE];
     memcpy(text, label, sizeof(label));
     memcpy(text + sizeof(label), key, NET_KEY_LEN);
-    int ok = EVP_Digest(text, sizeof(text), sum, NULL, EVP_sha256(), NULL);
+    int ok = net_crypto_start(NULL) == 0 &&
+             EVP_Digest(text, sizeof(text), sum, NULL, EVP_sha256(), NULL) == 1;
     explicit_bzero(text, sizeof(text));
-    if (ok != 1)
+    if (!ok)
         return -EIO;
     for (size_t i = 0; i < KEY_TAG / 2; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", sum[i]);

@@ -33,7 +33,8 @@ struct link {
     unsigned depth;               /* callbacks in progress */
     bool closed;                  /* on_close was called */
     bool freed;                   /* freed once depth is 0 */
-    char failed[128];             /* reason from link_fail(), for the pending on_close; "" */
+    bool lacks_memory;
+    char failed[128]; /* reason from link_fail(), for the pending on_close; "" */
     uint32_t max;
     struct net_addr local, peer;
     struct link_times times;
@@ -160,6 +161,7 @@ static bool take_frame(struct link *l)
         return false;
     const unsigned char *all = evbuffer_pullup(in, (ev_ssize_t)need);
     if (all == NULL || frame_decode(&f, all, need, l->max, NULL) <= 0) {
+        l->lacks_memory = true;
         close_link(l, false, "out of memory for a frame");
         return false;
     }
@@ -194,7 +196,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     if (l->failed[0] != '\0')
         (void)snprintf(why, sizeof(why), "%s", l->failed);
     else if ((what & BEV_EVENT_ERROR) != 0)
-        (void)net_tls_fault(bev, why, sizeof(why));
+        l->lacks_memory = net_tls_fault(bev, why, sizeof(why)) == NET_TLS_MEMORY;
     enter(l);
     close_link(l, false, why);
     link_leave(l);
@@ -400,6 +402,7 @@ void link_fail(struct link *l, const char *what, int rc)
     else
         (void)snprintf(l->failed, sizeof(l->failed), "cannot send '%.32s' to it: %s", what,
                        rc == -EMSGSIZE ? "the message is too long" : strerror(-rc));
+    l->lacks_memory = rc == -ENOMEM;
     bufferevent_trigger_event(l->bev, BEV_EVENT_ERROR, BEV_TRIG_DEFER_CALLBACKS);
 }
 
@@ -459,6 +462,11 @@ const struct net_addr *link_local(const struct link *l)
 const struct net_addr *link_peer(const struct link *l)
 {
     return &l->peer;
+}
+
+bool link_lacks_memory(const struct link *l)
+{
+    return l->lacks_memory;
 }
 
 const char *link_node(const struct link *l)

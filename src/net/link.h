@@ -80,7 +80,9 @@ struct link_times {
     uint64_t open;      /* TLS */
 };
 struct link_times *link_times(struct link *l); /* lent until link_free() */
-const char *link_node(const struct link *l);   /* node name from the peer's hello; "" */
+/* Inside on_close: the link was lost because this process is out of memory. */
+bool link_lacks_memory(const struct link *l);
+const char *link_node(const struct link *l); /* node name from the peer's hello; "" */
 
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
  */
@@ -149,6 +151,10 @@ struct link_find_cfg {
     const struct dd_log *log;
     unsigned attempt_ms; /* limit for hello and handshake of one connection, 0: 3000; after timeouts
                             up to 8 times as long */
+    /* This process has been unable to connect to any address for 1 s: it is out of memory, or
+     * OpenSSL does not start (link_probe ignores this). The search is over; the callback may free
+     * it. NULL: go on searching. */
+    void (*cannot)(void *arg, const char *why);
 };
 
 struct link_find;

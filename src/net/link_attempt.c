@@ -62,7 +62,9 @@ static void link_attempt_finish(struct link_attempt *t, enum link_verdict v, str
 
 static enum link_verdict verdict_of_errno(int rc)
 {
-    return rc == -ECONNREFUSED ? ATTEMPT_NO_LISTENER : ATTEMPT_UNREACHABLE;
+    return rc == -ECONNREFUSED ? ATTEMPT_NO_LISTENER
+           : rc == -ENOMEM     ? ATTEMPT_LOCAL
+                               : ATTEMPT_UNREACHABLE;
 }
 
 static void link_attempt_open_link(struct link_attempt *t)
@@ -70,7 +72,7 @@ static void link_attempt_open_link(struct link_attempt *t)
     struct dd_err err = {0};
     struct link *l = NULL;
     if (link_of_bev(&l, t->bev, "", &err) < 0) {
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, err.text);
+        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err.text);
         return;
     }
     t->bev = NULL;
@@ -103,17 +105,19 @@ static void link_attempt_on_handshake(struct bufferevent *bev, short what, void 
     }
     char text[sizeof(why) + 32];
     (void)snprintf(text, sizeof(text), "failed the TLS handshake: %s", why);
-    link_attempt_finish(t, ATTEMPT_BROKEN, NULL, text);
+    link_attempt_finish(t, fault == NET_TLS_MEMORY ? ATTEMPT_LOCAL : ATTEMPT_BROKEN, NULL, text);
 }
 
 static void link_attempt_start_tls(struct link_attempt *t)
 {
     struct dd_err err = {0};
     int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
+    const bool local = rc < 0;
     if (rc == 0)
         rc = net_tls_connect(&t->bev, *t->cfg.tls, t->base, t->fd, &t->psk, &err);
     if (rc < 0) {
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, err.text);
+        link_attempt_finish(t, local || rc == -ENOMEM ? ATTEMPT_LOCAL : ATTEMPT_BROKEN, NULL,
+                            err.text);
         return;
     }
     t->fd = -1;
@@ -125,7 +129,7 @@ static void link_attempt_start_plain(struct link_attempt *t)
     t->bev = bufferevent_socket_new(t->base, t->fd,
                                     BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (t->bev == NULL) {
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, "out of memory");
         return;
     }
     t->fd = -1;
@@ -137,7 +141,12 @@ static void take_key(struct link_attempt *t, const struct hello_reply *r)
     struct dd_err err = {0};
     struct net_key key = {0};
     drop_io(t);
-    if (net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err) < 0) {
+    int rc = net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err);
+    if (rc == -ENOMEM) {
+        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err.text);
+        return;
+    }
+    if (rc < 0) {
         char why[sizeof(err.text) + 64];
         (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
                        err.text);
@@ -145,7 +154,7 @@ static void take_key(struct link_attempt *t, const struct hello_reply *r)
         return;
     }
     t->psk.identity = t->cfg.find->job_id;
-    const int rc = net_key_psk(t->psk.key, &key, t->cfg.find->key_in);
+    rc = net_key_psk(t->psk.key, &key, t->cfg.find->key_in);
     memcpy(t->source, key.source, sizeof(t->source));
     t->times.keyed = dd_now_ns();
     explicit_bzero(&key, sizeof(key));
@@ -227,7 +236,7 @@ static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
     }
     t->io = event_new(t->base, fd, EV_READ | EV_PERSIST, on_reply, t);
     if (t->io == NULL || event_add(t->io, NULL) < 0)
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, "out of memory");
 }
 
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)

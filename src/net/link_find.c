@@ -23,6 +23,7 @@ enum {
     LOOKUP_LIMIT_MS = 15000,
     LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or before Slurm was asked */
     LOOKUP_AGAIN_MS = 15000, /* once the name has an address */
+    LACK_LIMIT_MS = 1000,    /* without memory, or without OpenSSL */
 };
 
 /* One address and port. */
@@ -57,12 +58,35 @@ struct link_find {
     bool skipped_loopback, warned;
     unsigned lookups; /* look-ups started so far */
     char lookup_why[600];
+    uint64_t
+        lacking_since_ns; /* every attempt since then has failed in this process; 0: none has */
+    char lack_why[600];
     char status[1200];
     void (*done)(void *arg, struct link *l);
     void *arg;
 };
 
 static void start_due(struct link_find *f);
+
+/* ---- memory ---- */
+
+static void note_lack(struct link_find *f, const char *why)
+{
+    if (f->lacking_since_ns == 0)
+        f->lacking_since_ns = dd_now_ns();
+    (void)snprintf(f->lack_why, sizeof(f->lack_why), "%s", why);
+}
+
+/* Called at the end of each event. The callback may free f. */
+static void check_lack(struct link_find *f)
+{
+    if (f->lacking_since_ns == 0 || f->cfg.cannot == NULL ||
+        dd_now_ns() - f->lacking_since_ns < LACK_LIMIT_MS * DD_NS_PER_MS)
+        return;
+    (void)event_del(f->pass_timer);
+    (void)event_del(f->lookup_timer);
+    f->cfg.cannot(f->arg, f->lack_why);
+}
 
 static void end_attempts(struct link_find *f)
 {
@@ -155,10 +179,16 @@ static void link_find_on_tried(void *arg, struct link_attempt *t, enum link_verd
     link_attempt_free(t);
     g->attempt = NULL;
     f->nopen--;
-    if (v == ATTEMPT_LINK)
+    if (v == ATTEMPT_LINK) {
         succeed(f, l);
+        return;
+    }
+    if (v == ATTEMPT_LOCAL)
+        note_lack(f, why);
     else
-        start_due(f);
+        f->lacking_since_ns = 0;
+    start_due(f);
+    check_lack(f);
 }
 
 static void start_due_of(struct link_find *f, bool walks)
@@ -177,6 +207,8 @@ static void start_due_of(struct link_find *f, bool walks)
         g->started_ns = dd_now_ns();
         if (link_attempt_start(&g->attempt, f->base, &cfg) == 0)
             f->nopen++;
+        else
+            note_lack(f, "out of memory");
     }
 }
 
@@ -213,6 +245,7 @@ static void on_pass(evutil_socket_t fd, short what, void *arg)
     start_due(f);
     set_timer(f->pass_timer, jitter(f, f->pass_ms));
     f->pass_ms = f->pass_ms * 3 / 2 < PASS_LAST_MS ? f->pass_ms * 3 / 2 : PASS_LAST_MS;
+    check_lack(f);
 }
 
 /* ---- addresses ---- */
@@ -285,8 +318,10 @@ static void link_find_learn(struct link_find *f, const struct net_addr *addrs, s
         NET_RESOLVE_MAX) /* the name's addresses have changed: drop the old ones */
         forget_targets(f);
     for (size_t i = 0; i < n; i++)
-        if (link_find_is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
+        if (link_find_is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0) {
+            note_lack(f, "out of memory");
             break;
+        }
     if (f->resolved_ns == 0)
         f->resolved_ns = dd_now_ns();
     f->pass_ms = PASS_FIRST_MS;
@@ -330,10 +365,14 @@ static void link_find_on_lookup(evutil_socket_t fd, short what, void *arg)
                                         .timeout_ms = LOOKUP_LIMIT_MS,
                                         .done = link_find_on_looked_up,
                                         .arg = f};
-    if (net_resolve_start(&f->resolve, f->base, &cfg, &err) == 0)
+    int rc = net_resolve_start(&f->resolve, f->base, &cfg, &err);
+    if (rc == 0)
         return;
     (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", err.text);
     set_timer(f->lookup_timer, jitter(f, LOOKUP_RETRY_MS));
+    if (rc == -ENOMEM)
+        note_lack(f, err.text);
+    check_lack(f);
 }
 
 /* ---- start ---- */

@@ -1,5 +1,7 @@
 #include "net/tls_inner.h"
 
+#include "net/crypto.h"
+
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
@@ -56,18 +58,11 @@ static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **identit
     return *ret != NULL;
 }
 
-static int fail(struct dd_err *err, const char *what)
-{
-    char text[160] = "unknown";
-    unsigned long e = ERR_get_error();
-    if (e != 0)
-        ERR_error_string_n(e, text, sizeof(text));
-    ERR_clear_error();
-    return dd_err_set(err, -EIO, "OpenSSL cannot %s: %s", what, text);
-}
-
 int net_tls_new(struct net_tls **ret, struct dd_err *err)
 {
+    int rc = net_crypto_start(err);
+    if (rc < 0)
+        return rc;
     struct net_tls *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for TLS");
@@ -80,7 +75,7 @@ int net_tls_new(struct net_tls **ret, struct dd_err *err)
         SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(ctx, suites) != 1 || SSL_CTX_set_num_tickets(ctx, 0) != 1) {
         net_tls_free(t);
-        return fail(err, "set up TLS 1.3");
+        return net_crypto_failed(err, "set up TLS 1.3");
     }
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
@@ -105,7 +100,7 @@ static int tls_open(struct bufferevent **ret, struct event_base *base, int fd, S
                     enum bufferevent_ssl_state state, struct dd_err *err)
 {
     if (ssl == NULL)
-        return fail(err, "start a connection");
+        return net_crypto_failed(err, "start a connection");
     struct bufferevent *bev = bufferevent_openssl_socket_new(
         base, fd, ssl, state, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (bev == NULL) { /* libevent 2.1.12 does not free ssl on failure */
@@ -187,9 +182,13 @@ enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size
             (void)snprintf(out, size, "the connection was lost: %s", strerror(saved));
         else
             (void)snprintf(out, size, "the connection was lost");
-        return NET_TLS_LOST;
+        return saved == ENOMEM ? NET_TLS_MEMORY : NET_TLS_LOST;
     }
     int reason = ERR_GET_REASON(e);
+    if (reason == ERR_R_MALLOC_FAILURE) {
+        (void)snprintf(out, size, "out of memory for TLS");
+        return NET_TLS_MEMORY;
+    }
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         if (faults[i].reason == reason && ERR_GET_LIB(e) == ERR_LIB_SSL) {
             (void)snprintf(out, size, "%s", faults[i].text);

@@ -37,6 +37,7 @@ enum net_tls_fault {
     NET_TLS_LOST,     /* the connection ended */
     NET_TLS_KEY,      /* the keys differ */
     NET_TLS_IDENTITY, /* the peer has no key with this identity */
+    NET_TLS_MEMORY,   /* this process is out of memory */
     NET_TLS_OTHER,
 };
 /* Classify a BEV_EVENT_ERROR of this bufferevent; write its description, part of a message, to out.

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from support import Job, clean_env, program
+from support import KEY, Job, clean_env, free_port, program
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the library that refuses memory")
 
@@ -34,3 +34,28 @@ def test_a_job_without_memory_ends_and_leaves_nothing(refuser, name, all_, step,
             job.assert_nothing_left()
             failed += code != 0
     assert failed > 0  # else memory was never refused
+
+
+def test_an_agent_does_not_crash_where_openssl_gets_no_memory_to_start(refuser):
+    """Some 60 allocations of the start of OpenSSL follow about 280 of ddrun."""
+    for at in range(250, 360, 10):
+        env = clean_env(LD_PRELOAD=str(refuser), NOMEMORY_IN="ddrun", NOMEMORY_AT=str(at))
+        with Job("--simulate-nodes=2", "--nproc-per-node=1", "true", env=env) as job:
+            assert 0 <= job.wait() < 128, f"allocation {at}: {job.err}"
+            assert "killed by signal" not in job.err, f"allocation {at}: {job.err}"
+            job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("rank, since, said", [(0, "link", "is out of memory and leaves the job (its connection to the daemon: cannot send 'join' to it:"),
+                                               (1, "connect", "cannot connect to the job's daemon: out of memory")],
+                         ids=["leader", "other"])
+def test_an_agent_without_memory_to_join_says_so_and_ends(refuser, rank, since, said):
+    port = free_port()
+    args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--nproc-per-node=1"]
+    env = clean_env(DDRUN_KEY=KEY)
+    poor = clean_env(DDRUN_KEY=KEY, LD_PRELOAD=str(refuser), NOMEMORY_IN="ddrun", NOMEMORY_FROM=since)
+    with Job(f"--node-rank={1 - rank}", *args, "true", env=env), Job(f"--node-rank={rank}", *args, "true", env=poor) as job:
+        assert job.wait(120) == 2, job.err  # --rdzv-timeout is longer
+        assert [line for line in job.err.splitlines() if not line.startswith("  tip: ")] == [line for line in job.err.splitlines() if said in line]
+        assert job.err.count("error: ") == 1, job.err
+        job.assert_nothing_left()

@@ -86,6 +86,7 @@ static void every_linked_state_takes_the_end_of_the_job_and_of_the_link(void **s
         const enum am_state end = has_workers(s) ? AM_ENDING : AM_LEAVING;
         assert_int_equal(agent_machine_edge(s, AM_FINISH), end);
         assert_int_equal(agent_machine_edge(s, AM_LOST), end);
+        assert_int_equal(agent_machine_edge(s, AM_LOST_NO_MEMORY), end);
         assert_int_equal(agent_machine_edge(s, AM_LOST_FAIL_OVER),
                          has_workers(s) ? AM_STRANDED : AM_FAILING_OVER);
         assert_int_equal(agent_machine_edge(s, AM_REFUSE), s == AM_TRYING ? AM_FAILING_OVER : end);
@@ -201,6 +202,20 @@ static const struct {
     {AM_IDLE, AM_REFUSE, AM_LEAVING, 2, 3, {AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT}},
     {AM_IDLE, AM_LOST, AM_LEAVING, 1, 4, {AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_LEAVE, AM_DO_EXIT}},
     {AM_LEAVING, AM_LOST, AM_LEAVING, 0, 2, {AM_DO_DROP_LINK, AM_DO_EXIT}},
+    {AM_LEADING,
+     AM_LOST_NO_MEMORY,
+     AM_LEAVING,
+     2,
+     5,
+     {AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_SIGNAL_DAEMON, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_RUNNING,
+     AM_LOST_NO_MEMORY,
+     AM_ENDING,
+     1,
+     4,
+     {AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_SIGNAL_DAEMON, AM_DO_STOP_WORKERS}},
+    {AM_ENDING, AM_LOST_NO_MEMORY, AM_ENDING, 0, 1, {AM_DO_DROP_LINK}},
+    {AM_BYE_SENT, AM_LOST_NO_MEMORY, AM_LEAVING, 0, 3, {AM_DO_DROP_LINK, AM_DO_LEAVE, AM_DO_EXIT}},
     {AM_STARTING, AM_LOST, AM_STARTING, 0, 1, {AM_DO_DROP_LINK}},
     {AM_SEEKING, AM_FAILED, AM_LEAVING, 7, 2, {AM_DO_LEAVE, AM_DO_EXIT}},
     {AM_SEEKING,

@@ -1,11 +1,15 @@
 /* Preloaded: the NOMEMORY_AT-th allocation of each process named NOMEMORY_IN fails, and with
  * NOMEMORY_FOR the next ones, too. A fork continues the count. With NOMEMORY_WHILE instead, every
- * allocation fails in the process of that name whose pid the file NOMEMORY_WHILE contains. */
+ * allocation fails in the process of that name whose pid the file NOMEMORY_WHILE contains. With
+ * NOMEMORY_FROM, every allocation fails in a process of that name after its first connect() by TCP
+ * ("connect"), or once it has opened a link ("link"). */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 void *__libc_malloc(size_t n);
@@ -14,6 +18,35 @@ void *__libc_realloc(void *p, size_t n);
 
 static long count, first = -1, last;
 static const char *file;
+
+static int exhausted;
+
+static int is_from(const char *what)
+{
+    const char *in = getenv("NOMEMORY_IN"), *from = getenv("NOMEMORY_FROM");
+    return in != NULL && from != NULL && strcmp(in, program_invocation_short_name) == 0 &&
+           strcmp(from, what) == 0;
+}
+
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    int (*real)(int, const struct sockaddr *, socklen_t) = dlsym(RTLD_NEXT, "connect");
+    int rc = real(fd, addr, len), e = errno;
+    if (addr->sa_family != AF_UNIX && is_from("connect"))
+        exhausted = 1;
+    errno = e;
+    return rc;
+}
+
+/* A link, over which the agent then joins. */
+int bufferevent_enable(void *link, short what)
+{
+    int (*real)(void *, short) = dlsym(RTLD_NEXT, "bufferevent_enable");
+    int rc = real(link, what);
+    if (is_from("link"))
+        exhausted = 1;
+    return rc;
+}
 
 static int is_named(void)
 {
@@ -40,6 +73,10 @@ static int fails(void)
             file = getenv("NOMEMORY_WHILE");
     }
     if (file != NULL && is_named()) {
+        errno = ENOMEM;
+        return 1;
+    }
+    if (exhausted) {
         errno = ENOMEM;
         return 1;
     }
