@@ -52,6 +52,9 @@ int ddctl_stacks(int argc, char **argv);
 extern const struct opt_table ddctl_submit_options;
 int ddctl_submit(int argc, char **argv);
 
+extern const struct opt_table ddctl_top_options;
+int ddctl_top(int argc, char **argv);
+
 extern const struct opt_table ddctl_web_options;
 int ddctl_web(int argc, char **argv);
 

@@ -1,0 +1,47 @@
+/* A terminal that a program uses as a whole: its modes, its size, and its lines, of which only
+ * those that have changed are written. Never blocks. */
+#ifndef DD_BASE_FULL_SCREEN_H
+#define DD_BASE_FULL_SCREEN_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct dd_full_screen;
+
+enum dd_line_style {
+    DD_LINE_PLAIN,
+    DD_LINE_BOLD,
+    DD_LINE_REVERSE,
+    DD_LINE_BAD, /* bold, in red where there are colours */
+    DD_LINE_BAD_REVERSE,
+    DD_LINE_STYLES,
+};
+
+/* One line: text without control characters that is not wider than the terminal. */
+struct dd_line {
+    char *text; /* NULL: empty */
+    enum dd_line_style style;
+};
+
+/* Use the terminal of descriptor fd. -ENOTTY with a message: it is none, or it cannot move its
+ * cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns *ret. */
+int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct dd_err *err);
+void dd_full_screen_free(struct dd_full_screen *s);    /* leaves the screen; NULL does nothing */
+int dd_full_screen_fd(const struct dd_full_screen *s); /* for events and keys; non-blocking */
+
+/* Change the modes of the terminal; the next draw writes all lines. Also after others may have
+ * changed the terminal. 0 or -errno. */
+int dd_full_screen_enter(struct dd_full_screen *s);
+/* Restore the terminal. Does nothing outside of the screen. */
+void dd_full_screen_leave(struct dd_full_screen *s);
+/* 80x24 if the terminal does not know. */
+void dd_full_screen_size(const struct dd_full_screen *s, int *ret_lines, int *ret_columns);
+/* Show these lines, from the top; takes their texts. -EAGAIN: the terminal has not accepted the
+ * previous ones yet: draw again when dd_full_screen_flush() returns true. */
+int dd_full_screen_draw(struct dd_full_screen *s, struct dd_line *lines, int n);
+/* Write what the terminal accepts now. True: nothing waits. */
+bool dd_full_screen_flush(struct dd_full_screen *s);
+
+#endif

@@ -1,0 +1,150 @@
+#include "cmd/ddctl_top_model.h"
+
+#include "base/sig.h"
+#include "cmd/ddctl_job.h"
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t long_number(const json_t *o, const char *name)
+{
+    const json_t *v = json_object_get(o, name);
+    return json_is_integer(v) && json_integer_value(v) >= 0 ? (int64_t)json_integer_value(v) : -1;
+}
+
+/* Return a number of the status that counts something, 0 if it is out of range. */
+static int count_number(const json_t *o, const char *name, int most)
+{
+    const int v = json_number(o, name, 0);
+    return v >= 0 && v <= most ? v : 0;
+}
+
+static int first_rank_of(const json_t *node)
+{
+    const int first = json_number(node, "first_rank", -1);
+    return first >= 0 && first <= PLAN_MAX_NODES * PLAN_MAX_SLOTS ? first : -1;
+}
+
+/* ---- rows ---- */
+
+static size_t rows_of(const json_t *node)
+{
+    return first_rank_of(node) < 0 ? 1 : (size_t)count_number(node, "workers", PLAN_MAX_SLOTS);
+}
+
+static void read_node(struct top_job *j, const json_t *node)
+{
+    const struct top_row of_node = {.rank = -1,
+                                    .local_rank = -1,
+                                    .node = json_text(node, "name"),
+                                    .state = json_text(node, "state"),
+                                    .charges = count_number(node, "charges", 1 << 20),
+                                    .failure = ""};
+    const int first = first_rank_of(node);
+    const size_t n = rows_of(node);
+    j->has_charges |= of_node.charges > 0;
+    j->nodes += first >= 0;
+    j->workers += first >= 0 ? (int)n : 0;
+    j->running += first >= 0 && strcmp(of_node.state, "running") == 0 ? (int)n : 0;
+    for (size_t k = 0; k < n && j->n < TOP_ROWS; k++) {
+        j->rows[j->n] = of_node;
+        if (first >= 0) {
+            j->rows[j->n].rank = first + (int)k;
+            j->rows[j->n].local_rank = (int)k;
+        }
+        j->n++;
+    }
+}
+
+static int read_rows(struct top_job *j, const json_t *nodes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(nodes) && n < TOP_ROWS; i++)
+        n += rows_of(json_array_get(nodes, i));
+    j->rows = calloc((n < TOP_ROWS ? n : TOP_ROWS) + 1, sizeof(*j->rows));
+    for (size_t i = 0; j->rows != NULL && i < json_array_size(nodes) && i < PLAN_MAX_NODES; i++)
+        read_node(j, json_array_get(nodes, i));
+    return j->rows == NULL ? -ENOMEM : 0;
+}
+
+/* Return the row of a rank, or NULL. Rows of ranks are in the order of ranks unless the answer is
+ * invalid. */
+static struct top_row *row_of(struct top_job *j, int rank)
+{
+    size_t low = 0;
+    size_t high = j->n;
+    while (low < high && j->rows[high - 1].rank < 0)
+        high--; /* nodes without workers are last */
+    while (low < high) {
+        const size_t at = low + (high - low) / 2;
+        if (j->rows[at].rank == rank)
+            return &j->rows[at];
+        if (j->rows[at].rank < rank)
+            low = at + 1;
+        else
+            high = at;
+    }
+    return NULL;
+}
+
+static void read_failures(struct top_job *j, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *f = json_array_get(list, i);
+        const int rank = json_number(f, "rank", -1);
+        struct top_row *row = rank >= 0 ? row_of(j, rank) : NULL;
+        if (row == NULL || row->failure[0] != '\0')
+            continue;
+        row->failure = json_text(f, "text")[0] != '\0' ? json_text(f, "text") : "failed";
+        j->running -= strcmp(row->state, "running") == 0;
+        row->state = "failed";
+        j->failed++;
+    }
+}
+
+/* ---- sample ---- */
+
+int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err)
+{
+    json_error_t je;
+    *ret = (struct top_job){.sample = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je)};
+    const json_t *status = json_object_get(ret->sample, "status");
+    if (!json_is_object(status))
+        return dd_err_set(err, -EPROTO, "malformed answer of the job's daemon");
+    ret->id = json_text(status, "job");
+    ret->state = json_text(status, "state");
+    ret->missing = json_text(status, "missing");
+    ret->round = json_number(status, "round", 0);
+    ret->restarts = json_number(status, "restarts", 0);
+    ret->max_restarts = json_number(status, "max_restarts", 0);
+    ret->step = long_number(status, "step");
+    ret->seconds = long_number(status, "seconds");
+    if (read_rows(ret, json_object_get(status, "nodes")) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    read_failures(ret, json_object_get(status, "failed"));
+    return 0;
+}
+
+void top_job_done(struct top_job *j)
+{
+    json_decref(j->sample);
+    free(j->rows);
+    *j = (struct top_job){0};
+}
+
+int top_job_first_failure(const struct top_job *j, struct dd_buf *out)
+{
+    const json_t *status = json_object_get(j->sample, "status");
+    const json_t *f = json_array_get(json_object_get(status, "failed"), 0);
+    const int sig = json_number(f, "signal", 0);
+    if (f == NULL)
+        return dd_buf_printf(out, "No worker has failed in round %d.\n", j->round);
+    int rc = dd_buf_printf(out, "rank %d on %s, round %d, %s\n", json_number(f, "rank", 0),
+                           json_text(f, "node"), json_number(f, "round", 0), json_text(f, "time"));
+    if (rc == 0)
+        rc = sig > 0 ? dd_buf_printf(out, "ended by SIG%s\n", dd_signal_name(sig))
+                     : dd_buf_printf(out, "exit code %d\n", json_number(f, "code", 0));
+    return rc < 0 ? rc : dd_buf_printf(out, "\n%s\n", json_text(f, "text"));
+}

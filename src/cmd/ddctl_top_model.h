@@ -1,0 +1,51 @@
+/* What 'ddctl top' shows of a job: one row for each worker, and for each node without workers.
+ * Pure.
+ *
+ * A sample is one JSON object with the daemon's answers: "status", and "workers" if the agents have
+ * been asked (docs/protocol/control-1.md). */
+#ifndef DD_CMD_DDCTL_TOP_MODEL_H
+#define DD_CMD_DDCTL_TOP_MODEL_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TOP_ROWS = 1 << 18 /* further workers are counted, but not shown */ };
+
+/* Texts are lent by top_job.sample. Numbers below 0 are not known. */
+struct top_row {
+    int rank, local_rank; /* -1: a node without workers */
+    const char *node, *state;
+    int charges;         /* failures that began on the node */
+    const char *failure; /* of the rank in this round; "": none */
+};
+
+struct top_job {
+    json_t *sample;
+    const char *id, *state, *missing;
+    int round, restarts, max_restarts;
+    int nodes, workers, running, failed; /* numbers of nodes and workers in the round */
+    int64_t step;
+    int64_t seconds; /* since the start of the daemon */
+    struct top_row *rows;
+    size_t n;
+    bool has_charges;
+};
+
+/* Read a sample. -EPROTO with a message: it is none. The caller frees *ret also on failure. */
+int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err);
+void top_job_done(struct top_job *j);
+/* Append the first failure of the round as text of several lines, or a sentence that there is
+ * none. */
+int top_job_first_failure(const struct top_job *j, struct dd_buf *out);
+
+static inline void dd_auto_top_job(struct top_job *j)
+{
+    top_job_done(j);
+}
+
+#endif

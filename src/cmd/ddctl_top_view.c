@@ -1,0 +1,503 @@
+#include "cmd/ddctl_top_view.h"
+
+#include "base/columns.h"
+#include "cmd/ddctl_job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    HEAD = 4, /* lines above the rows: job, workers, failure, titles */
+    FOOT = 1,
+    LINE_MAX_BYTES = 16 << 10,
+    NODE_MOST = 24, /* columns */
+};
+
+#define ESC '\033'
+
+/* ---- keys ---- */
+
+static const struct {
+    const char *bytes;
+    enum top_key key;
+} key_table[] = {
+    {"k", TOP_KEY_UP},
+    {"j", TOP_KEY_DOWN},
+    {"b", TOP_KEY_PAGE_UP},
+    {" ", TOP_KEY_PAGE_DOWN},
+    {"g", TOP_KEY_HOME},
+    {"G", TOP_KEY_END},
+    {"q", TOP_KEY_QUIT},
+    {"s", TOP_KEY_STACKS},
+    {"f", TOP_KEY_FAILURE},
+    {"\f", TOP_KEY_REDRAW},
+    {"\033[A", TOP_KEY_UP},
+    {"\033[B", TOP_KEY_DOWN},
+    {"\033OA", TOP_KEY_UP},
+    {"\033OB", TOP_KEY_DOWN},
+    {"\033[5~", TOP_KEY_PAGE_UP},
+    {"\033[H", TOP_KEY_HOME},
+    {"\033[6~", TOP_KEY_PAGE_DOWN},
+    {"\033[F", TOP_KEY_END},
+    {"\033OH", TOP_KEY_HOME},
+    {"\033OF", TOP_KEY_END},
+    {"\033[1~", TOP_KEY_HOME},
+    {"\033[4~", TOP_KEY_END},
+    {"\033[7~", TOP_KEY_HOME},
+    {"\033[8~", TOP_KEY_END},
+};
+
+static enum top_key key_of(const char *bytes)
+{
+    for (size_t i = 0; i < sizeof(key_table) / sizeof(key_table[0]); i++)
+        if (strcmp(key_table[i].bytes, bytes) == 0)
+            return key_table[i].key;
+    return TOP_KEY_NONE;
+}
+
+/* True if the sequence, which begins with ESC, is complete. */
+static bool is_complete(const struct top_keys *k)
+{
+    const char last = k->sequence[k->n - 1];
+    if (k->n == 2)
+        return last != '[' && last != 'O';
+    return k->n > 2 && last >= '@' && last <= '~';
+}
+
+bool top_keys_take(struct top_keys *k, unsigned char byte, enum top_key *ret)
+{
+    if (byte == ESC)
+        k->n = 0; /* an unfinished sequence is dropped */
+    if (k->n == 0 && byte != ESC) {
+        const char one[] = {(char)byte, '\0'};
+        *ret = key_of(one);
+        return true;
+    }
+    k->sequence[k->n++] = (char)byte;
+    k->sequence[k->n] = '\0';
+    if (k->n < (int)sizeof(k->sequence) - 1 && !is_complete(k))
+        return false;
+    *ret = key_of(k->sequence);
+    k->n = 0;
+    return true;
+}
+
+bool top_keys_flush(struct top_keys *k, enum top_key *ret)
+{
+    const bool waits = k->n > 0;
+    *ret = k->n == 1 ? TOP_KEY_BACK : TOP_KEY_NONE;
+    k->n = 0;
+    return waits;
+}
+
+/* ---- columns ---- */
+
+static void put_rank(char *out, size_t size, const struct top_row *r)
+{
+    (void)(r->rank < 0 ? snprintf(out, size, "-") : snprintf(out, size, "%d", r->rank));
+}
+
+static void put_node(char *out, size_t size, const struct top_row *r)
+{
+    (void)snprintf(out, size, "%s", r->node);
+}
+
+static void put_state(char *out, size_t size, const struct top_row *r)
+{
+    (void)snprintf(out, size, "%s", r->state);
+}
+
+static void put_blame(char *out, size_t size, const struct top_row *r)
+{
+    (void)snprintf(out, size, "%d", r->charges);
+}
+
+static void put_last(char *out, size_t size, const struct top_row *r)
+{
+    (void)snprintf(out, size, "%s", r->failure);
+}
+
+static bool always(const struct top_job *j)
+{
+    (void)j;
+    return true;
+}
+
+static bool has_charges(const struct top_job *j)
+{
+    return j->has_charges;
+}
+
+/* The columns of a row, from the left. The last one gets the rest of the line. */
+static const struct {
+    const char *title;
+    int width; /* 0: as needed */
+    bool right;
+    bool (*shown)(const struct top_job *j);
+    void (*put)(char *out, size_t size, const struct top_row *r);
+} columns[] = {
+    {"RANK", 6, true, always, put_rank},    {"NODE", 0, false, always, put_node},
+    {"STATE", 8, false, always, put_state}, {"BLAME", 5, true, has_charges, put_blame},
+    {"LAST", 0, false, always, put_last},
+};
+
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), LAST = COLUMNS - 1 };
+
+/* Return the columns of the longest name of a node. */
+static int node_width(const struct top_job *j)
+{
+    size_t widest = strlen("NODE");
+    for (size_t i = 0; i < j->n; i++) {
+        const size_t n = strnlen(j->rows[i].node, NODE_MOST);
+        widest = n > widest ? n : widest;
+    }
+    return (int)widest;
+}
+
+/* A line that is being written. */
+struct line {
+    struct dd_buf text;
+    int used, columns;
+    bool utf8;
+};
+
+static int put(struct line *l, const char *text)
+{
+    const int n = dd_columns_put(&l->text, &text, l->columns - l->used, l->utf8);
+    l->used += n > 0 ? n : 0;
+    return n < 0 ? n : 0;
+}
+
+/* Write one column of `width`, and a blank behind it. */
+static int put_column(struct line *l, const char *text, int width, bool right)
+{
+    char blanks[64];
+    const int n = (int)strlen(text); /* numbers, or padded below */
+    int rc = 0;
+    if (right && n < width) {
+        (void)snprintf(blanks, sizeof(blanks), "%*s", width - n, "");
+        rc = put(l, blanks);
+    }
+    const int rest = l->columns - l->used;
+    const int take = right && n < width ? n : width;
+    if (rc == 0 && rest > 0) {
+        rc = dd_columns_pad(&l->text, text, take < rest ? take : rest, l->utf8);
+        l->used += take < rest ? take : rest;
+    }
+    return rc < 0 ? rc : put(l, "  ");
+}
+
+/* row NULL: the titles. */
+static int put_row(struct line *l, const struct top_job *j, const struct top_row *row, int node)
+{
+    char text[LINE_MAX_BYTES];
+    int rc = 0;
+    for (size_t i = 0; i < COLUMNS && rc == 0; i++) {
+        if (!columns[i].shown(j))
+            continue;
+        (void)snprintf(text, sizeof(text), "%s", columns[i].title);
+        if (row != NULL)
+            columns[i].put(text, sizeof(text), row);
+        rc = i == LAST ? put(l, text)
+                       : put_column(l, text, columns[i].width > 0 ? columns[i].width : node,
+                                    columns[i].right);
+    }
+    return rc;
+}
+
+/* ---- lines above the rows ---- */
+
+static int put_job(struct line *l, const struct top_job *j)
+{
+    char text[LINE_MAX_BYTES];
+    (void)snprintf(text, sizeof(text), "job %s %s, round %d, %d of %d restarts used", j->id,
+                   j->state, j->round, j->restarts, j->max_restarts);
+    return put(l, text);
+}
+
+static int put_workers(struct line *l, const struct top_job *j)
+{
+    char text[LINE_MAX_BYTES];
+    char step[40] = "";
+    char since[40] = "";
+    if (j->step >= 0)
+        (void)snprintf(step, sizeof(step), ", step %lld", (long long)j->step);
+    if (j->seconds >= 0)
+        (void)snprintf(since, sizeof(since), ", up %lld:%02d:%02d", (long long)(j->seconds / 3600),
+                       (int)(j->seconds / 60 % 60), (int)(j->seconds % 60));
+    (void)snprintf(text, sizeof(text), "%d node%s, %d worker%s: %d running, %d failed%s%s%s%s",
+                   j->nodes, j->nodes == 1 ? "" : "s", j->workers, j->workers == 1 ? "" : "s",
+                   j->running, j->failed, step, since, j->missing[0] != '\0' ? "; missing: " : "",
+                   j->missing);
+    return put(l, text);
+}
+
+/* The problem of the last request, or the first failure of the round. */
+static int put_problem(struct line *l, const struct top_view *v, const struct top_job *j,
+                       enum dd_line_style *style)
+{
+    char text[LINE_MAX_BYTES];
+    const json_t *failed = json_object_get(json_object_get(j->sample, "status"), "failed");
+    const json_t *f = json_array_get(failed, 0);
+    *style = v->notice[0] != '\0' || f != NULL ? DD_LINE_BAD : DD_LINE_PLAIN;
+    if (v->notice[0] != '\0')
+        return put(l, v->notice);
+    if (f == NULL)
+        return 0;
+    (void)snprintf(text, sizeof(text), "first failure: rank %d on %s: %s",
+                   json_number(f, "rank", 0), json_text(f, "node"), json_text(f, "text"));
+    return put(l, text);
+}
+
+/* ---- pages ---- */
+
+static int body_lines(const struct top_view *v)
+{
+    return v->lines - (v->page == TOP_PAGE_JOB ? HEAD : 1) - FOOT;
+}
+
+static struct line line_new(const struct top_view *v)
+{
+    return (struct line){
+        .text = DD_BUF_INIT(LINE_MAX_BYTES), .columns = v->columns, .utf8 = v->utf8};
+}
+
+/* Take the line; with a style that shows its background, fill it with blanks. */
+static int take_line(struct line *l, struct dd_line *ret, enum dd_line_style style)
+{
+    int rc = 0;
+    const bool fills = style == DD_LINE_REVERSE || style == DD_LINE_BAD_REVERSE;
+    for (; fills && l->used < l->columns && rc == 0; l->used++)
+        rc = dd_buf_puts(&l->text, " ");
+    ret->style = style;
+    ret->text = rc == 0 ? dd_buf_steal(&l->text) : NULL;
+    dd_buf_done(&l->text);
+    return ret->text == NULL ? -ENOMEM : 0;
+}
+
+/* Keep the selected row on the screen. */
+static void top_view_scroll(struct top_view *v, const struct top_job *j)
+{
+    const size_t n = (size_t)body_lines(v);
+    if (v->selected >= j->n)
+        v->selected = j->n > 0 ? j->n - 1 : 0;
+    if (v->first + n > j->n)
+        v->first = j->n > n ? j->n - n : 0;
+    if (v->selected < v->first)
+        v->first = v->selected;
+    if (v->selected >= v->first + n)
+        v->first = v->selected - n + 1;
+}
+
+static int draw_head(const struct top_view *v, const struct top_job *j, struct dd_line *ret)
+{
+    enum dd_line_style style;
+    struct line l = line_new(v);
+    int rc = put_job(&l, j);
+    if (rc == 0)
+        rc = take_line(&l, &ret[0], DD_LINE_BOLD);
+    l = rc == 0 ? line_new(v) : l;
+    if (rc == 0)
+        rc = put_workers(&l, j);
+    if (rc == 0)
+        rc = take_line(&l, &ret[1], DD_LINE_PLAIN);
+    l = rc == 0 ? line_new(v) : l;
+    if (rc == 0)
+        rc = put_problem(&l, v, j, &style);
+    if (rc == 0)
+        rc = take_line(&l, &ret[2], style);
+    l = rc == 0 ? line_new(v) : l;
+    if (rc == 0)
+        rc = put_row(&l, j, NULL, node_width(j));
+    if (rc == 0)
+        rc = take_line(&l, &ret[3], DD_LINE_REVERSE);
+    dd_buf_done(&l.text);
+    return rc;
+}
+
+static int draw_foot(const struct top_view *v, const char *keys, const char *place,
+                     struct dd_line *ret)
+{
+    struct line l = line_new(v);
+    const int gap = v->columns - (int)strlen(keys) - (int)strlen(place);
+    int rc = put(&l, keys);
+    for (int i = 0; i < gap && rc == 0; i++)
+        rc = put(&l, " ");
+    if (rc == 0 && gap > 0)
+        rc = put(&l, place);
+    if (rc == 0)
+        rc = take_line(&l, ret, DD_LINE_REVERSE);
+    dd_buf_done(&l.text);
+    return rc;
+}
+
+static int draw_job(struct top_view *v, const struct top_job *j, struct dd_line *ret)
+{
+    char place[64];
+    const int node = node_width(j);
+    const int n = body_lines(v);
+    top_view_scroll(v, j);
+    int rc = draw_head(v, j, ret);
+    for (int i = 0; i < n && rc == 0; i++) {
+        const size_t at = v->first + (size_t)i;
+        if (at >= j->n)
+            break;
+        const bool bad = j->rows[at].failure[0] != '\0';
+        struct line l = line_new(v);
+        rc = put_row(&l, j, &j->rows[at], node);
+        if (rc == 0)
+            rc = take_line(&l, &ret[HEAD + i],
+                           at == v->selected ? (bad ? DD_LINE_BAD_REVERSE : DD_LINE_REVERSE)
+                           : bad             ? DD_LINE_BAD
+                                             : DD_LINE_PLAIN);
+        dd_buf_done(&l.text);
+    }
+    const size_t last = v->first + (size_t)n < j->n ? v->first + (size_t)n : j->n;
+    (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", j->n > 0 ? v->first + 1 : 0, last, j->n);
+    return rc < 0 ? rc
+                  : draw_foot(v, "q quit  s stacks  f first failure  Up Down PgUp PgDn", place,
+                              &ret[v->lines - 1]);
+}
+
+/* Wrap the text. Draw its lines from v->first_line on; ret NULL: only count. Return their number,
+ * or -errno. */
+static int wrap_text(struct top_view *v, struct dd_line *ret)
+{
+    const char *text = dd_buf_str(&v->text);
+    size_t at = 0;
+    int rc = text != NULL ? 0 : -ENOMEM;
+    while (rc >= 0 && *text != '\0') {
+        struct line l = line_new(v);
+        rc = dd_columns_put(&l.text, &text, v->columns, v->utf8);
+        const bool shown = ret != NULL && at >= v->first_line &&
+                           at - v->first_line < (size_t)body_lines(v);
+        if (rc >= 0 && shown)
+            rc = take_line(&l, &ret[1 + at - v->first_line], DD_LINE_PLAIN);
+        dd_buf_done(&l.text);
+        text += *text == '\n';
+        at++;
+    }
+    return rc < 0 ? rc : (int)at;
+}
+
+static int draw_text(struct top_view *v, struct dd_line *ret)
+{
+    char place[64];
+    const size_t n = (size_t)body_lines(v);
+    const int all = wrap_text(v, NULL);
+    if (all < 0)
+        return all;
+    if (v->first_line + n > (size_t)all)
+        v->first_line = (size_t)all > n ? (size_t)all - n : 0;
+    struct line l = line_new(v);
+    int rc = put(&l, v->title);
+    if (rc == 0)
+        rc = take_line(&l, &ret[0], DD_LINE_REVERSE);
+    dd_buf_done(&l.text);
+    if (rc == 0)
+        rc = wrap_text(v, ret);
+    const size_t last = v->first_line + n < (size_t)all ? v->first_line + n : (size_t)all;
+    (void)snprintf(place, sizeof(place), "%zu-%zu of %d", all > 0 ? v->first_line + 1 : 0, last,
+                   all);
+    return rc < 0 ? rc : draw_foot(v, "q back  Up Down PgUp PgDn", place, &ret[v->lines - 1]);
+}
+
+int top_view_draw(struct top_view *v, const struct top_job *j, struct dd_line *ret)
+{
+    memset(ret, 0, (size_t)v->lines * sizeof(*ret));
+    if (v->lines < TOP_LEAST_LINES || v->columns < TOP_LEAST_COLUMNS) {
+        struct line l = line_new(v);
+        int rc = put(&l, "terminal too small");
+        if (rc == 0)
+            rc = take_line(&l, &ret[0], DD_LINE_PLAIN);
+        dd_buf_done(&l.text);
+        return rc;
+    }
+    return v->page == TOP_PAGE_JOB ? draw_job(v, j, ret) : draw_text(v, ret);
+}
+
+static int append_line(struct dd_buf *out, struct line *l)
+{
+    const char *text = dd_buf_str(&l->text);
+    size_t n = text != NULL ? strlen(text) : 0;
+    while (n > 0 && text[n - 1] == ' ')
+        n--;
+    int rc = text == NULL ? -ENOMEM : dd_buf_append(out, text, n);
+    dd_buf_done(&l->text);
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+int top_view_plain(const struct top_view *v, const struct top_job *j, struct dd_buf *out)
+{
+    enum dd_line_style style;
+    const int node = node_width(j);
+    struct line l = line_new(v);
+    int rc = put_job(&l, j);
+    if (rc == 0)
+        rc = append_line(out, &l);
+    if (rc == 0)
+        rc = put_workers(&l, j);
+    l.used = 0;
+    if (rc == 0)
+        rc = append_line(out, &l);
+    l.used = 0;
+    if (rc == 0)
+        rc = put_problem(&l, v, j, &style);
+    if (rc == 0 && l.used > 0)
+        rc = append_line(out, &l);
+    for (size_t i = 0; i <= j->n && rc == 0; i++) {
+        l.used = 0;
+        rc = put_row(&l, j, i > 0 ? &j->rows[i - 1] : NULL, node);
+        if (rc == 0)
+            rc = append_line(out, &l);
+    }
+    dd_buf_done(&l.text);
+    return rc;
+}
+
+/* ---- what keys do ---- */
+
+void top_view_done(struct top_view *v)
+{
+    dd_buf_done(&v->text);
+}
+
+void top_view_text(struct top_view *v, const char *title, const char *text)
+{
+    v->title = title;
+    dd_buf_clear(&v->text);
+    (void)dd_buf_append(&v->text, text, strnlen(text, TOP_TEXT_MAX - 1));
+    v->page = TOP_PAGE_TEXT;
+    v->first_line = 0;
+}
+
+static size_t moved(size_t at, enum top_key key, size_t page, size_t last)
+{
+    const size_t most = at < last ? last : at;
+    if (key == TOP_KEY_UP)
+        return at > 0 ? at - 1 : 0;
+    if (key == TOP_KEY_DOWN)
+        return at < most ? at + 1 : most;
+    if (key == TOP_KEY_PAGE_UP)
+        return at > page ? at - page : 0;
+    if (key == TOP_KEY_PAGE_DOWN)
+        return most - at > page ? at + page : most;
+    return key == TOP_KEY_HOME ? 0 : key == TOP_KEY_END ? most : at;
+}
+
+bool top_view_key(struct top_view *v, const struct top_job *j, enum top_key key)
+{
+    const size_t page = body_lines(v) > 0 ? (size_t)body_lines(v) : 1;
+    if (v->page == TOP_PAGE_JOB) {
+        v->selected = moved(v->selected, key, page, j->n > 0 ? j->n - 1 : 0);
+        return key >= TOP_KEY_QUIT;
+    }
+    if (key == TOP_KEY_QUIT || key == TOP_KEY_BACK) {
+        v->page = TOP_PAGE_JOB;
+        return false;
+    }
+    v->first_line = moved(v->first_line, key, page, v->text.len); /* the drawing limits it */
+    return key == TOP_KEY_REDRAW;
+}

@@ -1,0 +1,276 @@
+"""ddctl top: the screen of a running job, its keys, and the terminal after its end."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from support import BUILD, LIMIT, Job, clean_env, marked, until
+
+DDCTL = os.path.join(BUILD, "ddctl")
+SHELL = ["--no-python", "sh", "-c"]
+
+
+def job_id(job):
+    until(job.workers)
+    pid = job.workers()[0]
+    return re.search(rb"TORCHELASTIC_RUN_ID=([^\0]+)", open(f"/proc/{pid}/environ", "rb").read()).group(1).decode()
+
+
+def ddctl(*arguments, **env):
+    return subprocess.run([DDCTL, "top", *arguments], env=clean_env(**env), capture_output=True, text=True, timeout=LIMIT)
+
+
+class Top:
+    """ddctl top on a pseudo-terminal, whose cells this class keeps. Fails on a sequence that it does not know."""
+
+    def __init__(self, job, lines=24, columns=80, before=(), **env):
+        self.lines, self.columns = lines, columns
+        self.raw = ""
+        self.rest = ""
+        self.clear()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.read(0, 1)  # until the test has read the modes and set the size
+            argv = [*before, DDCTL, "top", f"--job={job}", "--interval=0.2s"]
+            os.execvpe(argv[0], argv, clean_env(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env}))
+        self.before = termios.tcgetattr(self.fd)
+        self.resize(lines, columns)
+        self.code = None
+
+    def __enter__(self):
+        os.write(self.fd, b"\n")
+        return self
+
+    def __exit__(self, *exc):
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def clear(self):
+        self.cells = [[" "] * self.columns for _ in range(self.lines)]
+        self.x = self.y = 0
+
+    def resize(self, lines, columns):
+        self.lines, self.columns = lines, columns
+        self.clear()
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def take(self, text):
+        self.raw += text
+        text = self.rest + text
+        cut = re.search(r"\x1b(\[[?0-9;]*)?$", text)
+        self.rest = text[cut.start():] if cut else ""
+        for sequence, char in re.findall(r"(\x1b\[[?0-9;]*[A-Za-z])|([\s\S])", text[:len(text) - len(self.rest)]):
+            if sequence:
+                self.sequence(sequence[2:-1], sequence[-1])
+            elif char == "\n":
+                self.y += 1
+            elif char == "\r":
+                self.x = 0
+            elif self.x < self.columns and self.y < self.lines:
+                assert char >= " ", repr(text)
+                self.cells[self.y][self.x] = char
+                self.x += 1
+
+    def sequence(self, numbers, final):
+        if final == "H":
+            y, x = numbers.split(";")
+            self.y, self.x = int(y) - 1, int(x) - 1
+        elif final == "K" and self.y < self.lines:
+            self.cells[self.y][self.x:] = [" "] * (self.columns - self.x)
+        elif final == "J":
+            self.clear()
+        else:
+            assert final in "mhlK", (numbers, final)
+
+    def read(self, limit=0.0):
+        if not select.select([self.fd], [], [], limit)[0]:
+            return False
+        try:
+            text = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.take(text.decode(errors="replace"))
+        return bool(text)
+
+    def screen(self):
+        return ["".join(line).rstrip() for line in self.cells]
+
+    def shows(self, *wanted):
+        """Wait until the screen has all these texts. Return its lines."""
+        def has():
+            while self.read(0.05):
+                pass
+            return all(re.search(w, "\n".join(self.screen()), re.M) for w in wanted)
+        until(has, 100, lambda: f"{wanted} in {self.screen()}")
+        return self.screen()
+
+    def type(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def mode(self):
+        return termios.tcgetattr(self.fd)
+
+    def ended(self):
+        self.read(0.02)
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self.code = os.waitstatus_to_exitcode(status)
+        return pid != 0
+
+    def end(self):
+        """Wait for the end, after which the terminal must be as before. Return the exit code."""
+        until(self.ended, LIMIT, lambda: f"the end; {self.screen()}")
+        while self.read():
+            pass
+        assert self.mode() == self.before
+        assert self.raw.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l"), repr(self.raw[-80:])
+        return self.code
+
+
+def sleeping(nodes=1, workers=2):
+    return Job(f"--simulate-nodes={nodes}", f"--nproc-per-node={workers}", *SHELL, "sleep 1000; :")
+
+
+def finish(job):
+    job.p.terminate()
+    job.wait()
+    job.assert_nothing_left()
+
+
+def test_the_screen_shows_ranks_and_stacks_and_q_restores_the_terminal():
+    with sleeping(nodes=2) as job, Top(job_id(job)) as top:
+        lines = top.shows(r"2 nodes, 4 workers: 4 running, 0 failed", r"^ +3  sim2 +running")
+        assert re.match(rf"job \S*{job_id(job)} running, round 0, 0 of ", lines[0])
+        assert re.match(r" +RANK +NODE +STATE", lines[3])
+        assert "q quit" in lines[23] and "1-4 of 4" in lines[23]
+        top.type("f")
+        top.shows(r"No worker has failed in round 0\.", "q back")
+        top.type("q")
+        top.shows("q quit")
+        top.type("s")
+        top.shows(r"^stacks of all workers", r"^ranks? 0.*: state ", "q back")
+        top.type("\x1b")
+        top.shows("q quit")
+        top.type("q")
+        assert top.end() == 0
+        finish(job)
+
+
+def test_a_failure_appears_and_the_end_of_the_job_is_shown(tmp_path):
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f'if [ $RANK = 1 ]; then read line <{go}; echo boom >&2; exit 7; fi; trap "" TERM; while :; do sleep 1000; done'
+    with Job("--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=50s", *SHELL, script) as job, Top(job_id(job)) as top:
+        top.shows("2 running, 0 failed")
+        go.write_text("\n")
+        top.shows(r"^first failure: rank 1 on ", r"^ +1  \S+ +failed", "1 failed")
+        top.type("f")
+        top.shows(r"^exit code 7$", r"^rank 1 on \S+, round 0, ")
+        top.type("q")
+        for pid in job.workers():
+            os.kill(pid, signal.SIGKILL)
+        assert job.wait() == 7
+        top.shows("no (ddrun )?job|no ddrun job|closed the connection")
+        top.type("q")
+        assert top.end() == 0
+
+
+def test_hundreds_of_ranks_scroll():
+    with Job("--nproc-per-node=200", *SHELL, "exec sleep 1000") as job, Top(job_id(job)) as top:
+        top.shows("200 workers: 200 running", "1-19 of 200")
+        top.type("\x1b[6~\x1b[6~")
+        top.shows(r"^ +38  \S+ +running", "21-39 of 200|20-38 of 200")
+        top.type("G")
+        top.shows(r"^ +199  \S+ +running", "182-200 of 200")
+        top.type("k" * 20)
+        top.shows("180-198 of 200")
+        top.resize(40, 132)
+        top.shows("166-200 of 200", r"^ +199  \S+ ")
+        top.type("g")
+        top.shows("1-35 of 200")
+        top.type("q")
+        assert top.end() == 0
+        finish(job)
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_restores_the_terminal(sig):
+    with sleeping() as job, Top(job_id(job)) as top:
+        top.shows("2 running")
+        assert top.mode() != top.before
+        if sig == signal.SIGINT:
+            top.type("\x03")
+        else:
+            os.kill(top.pid, sig)
+        assert top.end() == -sig
+        finish(job)
+
+
+def test_ctrl_z_restores_the_terminal_until_it_continues(tmp_path):
+    # a shell with job control would do the same: the process group must not be orphaned
+    stand_in = "import os, signal, sys\npid = os.fork()\nif pid == 0:\n    os.setpgid(0, 0)\n    os.execv(sys.argv[1], sys.argv[1:])\n" \
+               "try:\n    os.setpgid(pid, pid)\nexcept OSError:\n    pass\nsignal.signal(signal.SIGTTOU, signal.SIG_IGN)\nos.tcsetpgrp(0, pid)\n" \
+               f"os.waitpid(pid, os.WUNTRACED)\nopen({str(tmp_path / 'stopped')!r}, 'w').write(str(pid))\n" \
+               "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    with sleeping() as job, Top(job_id(job), before=[sys.executable, "-c", stand_in]) as top:
+        top.shows("2 running")
+        top.type("\x1a")
+        stopped = tmp_path / "stopped"
+        until(lambda: top.read(0.05) and False or stopped.exists() and stopped.read_text() != "")
+        while top.read(0.05):
+            pass
+        assert top.mode() == top.before and top.raw.endswith("\x1b[?1049l")
+        top.clear()
+        os.kill(int(stopped.read_text()), signal.SIGCONT)
+        top.shows("2 running", "q quit")
+        assert top.mode() != top.before
+        top.type("q")
+        assert top.end() == 0
+        finish(job)
+
+
+def test_a_killed_top_leaves_no_process():
+    mark = "top" + os.urandom(8).hex()
+    with sleeping() as job:
+        with Top(job_id(job), DDRUN_TEST_MARK=mark) as top:
+            top.shows("2 running")
+            top.type("s")
+            os.kill(top.pid, signal.SIGKILL)
+        until(lambda: marked(f"DDRUN_TEST_MARK={mark}") == [])
+        finish(job)
+
+
+def test_no_colour_on_request():
+    with sleeping() as job:
+        with Top(job_id(job), NO_COLOR="1") as top:
+            top.shows("2 running")
+            top.type("q")
+            assert top.end() == 0
+            assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", top.raw)
+        finish(job)
+
+
+def test_without_a_terminal_it_prints_text_once_or_fails():
+    with sleeping(nodes=2) as job:
+        p = ddctl(f"--job={job_id(job)}", "--once", TERM="dumb")
+        assert p.returncode == 0, p.stderr
+        assert re.search(r"^2 nodes, 4 workers: 4 running, 0 failed", p.stdout, re.M), p.stdout
+        assert len(re.findall(r"^ +[0-3]  sim[12]  running", p.stdout, re.M)) == 4 and "\x1b" not in p.stdout
+        p = ddctl(f"--job={job_id(job)}")
+        assert p.returncode == 2 and p.stdout == ""
+        assert p.stderr == "ddctl top: error: stdout is not a terminal\n  tip: 'ddctl top --once' prints the state as text\n"
+        with Top(job_id(job), TERM="dumb") as top:
+            until(top.ended, LIMIT)
+            assert top.code == 2 and "TERM=dumb" in top.raw and "--once" in top.raw
+        finish(job)
