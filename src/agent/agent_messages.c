@@ -119,6 +119,11 @@ static void message_stacks_request(struct agent *a, const struct msg *m)
     rounds_take_stacks(a, &m->stacks_request);
 }
 
+static void message_usage_request(struct agent *a, const struct msg *m)
+{
+    rounds_take_usage(a, &m->usage_request);
+}
+
 static void message_stacks_taken(struct agent *a, const struct msg *m)
 {
     if (m->stacks_taken.round == a->round->plan.round)
@@ -184,6 +189,7 @@ static agent_message_f *const agent_message_handlers[MSG_TYPE_MAX] = {
     [MSG_SIGNAL] = message_signal,
     [MSG_STACKS_REQUEST] = message_stacks_request,
     [MSG_STACKS_TAKEN] = message_stacks_taken,
+    [MSG_USAGE_REQUEST] = message_usage_request,
     [MSG_WHOIS] = message_whois,
     [MSG_COMMIT] = message_commit,
     [MSG_ROUND_MEMBERS] = message_round_members,

@@ -55,6 +55,7 @@ int rounds_new(struct agent *a, struct dd_err *err);
 void rounds_presignal(const struct agent *a, int sig);
 /* Request for the stacks of this node; answered also if no round runs here. */
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
+void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);
 void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);

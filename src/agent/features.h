@@ -27,12 +27,14 @@
 struct exchange_piece; /* rdzv/exchange.h */
 struct features;
 struct msg_stacks_request; /* rdzv/msg.h */
+struct msg_usage_request;  /* the same */
 struct spec_input;         /* agent/spec.h */
 
 struct round_message {
-    enum { ROUND_PIECE, ROUND_PRESIGNAL, ROUND_STACKS, ROUND_STACKS_TAKEN } type;
+    enum { ROUND_PIECE, ROUND_PRESIGNAL, ROUND_STACKS, ROUND_STACKS_TAKEN, ROUND_USAGE } type;
     const struct exchange_piece *piece;      /* ROUND_PIECE: of this round, lent for the call */
     const struct msg_stacks_request *stacks; /* ROUND_STACKS: lent for the call */
+    const struct msg_usage_request *usage;   /* ROUND_USAGE: lent for the call */
     int sig;                                 /* ROUND_PRESIGNAL: the signal before the end */
 };
 

@@ -15,6 +15,7 @@
 #include "agent/staging.h"
 #include "agent/step_watch.h"
 #include "agent/success_criteria.h"
+#include "agent/usage_reader.h"
 
 #include <stddef.h>
 
@@ -32,6 +33,7 @@ const struct round_feature *const round_features[] = {
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */
+    &usage_reader_feature,     /* ddctl top */
     &presignal_feature,        /* --signal-before-end */
     &staging_feature,          /* --stage; last, since its command goes around the worker's */
     NULL,

@@ -3,6 +3,7 @@
 #include "agent/exit_report.h"
 #include "agent/features.h"
 #include "rdzv/exchange.h"
+#include "report/usage.h"
 
 #include <errno.h>
 
@@ -155,6 +156,14 @@ void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *
         round_message(a->round, &(struct round_message){.type = ROUND_STACKS, .stacks = m});
     else
         uplink_send(a->uplink, MSG(STACKS, .id = m->id, .text = "{\"groups\":[]}"));
+}
+
+void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m)
+{
+    if (a->loop.machine.state == AM_RUNNING && round_is_running(a->round))
+        round_message(a->round, &(struct round_message){.type = ROUND_USAGE, .usage = m});
+    else
+        uplink_send(a->uplink, MSG(USAGE, .id = m->id, .text = USAGE_NONE));
 }
 
 void rounds_presignal(const struct agent *a, int sig)

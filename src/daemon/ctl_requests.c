@@ -410,6 +410,29 @@ static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
         ctl_refuse(s, m->id, "the stacks are being read for too many others");
 }
 
+/* ---- workers ---- */
+
+static void ctl_on_workers(const struct ctl_requests *c, struct session *s,
+                           const struct msg_ctl_request *m)
+{
+    json_t *o = json_loads(m->text, JSON_REJECT_DUPLICATES, NULL);
+    const char *ranks = json_string_value(json_object_get(o, "ranks"));
+    const bool all_lines = json_is_true(json_object_get(o, "all_lines"));
+    const bool runs = rdzv_state(c->machine) == RDZV_RUNNING;
+    const int rc = !runs           ? -ENOENT
+                   : ranks == NULL ? -EINVAL
+                                   : c->ops->usage(c->arg, s, m->id, ranks, all_lines);
+    json_decref(o);
+    if (!runs)
+        ctl_refuse(s, m->id, "no workers are running (job is %s)",
+                   rdzv_state_name(rdzv_state(c->machine)));
+    else if (rc < 0)
+        ctl_refuse(s, m->id, "%s",
+                   rc == -ENOENT   ? "no worker of this job has this rank"
+                   : rc == -EINVAL ? "invalid request for workers"
+                                   : "the nodes are being asked for too many others");
+}
+
 static const struct {
     const char *what;
     void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
@@ -418,6 +441,7 @@ static const struct {
     {"keys", ctl_on_keys},       {"key", ctl_on_key},         {"events", ctl_on_events},
     {"forget", ctl_on_forget},   {"waiting", ctl_on_waiting}, {"metrics", ctl_on_metrics},
     {"profile", ctl_on_profile}, {"blame", ctl_on_blame},     {"stacks", ctl_on_stacks},
+    {"workers", ctl_on_workers},
 };
 
 void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)

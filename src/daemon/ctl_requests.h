@@ -17,6 +17,8 @@ struct ctl_ops {
     bool (*broadcast)(void *arg, struct session *from, int sig);
     void (*stop)(void *arg, struct session *from, int sig, const char *why);
     int64_t (*stacks)(void *arg, const struct stacks_question *q); /* stacks_collect_ask() */
+    /* usage_collect_ask() */
+    int (*usage)(void *arg, struct session *from, int64_t id, const char *ranks, bool all_lines);
     /* Exclude a node from further rounds; known: it was already excluded. */
     void (*drain)(void *arg, int id, const char *node, const char *why, bool known);
 };

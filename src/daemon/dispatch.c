@@ -192,6 +192,11 @@ static void dispatch_stacks(struct dispatch *d, struct session *s, const struct 
     stacks_collect_take(job_stacks(d->job), s, &m->stacks);
 }
 
+static void dispatch_usage(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    usage_collect_take(job_usage(d->job), s, &m->usage);
+}
+
 static void dispatch_whois_reply(struct dispatch *d, struct session *s, const struct msg *m)
 {
     admission_reply(d->admission, &s->admission, m->whois_reply.id, m->whois_reply.ok);
@@ -218,6 +223,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_SIGNAL_REQUEST] = dispatch_signal_request,
     [MSG_STACKS_WANTED] = dispatch_stacks_wanted,
     [MSG_STACKS] = dispatch_stacks,
+    [MSG_USAGE] = dispatch_usage,
     [MSG_WHOIS_REPLY] = dispatch_whois_reply,
     [MSG_CTL_REQUEST] = dispatch_ctl_request,
 };
@@ -268,8 +274,10 @@ static void dispatch_on_gone(void *arg, struct session *s)
     admission_node_gone(&s->admission);
     event_log_forget(d->events, s, -1);
     job_metrics_forget(d->metrics, s);
-    if (d->job != NULL) /* else the daemon ends, and has freed it */
-        stacks_collect_forget(job_stacks(d->job), s);
+    if (d->job == NULL) /* the daemon ends, and has freed it */
+        return;
+    stacks_collect_forget(job_stacks(d->job), s);
+    usage_collect_forget(job_usage(d->job), s);
 }
 
 /* ---- exchanges ---- */
@@ -339,10 +347,18 @@ static int64_t dispatch_ctl_stacks(void *arg, const struct stacks_question *q)
     return stacks_collect_ask(job_stacks(d->job), q);
 }
 
+static int dispatch_ctl_usage(void *arg, struct session *from, int64_t id, const char *ranks,
+                              bool all_lines)
+{
+    const struct dispatch *d = arg;
+    return usage_collect_ask(job_usage(d->job), from, id, ranks, all_lines);
+}
+
 const struct ctl_ops dispatch_ctl_ops = {.broadcast = dispatch_ctl_broadcast,
                                          .stop = dispatch_ctl_stop,
                                          .drain = dispatch_ctl_drain,
-                                         .stacks = dispatch_ctl_stacks};
+                                         .stacks = dispatch_ctl_stacks,
+                                         .usage = dispatch_ctl_usage};
 
 struct session_ops dispatch_session_ops(struct dispatch *d)
 {

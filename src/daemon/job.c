@@ -33,6 +33,7 @@ struct job {
     bool all_left; /* finished, and all agents that joined have left */
     bool over;     /* cfg.over was called */
     struct stacks_collect *stacks;
+    struct usage_collect *usage;
     int64_t reading; /* id of the question for the stacks of this round; 0: none is open */
     int read_round;  /* last round whose stacks were asked for; -1: none */
     bool holds_stop; /* STOP is sent after the stacks have been read */
@@ -213,6 +214,11 @@ static int job_world_size(const struct job *j)
 struct stacks_collect *job_stacks(const struct job *j)
 {
     return j->stacks;
+}
+
+struct usage_collect *job_usage(const struct job *j)
+{
+    return j->usage;
 }
 
 /* Send the STOP that waited for the stacks. */
@@ -539,7 +545,9 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
     }
     const struct stacks_collect_cfg stacks = {
         .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
-    if (stacks_collect_new(&j->stacks, &stacks) < 0) {
+    const struct usage_collect_cfg usage = {
+        .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
+    if (stacks_collect_new(&j->stacks, &stacks) < 0 || usage_collect_new(&j->usage, &usage) < 0) {
         job_free(j);
         return dd_err_set(err, -ENOMEM, "out of memory");
     }
@@ -557,6 +565,7 @@ void job_free(struct job *j)
         if (timers[i] != NULL)
             event_free(timers[i]);
     stacks_collect_free(j->stacks);
+    usage_collect_free(j->usage);
     rdzv_free(j->machine);
     free(j);
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/plan_cache.h"
 #include "daemon/stacks_collect.h"
+#include "daemon/usage_collect.h"
 #include "daemon/worker_events.h"
 
 struct event_base;
@@ -42,6 +43,7 @@ void job_step(struct job *j, const struct rdzv_event *e);
 /* For queries only; events go through job_step(). */
 struct rdzv *job_machine(const struct job *j);
 struct stacks_collect *job_stacks(const struct job *j);
+struct usage_collect *job_usage(const struct job *j);
 /* A worker of this agent is hung: read the stacks of all, then send STACKS_TAKEN to all agents. */
 void job_read_hang(struct job *j, struct session *s, int round);
 uint64_t job_start_ns(const struct job *j); /* start time of this daemon */

@@ -48,6 +48,8 @@ enum msg_type {
     MSG_STACKS_REQUEST,       /* daemon: read the stacks of the workers of this node */
     MSG_STACKS,               /* agent: what it has read */
     MSG_STACKS_TAKEN,         /* daemon: all nodes have answered STACKS_REQUEST */
+    MSG_USAGE_REQUEST,        /* daemon: what do the workers of this node use? */
+    MSG_USAGE,                /* agent: the answer */
     MSG_WHOIS,                /* daemon: which user owns this connection of the agent's machine? */
     MSG_WHOIS_REPLY,          /* agent */
     MSG_IDENTITY,             /* agent, to ddctl: its node and job */
@@ -172,6 +174,16 @@ struct msg_stacks {
 struct msg_stacks_taken {
     int round;
 };
+struct msg_usage_request {
+    int64_t id;
+    int round;
+    bool all_lines;    /* all last lines, of one rank; else its last line */
+    const char *ranks; /* "0-3,8"; "": all */
+};
+struct msg_usage {
+    int64_t id;
+    const char *text; /* report/usage.h */
+};
 struct msg_whois {
     int64_t id;
     const char *local, *remote;
@@ -224,6 +236,8 @@ struct msg {
         struct msg_stacks_request stacks_request;
         struct msg_stacks stacks;
         struct msg_stacks_taken stacks_taken;
+        struct msg_usage_request usage_request;
+        struct msg_usage usage;
         struct msg_whois whois;
         struct msg_whois_reply whois_reply;
         struct msg_identity identity;
@@ -261,6 +275,8 @@ struct msg {
 #define MSG_MEMBER_STACKS_REQUEST stacks_request
 #define MSG_MEMBER_STACKS stacks
 #define MSG_MEMBER_STACKS_TAKEN stacks_taken
+#define MSG_MEMBER_USAGE_REQUEST usage_request
+#define MSG_MEMBER_USAGE usage
 #define MSG_MEMBER_WHOIS whois
 #define MSG_MEMBER_WHOIS_REPLY whois_reply
 #define MSG_MEMBER_IDENTITY identity

@@ -224,13 +224,28 @@ const char *worker_output_tail(struct worker_output *o, int local_rank)
     return text == NULL ? "" : text;
 }
 
+const char *worker_output_recent(struct worker_output *o, int local_rank, bool files)
+{
+    if (local_rank < 0 || local_rank >= o->nlocal)
+        return "";
+    const struct output_stream *s = o->ranks[local_rank].stream;
+    const struct output_stream *last = s[1].last_ns > s[0].last_ns ? &s[1] : &s[0];
+    if (last->last_ns == 0)
+        return files ? worker_output_tail(o, local_rank) : "";
+    dd_buf_clear(&o->tail_text);
+    const int rc = tail_format(&last->tail, &o->tail_text);
+    const char *text = rc < 0 ? NULL : dd_buf_str(&o->tail_text);
+    return text == NULL ? "" : text;
+}
+
 void worker_output_keep(struct worker_output *o, int local_rank, const void *p, size_t n)
 {
     if (local_rank < 0 || local_rank >= o->nlocal)
         return;
     struct output_stream *s = &o->ranks[local_rank].stream[0];
+    s->last_ns = dd_now_ns();
     if (s->first_ns == 0)
-        s->first_ns = dd_now_ns();
+        s->first_ns = s->last_ns;
     tail_add(&s->tail, p, n);
     if (s->steps != NULL)
         step_lines_feed(s->steps, 0, p, n);

@@ -69,6 +69,9 @@ const char *worker_output_log(const struct worker_output *o, int local_rank);
  * to stderr, provided that they passed through the agent or went to a file. Lent until the next
  * call; may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
+/* Return the last lines of the stream that this rank wrote to last, if they passed through the
+ * agent; with `files` and without such lines, those of worker_output_tail(). Lent as there. */
+const char *worker_output_recent(struct worker_output *o, int local_rank, bool files);
 struct step_lines; /* worker/step_lines.h */
 /* From the next round on, pass the output of the first local rank to steps, which is borrowed;
  * NULL: no longer. Needs output_spec.watch. */

@@ -143,8 +143,9 @@ static int read_some(struct output_stream *s)
     if (s->steps != NULL)
         step_lines_feed(s->steps, s->number, p, (size_t)n);
     s->in.len += (size_t)n;
+    s->last_ns = dd_now_ns();
     if (s->first_ns == 0)
-        s->first_ns = dd_now_ns();
+        s->first_ns = s->last_ns;
     s->taken += (uint64_t)n;
     return 1;
 }

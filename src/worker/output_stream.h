@@ -45,6 +45,7 @@ struct output_stream {
     int number;               /* 0 stdout, 1 stderr */
     uint64_t taken;           /* bytes read from the worker */
     uint64_t first_ns;        /* when the first of them was read; 0: none */
+    uint64_t last_ns;         /* when the last of them was read; 0: none */
     bool eof;                 /* no more input is read */
     bool draining;            /* treat an empty pipe as end of file */
 };

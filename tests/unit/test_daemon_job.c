@@ -460,6 +460,81 @@ static void a_signal_goes_to_the_workers_once(void **state)
     end(&w);
 }
 
+/* ---- what workers use ---- */
+
+#define ASK_WORKERS(list)                                                                          \
+    MSG(CTL_REQUEST, .id = 5, .what = "workers", .text = "{\"ranks\":\"" list "\"}")
+
+static void ddctl_gets_what_workers_use(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    assert_false(has_got(&w, MSG_USAGE_REQUEST)); /* nobody has asked */
+    say(&w, ASK_WORKERS(""));
+    const struct msg_usage_request *q = &await(&w, MSG_USAGE_REQUEST)->usage_request;
+    assert_true(q->round == 0 && !q->all_lines);
+    say(&w, MSG(USAGE, .id = q->id + 1, .text = "{}")); /* no such question: ignored */
+    say(&w, MSG(USAGE, .id = q->id,
+                .text = "{\"at_ms\":9,\"workers\":[[1,12,\"S\",340,5678,\"step 1\"]]}"));
+    const struct msg_ctl_reply *a = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    assert_true(a->ok && a->ends && a->id == 5);
+    assert_non_null(strstr(a->detail, "\"silent\":0"));
+    assert_non_null(strstr(a->detail, "\"rank\":1"));
+    assert_non_null(strstr(a->detail, "\"text\":\"step 1\""));
+    end(&w);
+}
+
+static void a_node_cannot_answer_for_ranks_of_others(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, ASK_WORKERS("0-1"));
+    say(&w, MSG(USAGE, .id = await(&w, MSG_USAGE_REQUEST)->usage_request.id,
+                .text = "{\"at_ms\":9,\"workers\":[[2,12,\"S\",340,5678,\"x\"]]}"));
+    const struct msg_ctl_reply *a = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    assert_true(a->ok);
+    assert_non_null(strstr(a->detail, "\"workers\":[]"));
+    end(&w);
+}
+
+static void the_time_limit_ends_the_wait_for_what_workers_use(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, ASK_WORKERS(""));
+    const struct msg_ctl_reply *a = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    assert_true(a->ok);
+    assert_non_null(strstr(a->detail, "\"silent\":1"));
+    end(&w);
+}
+
+static void ddctl_is_refused_workers_that_it_describes_badly(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "7",
+                                      "{}",
+                                      "{\"ranks\":\"x\"}",
+                                      "{\"ranks\":\"9\"}",
+                                      "{\"ranks\":\"0-1\",\"all_lines\":true}",
+                                      "{\"ranks\":\"\",\"all_lines\":true}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct world w;
+        begin(&w, 0);
+        start_round(&w);
+        say(&w, MSG(CTL_REQUEST, .id = 5, .what = "workers", .text = bad[i]));
+        assert_false(await(&w, MSG_CTL_REPLY)->ctl_reply.ok);
+        assert_false(has_got(&w, MSG_USAGE_REQUEST));
+        end(&w);
+    }
+}
+
 static void the_daemon_ends_with_its_leaders_agent(void **state)
 {
     (void)state;
@@ -487,6 +562,10 @@ int main(void)
         cmocka_unit_test(a_hang_is_answered_at_once_where_stacks_are_off),
         cmocka_unit_test(ddctl_gets_the_stacks_of_some_ranks),
         cmocka_unit_test(ddctl_is_refused_stacks_that_it_describes_badly),
+        cmocka_unit_test(ddctl_gets_what_workers_use),
+        cmocka_unit_test(a_node_cannot_answer_for_ranks_of_others),
+        cmocka_unit_test(the_time_limit_ends_the_wait_for_what_workers_use),
+        cmocka_unit_test(ddctl_is_refused_workers_that_it_describes_badly),
         cmocka_unit_test(before_join_nothing_counts),
         cmocka_unit_test(a_stop_request_is_reported_back_with_the_end),
         cmocka_unit_test(a_malformed_message_is_refused_with_the_reason),

@@ -1,0 +1,10 @@
+/* Answers USAGE_REQUEST: what the workers of this node use, and their last lines. Nothing is read
+ * before the daemon asks. */
+#ifndef DD_AGENT_USAGE_READER_H
+#define DD_AGENT_USAGE_READER_H
+
+#include "agent/features.h"
+
+extern const struct round_feature usage_reader_feature;
+
+#endif

@@ -1,0 +1,35 @@
+/* report: any bytes as a node's answer about its workers. Accepted ones belong to the node. */
+#include "report/usage.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { FIRST = 4, WORKERS = 8 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    json_t *list = json_array();
+    char *text = malloc(size + 1);
+    if (text == NULL)
+        return 0;
+    if (size > 0)
+        memcpy(text, data, size);
+    text[size] = '\0';
+    if (usage_take(list, text, FIRST, WORKERS) < 0 && json_array_size(list) > 0)
+        abort();
+    if (json_array_size(list) > WORKERS)
+        abort();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *w = json_array_get(list, i);
+        const json_int_t rank = json_integer_value(json_object_get(w, "rank"));
+        if (rank < FIRST || rank >= FIRST + WORKERS ||
+            json_string_value(json_object_get(w, "text")) == NULL)
+            abort();
+    }
+    json_decref(list);
+    free(text);
+    return 0;
+}
