@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SAMPLE_MAX = 64 << 20, PLAIN_COLUMNS = 512 };
@@ -47,11 +48,27 @@ const struct opt_table ddctl_top_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options]",
     .about = "Shows the workers of a running job on the whole terminal, and keeps the screen up to "
-             "date: the state of each rank and node, failures, restarts, blame and step. Keys: "
-             "arrows, PgUp and PgDn scroll, s shows the stacks of all workers, f the first "
-             "failure, q quits.",
+             "date: the state, processor time, memory and last line of each rank, failures, "
+             "restarts, blame and step. Keys: arrows, PgUp and PgDn scroll, l follows the last "
+             "lines of the selected rank, s shows the stacks of all workers, f the first failure, "
+             "q quits.",
     OPT_ROWS(rows),
 };
+
+/* Ask what workers use; NULL: there is no answer, because none runs, or the agents are of an
+ * earlier version. The caller owns the reference. */
+static json_t *ddctl_top_workers(const char *job, const char *ranks, bool all_lines)
+{
+    struct dd_err err = {0};
+    json_t *answer = NULL;
+    json_t *q = json_pack("{s:s,s:b}", "ranks", ranks, "all_lines", all_lines);
+    DD_AUTO(free) char *text = q != NULL ? json_dumps(q, JSON_COMPACT) : NULL;
+    json_decref(q);
+    if (text != NULL)
+        (void)job_ask(&answer, &(struct job_question){.job = job, .what = "workers", .text = text},
+                      &err);
+    return answer;
+}
 
 /* Append a sample (ddctl_top_model.h). */
 static int ddctl_top_ask(const char *job, struct dd_buf *out, struct dd_err *err)
@@ -61,7 +78,10 @@ static int ddctl_top_ask(const char *job, struct dd_buf *out, struct dd_err *err
                      err);
     if (rc < 0)
         return rc;
-    json_t *o = json_pack("{s:o}", "status", status);
+    json_t *workers = ddctl_top_workers(job, "", false);
+    json_t *o = json_pack("{s:o,s:O?}", "status", status, "workers",
+                          json_object_get(workers, "workers"));
+    json_decref(workers);
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     return text == NULL || dd_buf_puts(out, text) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
@@ -76,6 +96,39 @@ static int ddctl_top_sample(void *arg)
     const int rc = ddctl_top_ask(arg, &out, &err);
     const char *text = rc == 0 ? dd_buf_str(&out) : err.text;
     return text == NULL || dd_write_full(STDOUT_FILENO, text, strlen(text)) < 0 || rc < 0;
+}
+
+/* In a child of the loop: print the last lines of a rank. */
+static int ddctl_top_log(void *arg, int rank)
+{
+    char ranks[16];
+    (void)snprintf(ranks, sizeof(ranks), "%d", rank);
+    json_t *o = ddctl_top_workers(arg, ranks, true);
+    const char *text = json_text(json_array_get(json_object_get(o, "workers"), 0), "text");
+    const bool none = o == NULL;
+    const int rc = dd_write_full(STDOUT_FILENO, none ? "The node did not answer.\n" : text,
+                                 none ? strlen("The node did not answer.\n") : strlen(text));
+    json_decref(o);
+    return none || rc < 0;
+}
+
+/* Ask a second time, for the processor time between both. */
+static int ddctl_top_again(struct top_job *job, struct dd_err *err)
+{
+    static const struct timespec pause = {.tv_nsec = 500000000};
+    DD_AUTO(buf) struct dd_buf sample = DD_BUF_INIT(SAMPLE_MAX);
+    DD_AUTO(top_job) struct top_job now = {0};
+    (void)nanosleep(&pause, NULL);
+    int rc = ddctl_top_ask(job->id, &sample, err);
+    if (rc == 0)
+        rc = top_job_read(&now, (const char *)sample.data, sample.len, err);
+    if (rc < 0)
+        return rc;
+    top_job_compare(&now, job);
+    top_job_done(job);
+    *job = now;
+    now = (struct top_job){0};
+    return 0;
 }
 
 static int ddctl_top_once(const struct top_job *job, struct dd_err *err)
@@ -103,8 +156,11 @@ static int ddctl_top_show(const struct top_command *o, struct top_job *job, stru
     DD_AUTO(free) char *id = strdup(job->id);
     if (id == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    const struct top_loop_cfg cfg = {
-        .job = id, .interval_ns = o->interval, .sample = ddctl_top_sample, .arg = id};
+    const struct top_loop_cfg cfg = {.job = id,
+                                     .interval_ns = o->interval,
+                                     .sample = ddctl_top_sample,
+                                     .log = ddctl_top_log,
+                                     .arg = id};
     const int sig = top_loop_run(&cfg, job, err);
     if (sig > 0) { /* end by the signal that ended the loop, after the terminal was restored */
         (void)signal(sig, SIG_DFL);
@@ -130,6 +186,8 @@ int ddctl_top(int argc, char **argv)
         rc = ddctl_top_ask(o.job, &sample, &err);
     if (rc == 0)
         rc = top_job_read(&job, (const char *)sample.data, sample.len, &err);
+    if (rc == 0 && o.once)
+        rc = ddctl_top_again(&job, &err);
     if (rc == 0)
         rc = o.once ? ddctl_top_once(&job, &err) : ddctl_top_show(&o, &job, &err);
     return rc < 0 ? job_fail(&ddctl_top_options, rc, &err) : rc;

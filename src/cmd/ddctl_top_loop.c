@@ -28,7 +28,10 @@ struct top_loop {
     struct event_base *base;
     struct dd_full_screen *screen;
     struct event *input, *output, *tick, *escape, *signals[SIGNALS];
-    struct command *sampler, *stacks; /* NULL: none runs */
+    struct command *sampler, *stacks, *log; /* NULL: none runs */
+    struct event *log_tick;
+    int log_rank; /* whose lines the page shows; -1: another page */
+    char log_title[300];
     struct top_job job;
     struct top_view view;
     struct top_keys keys;
@@ -95,6 +98,7 @@ static void on_sample(void *arg, int code, const char *out)
     struct dd_err err = {0};
     const struct timeval pause = dd_timeval(t->cfg->interval_ns);
     if (code == 0 && top_job_read(&job, out, strlen(out), &err) == 0) {
+        top_job_compare(&job, &t->job);
         top_job_done(&t->job);
         t->job = job;
         t->view.notice[0] = '\0';
@@ -127,11 +131,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     loop_draw(t);
 }
 
+static const char stacks_title[] = "stacks of all workers";
+
 static void on_stacks(void *arg, int code, const char *out)
 {
     struct top_loop *t = arg;
-    if (t->view.page == TOP_PAGE_TEXT) /* the user has not gone back meanwhile */
-        top_view_text(&t->view, t->view.title,
+    if (t->view.page == TOP_PAGE_TEXT && t->view.title == stacks_title) /* still */
+        top_view_text(&t->view, stacks_title,
                       code == COMMAND_TOO_LATE ? "The nodes did not answer in time.\n" : out);
     command_free(DD_TAKE(t->stacks));
     loop_draw(t);
@@ -141,7 +147,8 @@ static void show_stacks(struct top_loop *t)
 {
     DD_AUTO(free) char *job = NULL;
     struct dd_err err = {0};
-    top_view_text(&t->view, "stacks of all workers", "Reading the stacks ...\n");
+    t->log_rank = -1;
+    top_view_text(&t->view, stacks_title, "Reading the stacks ...\n");
     if (t->stacks != NULL)
         return;
     if (asprintf(&job, "--job=%s", t->cfg->job) < 0) {
@@ -152,12 +159,69 @@ static void show_stacks(struct top_loop *t)
     const struct command_spec spec = {
         .argv = argv, .env = environ, .most_out = TOP_TEXT_MAX, .limit_ms = TEXT_LIMIT_MS};
     if (command_start(&t->stacks, t->base, &spec, on_stacks, t, &err) < 0)
-        top_view_text(&t->view, t->view.title, err.text);
+        top_view_text(&t->view, stacks_title, err.text);
+}
+
+/* ---- last lines of a rank ---- */
+
+static bool shows_log(const struct top_loop *t)
+{
+    return t->view.page == TOP_PAGE_TEXT && t->log_rank >= 0;
+}
+
+static void on_log(void *arg, int code, const char *out)
+{
+    struct top_loop *t = arg;
+    const struct timeval pause = dd_timeval(t->cfg->interval_ns);
+    if (shows_log(t) && code == 0)
+        top_view_more(&t->view, out[0] != '\0'
+                                    ? out
+                                    : "No output of this rank has passed through its agent.\n");
+    else if (shows_log(t) && t->view.text.len == 0)
+        top_view_more(&t->view, code == COMMAND_TOO_LATE ? "The node did not answer.\n" : out);
+    command_free(DD_TAKE(t->log));
+    (void)evtimer_add(t->log_tick, &pause);
+    loop_draw(t);
+}
+
+static int log_in_child(void *arg)
+{
+    const struct top_loop *t = arg;
+    return t->cfg->log(t->cfg->arg, t->log_rank);
+}
+
+static void on_log_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct top_loop *t = arg;
+    struct dd_err err = {0};
+    const struct command_spec spec = {
+        .run = log_in_child, .run_arg = t, .most_out = TOP_TEXT_MAX, .limit_ms = TEXT_LIMIT_MS};
+    (void)fd;
+    (void)what;
+    if (shows_log(t) && t->log == NULL &&
+        command_start(&t->log, t->base, &spec, on_log, t, &err) < 0)
+        top_view_more(&t->view, err.text);
+}
+
+static void show_log(struct top_loop *t)
+{
+    static const struct timeval now = {0};
+    const struct top_row *row = &t->job.rows[t->view.selected];
+    if (t->view.selected >= t->job.n || row->rank < 0)
+        return;
+    command_free(DD_TAKE(t->log)); /* of another rank */
+    t->log_rank = row->rank;
+    (void)snprintf(t->log_title, sizeof(t->log_title), "last lines of rank %d on %s", row->rank,
+                   row->node);
+    top_view_text(&t->view, t->log_title, "");
+    t->view.at_end = true;
+    (void)evtimer_add(t->log_tick, &now);
 }
 
 static void show_failure(struct top_loop *t)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TOP_TEXT_MAX);
+    t->log_rank = -1;
     if (top_job_first_failure(&t->job, &text) == 0)
         top_view_text(&t->view, "first failure", dd_buf_str(&text));
 }
@@ -174,6 +238,8 @@ static void take_key(struct top_loop *t, enum top_key key)
         show_stacks(t);
     else if (key == TOP_KEY_FAILURE)
         show_failure(t);
+    else if (key == TOP_KEY_LOG)
+        show_log(t);
     else if (key == TOP_KEY_REDRAW)
         (void)dd_full_screen_enter(t->screen);
 }
@@ -251,8 +317,9 @@ static int loop_events(struct top_loop *t)
     t->output = event_new(t->base, fd, EV_WRITE, on_output, t);
     t->tick = evtimer_new(t->base, on_tick, t);
     t->escape = evtimer_new(t->base, on_escape, t);
+    t->log_tick = evtimer_new(t->base, on_log_tick, t);
     if (t->input == NULL || t->output == NULL || t->tick == NULL || t->escape == NULL ||
-        event_add(t->input, NULL) < 0 || evtimer_add(t->tick, &pause) < 0)
+        t->log_tick == NULL || event_add(t->input, NULL) < 0 || evtimer_add(t->tick, &pause) < 0)
         return -ENOMEM;
     for (int i = 0; i < SIGNALS; i++) {
         t->signals[i] = evsignal_new(t->base, signals[i], on_signal, t);
@@ -264,10 +331,11 @@ static int loop_events(struct top_loop *t)
 
 static void loop_done(struct top_loop *t)
 {
-    struct event *events[] = {t->input, t->output, t->tick, t->escape};
+    struct event *events[] = {t->input, t->output, t->tick, t->escape, t->log_tick};
     dd_full_screen_leave(t->screen);
     command_free(t->sampler);
     command_free(t->stacks);
+    command_free(t->log);
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);
@@ -292,7 +360,8 @@ static bool has_colours(void)
 
 int top_loop_run(const struct top_loop_cfg *cfg, struct top_job *first, struct dd_err *err)
 {
-    struct top_loop t = {.cfg = cfg, .job = *first, .view = TOP_VIEW_INIT, .err = err};
+    struct top_loop t = {
+        .cfg = cfg, .job = *first, .view = TOP_VIEW_INIT, .log_rank = -1, .err = err};
     *first = (struct top_job){0};
     t.view.utf8 = dd_columns_are_utf8(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG"));
     int rc = dd_full_screen_new(&t.screen, STDOUT_FILENO, has_colours(), err);

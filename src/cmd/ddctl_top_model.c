@@ -41,7 +41,11 @@ static void read_node(struct top_job *j, const json_t *node)
                                     .node = json_text(node, "name"),
                                     .state = json_text(node, "state"),
                                     .charges = count_number(node, "charges", 1 << 20),
-                                    .failure = ""};
+                                    .failure = "",
+                                    .line = "",
+                                    .cpu_ms = -1,
+                                    .memory = -1,
+                                    .cpu_percent = -1};
     const int first = first_rank_of(node);
     const size_t n = rows_of(node);
     j->has_charges |= of_node.charges > 0;
@@ -71,7 +75,7 @@ static int read_rows(struct top_job *j, const json_t *nodes)
 
 /* Return the row of a rank, or NULL. Rows of ranks are in the order of ranks unless the answer is
  * invalid. */
-static struct top_row *row_of(struct top_job *j, int rank)
+static struct top_row *row_of(const struct top_job *j, int rank)
 {
     size_t low = 0;
     size_t high = j->n;
@@ -104,6 +108,49 @@ static void read_failures(struct top_job *j, const json_t *list)
     }
 }
 
+/* ---- what workers use ---- */
+
+static void read_workers(struct top_job *j, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *w = json_array_get(list, i);
+        const int rank = json_number(w, "rank", -1);
+        struct top_row *row = rank >= 0 ? row_of(j, rank) : NULL;
+        if (row == NULL)
+            continue;
+        row->line = json_text(w, "text");
+        row->pid = json_number(w, "pid", 0);
+        if (row->pid == 0 && strcmp(row->state, "running") == 0) {
+            row->state = "ended";
+            j->running--;
+        }
+        if (row->pid == 0 || row->memory >= 0)
+            continue; /* ended, or there twice */
+        row->at_ms = long_number(w, "at_ms");
+        row->cpu_ms = long_number(w, "cpu_ms");
+        row->memory = long_number(w, "memory_bytes");
+        j->has_memory |= row->memory >= 0;
+        if (row->memory >= 0 && row->memory <= INT64_MAX - j->memory)
+            j->memory += row->memory;
+    }
+}
+
+void top_job_compare(struct top_job *j, const struct top_job *before)
+{
+    for (size_t i = 0; i < j->n; i++) {
+        struct top_row *row = &j->rows[i];
+        const struct top_row *was = row->rank >= 0 ? row_of(before, row->rank) : NULL;
+        if (was == NULL || was->pid != row->pid || row->cpu_ms < was->cpu_ms || was->cpu_ms < 0 ||
+            row->at_ms <= was->at_ms || was->at_ms < 0)
+            continue;
+        const double percent = 100.0 * (double)(row->cpu_ms - was->cpu_ms) /
+                               (double)(row->at_ms - was->at_ms);
+        row->cpu_percent = percent < 1e6 ? (int)(percent + 0.5) : 1000000;
+        j->has_cpu = true;
+        j->cpu_percent += j->cpu_percent < INT32_MAX / 2 ? row->cpu_percent : 0;
+    }
+}
+
 /* ---- sample ---- */
 
 int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err)
@@ -124,6 +171,7 @@ int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err 
     if (read_rows(ret, json_object_get(status, "nodes")) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     read_failures(ret, json_object_get(status, "failed"));
+    read_workers(ret, json_object_get(ret->sample, "workers"));
     return 0;
 }
 

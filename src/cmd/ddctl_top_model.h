@@ -20,8 +20,13 @@ enum { TOP_ROWS = 1 << 18 /* further workers are counted, but not shown */ };
 struct top_row {
     int rank, local_rank; /* -1: a node without workers */
     const char *node, *state;
-    int charges;         /* failures that began on the node */
-    const char *failure; /* of the rank in this round; "": none */
+    int charges;           /* failures that began on the node */
+    const char *failure;   /* of the rank in this round; "": none */
+    const char *line;      /* the last one of its output; "": not known */
+    int pid;               /* 0: not known */
+    int64_t cpu_ms, at_ms; /* processor time, and when it was read */
+    int64_t memory;        /* bytes */
+    int cpu_percent;       /* since the previous sample */
 };
 
 struct top_job {
@@ -33,11 +38,15 @@ struct top_job {
     int64_t seconds; /* since the start of the daemon */
     struct top_row *rows;
     size_t n;
-    bool has_charges;
+    bool has_charges, has_memory, has_cpu;
+    int64_t memory; /* of all workers */
+    int cpu_percent;
 };
 
 /* Read a sample. -EPROTO with a message: it is none. The caller frees *ret also on failure. */
 int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err);
+/* Compute the processor time since an earlier sample. */
+void top_job_compare(struct top_job *j, const struct top_job *before);
 void top_job_done(struct top_job *j);
 /* Append the first failure of the round as text of several lines, or a sentence that there is
  * none. */

@@ -32,6 +32,8 @@ static const struct {
     {"q", TOP_KEY_QUIT},
     {"s", TOP_KEY_STACKS},
     {"f", TOP_KEY_FAILURE},
+    {"l", TOP_KEY_LOG},
+    {"\r", TOP_KEY_LOG},
     {"\f", TOP_KEY_REDRAW},
     {"\033[A", TOP_KEY_UP},
     {"\033[B", TOP_KEY_DOWN},
@@ -114,15 +116,50 @@ static void put_blame(char *out, size_t size, const struct top_row *r)
     (void)snprintf(out, size, "%d", r->charges);
 }
 
+static void put_cpu(char *out, size_t size, const struct top_row *r)
+{
+    (void)(r->cpu_percent < 0 ? snprintf(out, size, "-")
+                              : snprintf(out, size, "%d", r->cpu_percent));
+}
+
+/* Write bytes as 512K, 37M, 1.4G, 12G. */
+static void put_bytes(char *out, size_t size, int64_t bytes)
+{
+    static const char units[] = "KMGTPE";
+    double v = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; v >= 1000 && unit < sizeof(units) - 2; unit++)
+        v /= 1024;
+    (void)snprintf(out, size, v < 9.95 && unit > 0 ? "%.1f%c" : "%.0f%c", v, units[unit]);
+}
+
+static void put_memory(char *out, size_t size, const struct top_row *r)
+{
+    if (r->memory < 0)
+        (void)snprintf(out, size, "-");
+    else
+        put_bytes(out, size, r->memory);
+}
+
 static void put_last(char *out, size_t size, const struct top_row *r)
 {
-    (void)snprintf(out, size, "%s", r->failure);
+    (void)snprintf(out, size, "%s", r->failure[0] != '\0' ? r->failure : r->line);
 }
 
 static bool always(const struct top_job *j)
 {
     (void)j;
     return true;
+}
+
+static bool has_cpu(const struct top_job *j)
+{
+    return j->has_cpu;
+}
+
+static bool has_memory(const struct top_job *j)
+{
+    return j->has_memory;
 }
 
 static bool has_charges(const struct top_job *j)
@@ -138,9 +175,10 @@ static const struct {
     bool (*shown)(const struct top_job *j);
     void (*put)(char *out, size_t size, const struct top_row *r);
 } columns[] = {
-    {"RANK", 6, true, always, put_rank},    {"NODE", 0, false, always, put_node},
-    {"STATE", 8, false, always, put_state}, {"BLAME", 5, true, has_charges, put_blame},
-    {"LAST", 0, false, always, put_last},
+    {"RANK", 6, true, always, put_rank},       {"NODE", 0, false, always, put_node},
+    {"STATE", 8, false, always, put_state},    {"CPU%", 5, true, has_cpu, put_cpu},
+    {"MEM", 5, true, has_memory, put_memory},  {"BLAME", 5, true, has_charges, put_blame},
+    {"LAST LINE", 0, false, always, put_last},
 };
 
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), LAST = COLUMNS - 1 };
@@ -222,15 +260,22 @@ static int put_workers(struct line *l, const struct top_job *j)
     char text[LINE_MAX_BYTES];
     char step[40] = "";
     char since[40] = "";
+    char cpu[40] = "";
+    char bytes[40] = "";
     if (j->step >= 0)
         (void)snprintf(step, sizeof(step), ", step %lld", (long long)j->step);
     if (j->seconds >= 0)
         (void)snprintf(since, sizeof(since), ", up %lld:%02d:%02d", (long long)(j->seconds / 3600),
                        (int)(j->seconds / 60 % 60), (int)(j->seconds % 60));
-    (void)snprintf(text, sizeof(text), "%d node%s, %d worker%s: %d running, %d failed%s%s%s%s",
-                   j->nodes, j->nodes == 1 ? "" : "s", j->workers, j->workers == 1 ? "" : "s",
-                   j->running, j->failed, step, since, j->missing[0] != '\0' ? "; missing: " : "",
-                   j->missing);
+    if (j->has_memory)
+        put_bytes(bytes, sizeof(bytes), j->memory);
+    if (j->has_cpu)
+        (void)snprintf(cpu, sizeof(cpu), ", CPU %d%%", j->cpu_percent);
+    (void)snprintf(text, sizeof(text),
+                   "%d node%s, %d worker%s: %d running, %d failed%s%s%s%s%s%s%s", j->nodes,
+                   j->nodes == 1 ? "" : "s", j->workers, j->workers == 1 ? "" : "s", j->running,
+                   j->failed, step, cpu, j->has_memory ? ", memory " : "", bytes, since,
+                   j->missing[0] != '\0' ? "; missing: " : "", j->missing);
     return put(l, text);
 }
 
@@ -357,8 +402,8 @@ static int draw_job(struct top_view *v, const struct top_job *j, struct dd_line 
     const size_t last = v->first + (size_t)n < j->n ? v->first + (size_t)n : j->n;
     (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", j->n > 0 ? v->first + 1 : 0, last, j->n);
     return rc < 0 ? rc
-                  : draw_foot(v, "q quit  s stacks  f first failure  Up Down PgUp PgDn", place,
-                              &ret[v->lines - 1]);
+                  : draw_foot(v, "q quit  s stacks  l log  f first failure  Up Down PgUp PgDn",
+                              place, &ret[v->lines - 1]);
 }
 
 /* Wrap the text. Draw its lines from v->first_line on; ret NULL: only count. Return their number,
@@ -391,6 +436,7 @@ static int draw_text(struct top_view *v, struct dd_line *ret)
         return all;
     if (v->first_line + n > (size_t)all)
         v->first_line = (size_t)all > n ? (size_t)all - n : 0;
+    v->at_end = v->first_line + n >= (size_t)all;
     struct line l = line_new(v);
     int rc = put(&l, v->title);
     if (rc == 0)
@@ -471,6 +517,13 @@ void top_view_text(struct top_view *v, const char *title, const char *text)
     (void)dd_buf_append(&v->text, text, strnlen(text, TOP_TEXT_MAX - 1));
     v->page = TOP_PAGE_TEXT;
     v->first_line = 0;
+}
+
+void top_view_more(struct top_view *v, const char *text)
+{
+    const size_t first = v->at_end ? SIZE_MAX / 2 : v->first_line; /* the drawing limits it */
+    top_view_text(v, v->title, text);
+    v->first_line = first;
 }
 
 static size_t moved(size_t at, enum top_key key, size_t page, size_t last)

@@ -19,6 +19,7 @@ enum top_key {
     TOP_KEY_QUIT,
     TOP_KEY_STACKS,
     TOP_KEY_FAILURE,
+    TOP_KEY_LOG,
     TOP_KEY_REDRAW,
 };
 
@@ -35,7 +36,7 @@ bool top_keys_flush(struct top_keys *k, enum top_key *ret);
 
 enum top_page {
     TOP_PAGE_JOB,
-    TOP_PAGE_TEXT, /* stacks, or the first failure */
+    TOP_PAGE_TEXT, /* stacks, the first failure, or the last lines of a rank */
 };
 
 struct top_view {
@@ -49,6 +50,7 @@ struct top_view {
     const char *title; /* lent */
     struct dd_buf text;
     size_t first_line;
+    bool at_end; /* the last line is shown */
 };
 
 #define TOP_VIEW_INIT                                                                              \
@@ -60,7 +62,10 @@ struct top_view {
 void top_view_done(struct top_view *v);
 /* Show a page of text with a title, which is lent; longer than TOP_TEXT_MAX, its end is omitted. */
 void top_view_text(struct top_view *v, const char *title, const char *text);
-/* Apply a key. True: the caller carries it out: QUIT, STACKS, FAILURE, REDRAW. */
+/* Replace the text of the page; a page that shows its end continues to. */
+void top_view_more(struct top_view *v, const char *text);
+/* Apply a key. True: the caller carries it out: QUIT, STACKS, FAILURE,
+ * LOG, REDRAW. */
 bool top_view_key(struct top_view *v, const struct top_job *j, enum top_key key);
 /* Write the lines of the screen to ret[0 .. v->lines). The caller frees the texts, also on failure.
  * Return 0 or -errno. */

@@ -1,5 +1,6 @@
 """ddctl top: the screen of a running job, its keys, and the terminal after its end."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -13,7 +14,7 @@ import termios
 
 import pytest
 
-from support import BUILD, LIMIT, Job, clean_env, marked, until
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, marked, until
 
 DDCTL = os.path.join(BUILD, "ddctl")
 SHELL = ["--no-python", "sh", "-c"]
@@ -167,6 +168,30 @@ def test_the_screen_shows_ranks_and_stacks_and_q_restores_the_terminal():
         finish(job)
 
 
+def test_processor_time_memory_and_last_lines_of_each_rank(tmp_path):
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    code = "import os\nrank = os.environ['RANK']\nblock = bytearray(80_000_000 if rank == '1' else 1)\n" \
+           "print('early', flush=True)\nprint(f'line of {rank} \\033]0;evil\\a\\033[2J\\u6f22', flush=True)\n" \
+           f"if rank == '3':\n    line = open({str(go)!r}).readline()\n    print('later', line, flush=True)\n" \
+           "while rank == '2':\n    pass\nimport signal\nsignal.pause()\n"
+    with Job("--simulate-nodes=2", "--nproc-per-node=2", PYTHON, "-c", code, env=clean_env(PYTHONIOENCODING="utf-8")) as job, \
+            Top(job_id(job)) as top:
+        lines = top.shows(r"RANK +NODE +STATE +CPU% +MEM +LAST LINE", r"^ +1  sim1 +running +\d+ +(8|9|1\d)\dM  line of 1 \u6f22",
+                          r"^ +2  sim2 +running +[1-9]\d* +\S+  line of 2 ", r"^ +3  sim2 +running +\d+ +\S+  line of 3 ")
+        assert re.search(r", CPU \d+%, memory \d+M", lines[1]), lines
+        top.type("Gl")
+        top.shows(r"^last lines of rank 3 on sim2", r"^early$", r"^line of 3 ")
+        go.write_text("line\n")
+        top.shows(r"^later line$")
+        top.type("q")
+        top.shows(r"^ +3 .*  later line")
+        assert "evil" not in top.raw
+        top.type("q")
+        assert top.end() == 0
+        finish(job)
+
+
 def test_a_failure_appears_and_the_end_of_the_job_is_shown(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)
@@ -179,9 +204,10 @@ def test_a_failure_appears_and_the_end_of_the_job_is_shown(tmp_path):
         top.shows(r"^exit code 7$", r"^rank 1 on \S+, round 0, ")
         top.type("q")
         for pid in job.workers():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert job.wait() == 7
-        top.shows("no (ddrun )?job|no ddrun job|closed the connection")
+        top.shows("no job |no ddrun job|closed the connection|did not answer|not connected")
         top.type("q")
         assert top.end() == 0
 

@@ -67,9 +67,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t *end = memchr(keys, '\n', size - 2);
     if (end == NULL)
         return 0;
+    struct top_job before = {0};
     const size_t rest = size - (size_t)(end + 1 - data);
-    if (top_job_read(&j, (const char *)end + 1, rest, &err) == 0 && j.n < 20000)
+    if (top_job_read(&before, (const char *)end + 1, rest, &err) == 0 &&
+        top_job_read(&j, (const char *)end + 1, rest, &err) == 0 && j.n < 20000) {
+        for (size_t i = 0; i < before.n; i++) /* some time and work earlier */
+            before.rows[i].at_ms /= 1 + (int64_t)data[0], before.rows[i].cpu_ms /= 2;
+        top_job_compare(&j, &before);
         show(&v, &j, keys, (size_t)(end - keys));
+    }
+    top_job_done(&before);
     top_view_done(&v);
     return 0;
 }

@@ -165,7 +165,7 @@ static void the_screen_of_80x24_shows_job_nodes_and_ranks(void **state)
         "job 4711.0 running, round 2, 1 of 3 restarts used",
         "2 nodes, 4 workers: 3 running, 1 failed, step 1200, up 1:02:05",
         "first failure: rank 2 on node2: ValueError: boom",
-        "  RANK  NODE   STATE     BLAME  LAST                                            ",
+        "  RANK  NODE   STATE     BLAME  LAST LINE                                       ",
         "     0  node1  running       0                                                  ",
         "     1  node1  running       0  ",
         "     2  node2  failed        2  ValueError: boom",
@@ -190,12 +190,67 @@ static void the_screen_of_80x24_shows_job_nodes_and_ranks(void **state)
     screen_free(s);
 }
 
+#define WORKERS(cpu_ms, at_ms)                                                                      \
+    "{\"status\":{\"job\":\"j\",\"state\":\"running\",\"missing\":\"\",\"nodes\":[" TWO_NODES       \
+    "],\"failed\":[" FAILED "]},\"workers\":["                                                      \
+    "{\"rank\":0,\"pid\":70,\"state\":\"R\",\"cpu_ms\":" cpu_ms                                     \
+    ",\"memory_bytes\":1503238553,\"at_ms\":" at_ms ",\"text\":\"step 7 \\u001b[1mloss\"},"         \
+    "{\"rank\":1,\"pid\":0,\"state\":\"-\",\"cpu_ms\":0,\"memory_bytes\":0,\"at_ms\":" at_ms        \
+    ",\"text\":\"done\"},"                                                                          \
+    "{\"rank\":2,\"pid\":72,\"state\":\"S\",\"cpu_ms\":10,\"memory_bytes\":500000,\"at_ms\":" at_ms \
+    ",\"text\":\"x\"},{\"rank\":77,\"pid\":1}]}"
+
+static void usage_and_the_last_line_have_columns(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(WORKERS("1000", "5000"), 24, 80);
+    screen_draw(s);
+    assert_string_equal(line(s, 1), "2 nodes, 4 workers: 2 running, 1 failed, memory 1.4G");
+    struct top_job before = s->job;
+    s->job = (struct top_job){0};
+    screen_read(s, WORKERS("2500", "6000"));
+    top_job_compare(&s->job, &before);
+    top_job_done(&before);
+    screen_draw(s);
+    assert_string_equal(line(s, 1),
+                        "2 nodes, 4 workers: 2 running, 1 failed, CPU 150%, memory 1.4G");
+    assert_int_equal(strlen(line(s, 4)), 80);
+    assert_non_null(
+        strstr(line(s, 4), "     0  node1  running     150   1.4G      0  step 7 loss  "));
+    assert_string_equal(line(s, 5), "     1  node1  ended         -      -      0  done");
+    assert_string_equal(line(s, 6),
+                        "     2  node2  failed        0   488K      2  ValueError: boom");
+    assert_string_equal(line(s, 7), "     3  node2  running       -      -      2  ");
+    screen_free(s);
+}
+
+static void a_page_that_shows_its_end_follows_it(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(STATUS(TWO_NODES, ""), 10, 40);
+    top_view_text(&s->view, "last lines", "1\n2\n");
+    screen_draw(s);
+    top_view_more(&s->view, "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    screen_draw(s);
+    assert_string_equal(line(s, 8), "9");
+    key(s, TOP_KEY_UP, 1);
+    top_view_more(&s->view, "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+    screen_draw(s);
+    assert_string_equal(line(s, 8), "8");
+    key(s, TOP_KEY_END, 1);
+    top_view_more(&s->view, "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n");
+    screen_draw(s);
+    assert_string_equal(line(s, 8), "11");
+    screen_free(s);
+}
+
 static void columns_without_values_are_left_out(void **state)
 {
     (void)state;
     struct screen *s = screen_new(STATUS(NODE("n", "1", "running", "0", "0", ""), ""), 50, 200);
     screen_draw(s);
     assert_null(strstr(line(s, 3), "BLAME"));
+    assert_null(strstr(line(s, 3), "CPU"));
     assert_string_equal(line(s, 2), "");
     assert_int_equal(strlen(line(s, 3)), 200);
     screen_free(s);
@@ -404,6 +459,8 @@ int main(void)
         cmocka_unit_test(text_fits_into_columns_and_controls_are_neutralised),
         cmocka_unit_test(the_locale_decides_about_utf8),
         cmocka_unit_test(the_screen_of_80x24_shows_job_nodes_and_ranks),
+        cmocka_unit_test(usage_and_the_last_line_have_columns),
+        cmocka_unit_test(a_page_that_shows_its_end_follows_it),
         cmocka_unit_test(columns_without_values_are_left_out),
         cmocka_unit_test(a_notice_replaces_the_first_failure),
         cmocka_unit_test(hostile_texts_do_not_reach_the_terminal),
