@@ -117,7 +117,7 @@ DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* in progress: coun
 /* Signal progress, for --hang-timeout. Does nothing without that option. */
 DDRUN_API int ddrun_heartbeat(struct ddrun *d);
 
-/* Mark the steps of the training, for its stragglers (docs/health.md). A call costs less than a
+/* Mark the steps of the training, for its stragglers (docs/health.md). A call costs about a
  * microsecond and no communication; without ddrun it does nothing. One thread at a time.
  *
  * Step `step`, 0 or more, begins, and the one before it is complete. */

@@ -267,7 +267,7 @@ class Worker(Group):
         """A step of the training begins, and the one before it is complete: call it once in each step, at its begin.
 
         ddrun compares the times of all ranks and names the stragglers (`man ddctl`, status). number: 0 or more; None: one more
-        than the last one. Costs about a microsecond and no communication; does nothing without ddrun. One thread at a time.
+        than the last one. Costs some microseconds and no communication; does nothing without ddrun. One thread at a time.
         """
         self._step = self._step + 1 if number is None else number
         if not 0 <= self._step < 2**63:

@@ -106,9 +106,8 @@ static json_t *ctl_failures(const struct ctl_requests *c)
 static void ctl_put_step(const struct ctl_requests *c, json_t *o)
 {
     int stuck;
-    const int64_t found = rdzv_step_reached(c->machine, &stuck);
-    const int64_t marked = step_collect_step(c->steps);
-    const int64_t step = marked > found ? marked : found;
+    const int64_t step = step_collect_reached(c->steps);
+    (void)rdzv_step_reached(c->machine, &stuck);
     if (step >= 0)
         (void)json_object_set_new(o, "step", json_integer((json_int_t)step));
     if (c->cfg->progress_restarts > 0)

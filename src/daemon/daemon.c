@@ -277,7 +277,7 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
         rc = daemon_start_steps(d, err);
     if (rc < 0)
         return rc;
-    job_metrics_attach(d->metrics, job_machine(d->job));
+    job_metrics_attach(d->metrics, job_machine(d->job), d->steps);
     daemon_wire_dispatch(d);
     /* must precede the system call filter */
     if (d->cfg.rdzv.capacity > 1 && d->cfg.key.method != NET_KEY_NONE)

@@ -4,6 +4,7 @@
 #include <config.h>
 #include "daemon/job_times.h"
 #include "daemon/node_state.h"
+#include "daemon/step_collect.h"
 #include "report/metrics_text.h"
 #include "store/c10d_ops.h"
 #include "store/profile_json.h"
@@ -22,6 +23,7 @@ struct job_metrics {
     struct journal_subscriber subscriber;
     struct job_metrics_cfg cfg;
     const struct rdzv *machine;
+    const struct step_collect *steps;
     struct job_times times;
     uint64_t start_real_ns, refused;
     struct session *follower; /* NULL: none */
@@ -73,8 +75,7 @@ static void job_metrics_put_job(const struct job_metrics *m, struct metrics *v)
     if (t->recovery_ns != 0)
         metrics_set(v, METRIC_RECOVERY, t->recovery_ns);
     metrics_set(v, METRIC_RUNNING, job_times_running(t, dd_now_ns()));
-    int stuck;
-    const int64_t step = rdzv_step_reached(m->machine, &stuck);
+    const int64_t step = step_collect_reached(m->steps);
     if (step >= 0)
         metrics_set(v, METRIC_STEP, (uint64_t)step);
 }
@@ -252,9 +253,11 @@ int job_metrics_new(struct job_metrics **ret, struct journal *j, const struct jo
     return 0;
 }
 
-void job_metrics_attach(struct job_metrics *m, const struct rdzv *machine)
+void job_metrics_attach(struct job_metrics *m, const struct rdzv *machine,
+                        const struct step_collect *steps)
 {
     m->machine = machine;
+    m->steps = steps;
 }
 
 void job_metrics_free(struct job_metrics *m)

@@ -12,6 +12,7 @@
 #include "store/store_server.h"
 
 struct event_base;
+struct step_collect; /* daemon/step_collect.h */
 struct job_metrics;
 
 struct job_metrics_cfg { /* all pointers are borrowed until job_metrics_free() */
@@ -28,8 +29,9 @@ struct job_metrics_cfg { /* all pointers are borrowed until job_metrics_free() *
 int job_metrics_new(struct job_metrics **ret, struct journal *j, const struct job_metrics_cfg *cfg,
                     struct dd_err *err);
 void job_metrics_free(struct job_metrics *m); /* NULL does nothing */
-/* Set the machine, which is made later. */
-void job_metrics_attach(struct job_metrics *m, const struct rdzv *machine);
+/* Set what is made later. */
+void job_metrics_attach(struct job_metrics *m, const struct rdzv *machine,
+                        const struct step_collect *steps);
 
 void job_metrics_note_refused(struct job_metrics *m); /* one connection was refused */
 /* Append the present metrics as text. 0, -ENOMEM or -EMSGSIZE. */

@@ -122,12 +122,14 @@ static bool is_current(const struct step_collect *c)
     return c->found != NULL && c->round == rdzv_round(c->cfg.machine);
 }
 
-int64_t step_collect_step(const struct step_collect *c)
+int64_t step_collect_reached(const struct step_collect *c)
 {
     struct steps_view v = {.step = -1};
+    int stuck;
+    const int64_t found = rdzv_step_reached(c->cfg.machine, &stuck);
     if (is_current(c))
         stragglers_view(c->found, &v);
-    return v.step;
+    return v.step > found ? v.step : found;
 }
 
 void step_collect_put(const struct step_collect *c, json_t *status)

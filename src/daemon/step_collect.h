@@ -21,8 +21,9 @@ void step_collect_free(struct step_collect *c); /* NULL is fine */
 /* Take STEPS of an agent; may publish JOURNAL_STRAGGLER and JOURNAL_STRAGGLER_OVER. */
 void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
                        uint64_t now);
-/* The highest step that a worker of this round has marked; -1: none. */
-int64_t step_collect_step(const struct step_collect *c);
+/* The highest step that a worker of this round has marked, or that was found otherwise
+ * (rdzv_step_reached()); -1: none. */
+int64_t step_collect_reached(const struct step_collect *c);
 /* Add `steps` to the answer of `ddctl status` if workers mark steps. */
 void step_collect_put(const struct step_collect *c, struct json_t *status);
 

@@ -37,7 +37,7 @@ static const struct family families[METRICS_MAX] = {
     [METRIC_RUNNING] = {COUNTER, "ddrun_running_seconds", "seconds",
                         "Time during which all workers of a round were running"},
     [METRIC_STEP] = {GAUGE, "ddrun_step", NULL,
-                     "Highest step that the program has reached (--progress-regex)"},
+                     "Highest step that the program has reached (ddrun_step, --progress-regex)"},
     [METRIC_STORE_KEYS] = {GAUGE, "ddrun_store_keys", NULL, "Keys in the store"},
     [METRIC_STORE_MEMORY] = {GAUGE, "ddrun_store_memory_bytes", "bytes",
                              "Memory of the store's keys, values and buffers"},

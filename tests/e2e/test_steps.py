@@ -56,6 +56,7 @@ def test_the_node_whose_steps_take_ten_times_as_long_is_named_and_no_other(tmp_p
         text = job.ctl("status")
         assert some_line(text, "straggler: rank", f"on {name}", "waits not counted")
         assert "no straggler" not in text and job.status()["step"] > 0
+        assert any(int(line.split()[1]) > 0 for line in job.ctl("metrics").splitlines() if line.startswith("ddrun_step "))
         assert [(e["event"], e["node"]) for e in job.events()] == [("straggler", name)], "one event for both ranks"
         found = job.ends(3)
         assert [g["node"] for g in found] == [name] and found[0]["rank"] in ranks and found[0]["to"] is None
