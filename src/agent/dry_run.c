@@ -150,6 +150,8 @@ static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, con
                            p->nodes, cfg->alloc->source, cfg->alloc->job_id);
     if (rc == 0 && cfg->warm.plan != NULL)
         rc = put_line(out, "", cfg->warm.plan);
+    if (rc == 0 && cfg->staging.plan != NULL)
+        rc = put_line(out, "", cfg->staging.plan);
     return rc < 0 ? rc
                   : dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if "
                                      "that port is in use.\n");
@@ -249,6 +251,8 @@ int agent_dry_run_json(struct dd_buf *out, const struct agent_cfg *cfg, bool sim
         return dry_run_no_memory(err);
     if (cfg->warm.plan != NULL)
         (void)json_object_set_new(o, "warm", dry_run_text(cfg->warm.plan));
+    if (cfg->staging.plan != NULL)
+        (void)json_object_set_new(o, "stage", dry_run_text(cfg->staging.plan));
     rc = dry_run_workers(&p, cfg, simulated, dry_run_json_worker, workers, err);
     DD_AUTO(free) char *text = rc == 0 ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);

@@ -28,6 +28,7 @@ struct staging {
     struct stage_msg ready;      /* as ddrun-stage has sent it, once `has` */
     int fds[STAGE_CLIENT_FDS];   /* namespaces that show the copies */
     int nfds;
+    int kept;     /* locks a kept copy; -1: none */
     int pair[2];  /* of this round; the workers read from pair[1]; -1: none */
     bool started; /* the workers of this round run */
     bool agreed;  /* the nodes of this round know who needs a copy */
@@ -206,6 +207,8 @@ static void staging_take_ready(struct staging *st, struct stage_msg *m, const in
     *m = (struct stage_msg){0};
     st->nfds = n;
     memcpy(st->fds, fds, (size_t)n * sizeof(*fds));
+    if (n > 0 && strcmp(st->ready.texts.v[STAGE_READY_KEPT], "1") == 0)
+        st->kept = st->fds[--st->nfds];
     dd_log(st->round->cfg->log, DD_LOG_INFO, "staged %s", st->ready.texts.v[STAGE_READY_SUMMARY]);
     staging_give(st);
 }
@@ -259,6 +262,7 @@ static int staging_setup(struct staging *st, struct dd_err *err)
         [STAGE_SETUP_LISTEN] = cfg->listen_addr,
         [STAGE_SETUP_BIND] = cfg->source_addr,
         [STAGE_SETUP_INSECURE] = cfg->key_in.insecure ? "1" : "0",
+        [STAGE_SETUP_KEEP] = c->keep && !st->has ? "1" : "0",
         [STAGE_SETUP_MOUNT] = c->mount ? "1" : "0",
         [STAGE_SETUP_DIR] = st->has ? NULL : c->dir->path,
         [STAGE_SETUP_SPARE] = c->spare->path,
@@ -297,7 +301,7 @@ static int staging_create(void **state, const struct round *r, struct dd_err *er
     struct staging *st = *state = calloc(1, sizeof(*st));
     if (st == NULL)
         return dd_err_set(err, -ENOMEM, "--stage: out of memory");
-    *st = (struct staging){.round = r, .client = {.fd = -1}, .pair = {-1, -1}};
+    *st = (struct staging){.round = r, .client = {.fd = -1}, .kept = -1, .pair = {-1, -1}};
     return 0;
 }
 
@@ -347,6 +351,8 @@ static void staging_destroy(void *state)
     staging_end_helper(st);
     for (int i = 0; i < st->nfds; i++)
         close(st->fds[i]);
+    if (st->kept >= 0)
+        close(st->kept);
     dd_strv_done(&st->ready.texts);
     free(st);
 }

@@ -10,9 +10,11 @@
 
 struct staging_cfg {
     const struct dd_strv *paths;          /* absolute; NULL or empty: no --stage */
+    const char *plan;                     /* for --dry-run; NULL: no --stage */
     const char *helper;                   /* path of ddrun-stage */
     const struct dd_scratch *dir, *spare; /* for the copies; spare: if there is not enough space in
                                              dir; its path may be NULL */
+    bool keep;                            /* use and leave kept copies */
     bool mount;                           /* try to mount the copies at the original paths */
 };
 

@@ -134,7 +134,8 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
                                       .helper = r->stage_helper,
                                       .dir = &r->stage_dir,
                                       .spare = &r->stage_spare,
-                                      .mount = strcmp(o->stage.mount, "no") != 0};
+                                      .mount = strcmp(o->stage.mount, "no") != 0,
+                                      .keep = o->stage.keep};
     a->slots = r->slots;
     a->worker.role = o->role;
     a->stdin_rank = o->stdin_rank;

@@ -3,9 +3,11 @@
 
 #include "agent/dry_run.h"
 #include "agent/guardian.h"
+#include "base/auto.h"
 #include "base/core.h"
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/stage_dirs.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -77,9 +79,15 @@ int run_node(struct run *r, int index)
 static int run_describe(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
+    DD_AUTO(free) char *stage = NULL;
     const bool json = strcmp(r->o->dry_run, "json") == 0;
+    if (r->stage_paths.n > 0 &&
+        stage_dirs_describe(&stage, &r->o->stage, &r->stage_paths, r->env.v) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    r->agent.staging.plan = stage;
     int rc = json ? agent_dry_run_json(&out, &r->agent, r->emulate != NULL, err)
                   : agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
+    r->agent.staging.plan = NULL;
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
     if (rc < 0 && err->text[0] == '\0')

@@ -44,6 +44,29 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
     return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: '%s' is too long", path);
 }
 
+/* The path of a staged directory that contains `dir`, or NULL: its copy would contain itself. */
+static const char *stage_holder(const char *dir, const struct dd_strv *paths)
+{
+    DD_AUTO(free) char *real = realpath(dir, NULL);
+    for (size_t i = 0; real != NULL && i < paths->n; i++) {
+        DD_AUTO(free) char *top = realpath(paths->v[i], NULL);
+        const size_t n = top != NULL ? strlen(top) : 0;
+        if (n > 0 && strncmp(real, top, n) == 0 && (real[n] == '/' || real[n] == '\0'))
+            return paths->v[i];
+    }
+    return NULL;
+}
+
+static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct dd_err *err)
+{
+    const char *holder = dir != NULL ? stage_holder(dir, paths) : NULL;
+    return holder == NULL ? 0
+                          : dd_err_set(err, -EINVAL,
+                                       "--stage-dir '%s' lies in '%s', which --stage copies; name "
+                                       "a directory outside of it",
+                                       dir, holder);
+}
+
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err)
 {
@@ -60,7 +83,7 @@ int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool re
         if (dd_strv_push(ret, path) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");
     }
-    return 0;
+    return stage_check_dir(o->dir, ret, err);
 }
 
 /* ---- directories of the node ---- */
@@ -92,17 +115,32 @@ static bool is_network(const char *path)
     return false;
 }
 
-static int stage_dirs_default(struct dd_scratch *ret, char *const *env, struct dd_err *err)
+enum { STAGE_DEFAULTS = 6 };
+
+/* The directories that are tried, in this order; NULL: this one cannot be used. */
+static void stage_defaults(const char *dirs[STAGE_DEFAULTS], const struct dd_strv *paths,
+                           char *const *env)
 {
-    const char *const dirs[] = {dd_env_get_nonempty(env, "SLURM_TMPDIR"),
-                                dd_env_get_nonempty(env, "TMPDIR"),
-                                dd_env_get_nonempty(env, "PBS_JOBDIR"),
-                                "/local",
-                                "/tmp",
-                                "/dev/shm"};
+    dirs[0] = dd_env_get_nonempty(env, "SLURM_TMPDIR");
+    dirs[1] = dd_env_get_nonempty(env, "TMPDIR");
+    dirs[2] = dd_env_get_nonempty(env, "PBS_JOBDIR");
+    dirs[3] = "/local";
+    dirs[4] = "/tmp";
+    dirs[5] = "/dev/shm";
+    for (size_t i = 0; i < STAGE_DEFAULTS; i++)
+        if (dirs[i] != NULL && (access(dirs[i], W_OK | X_OK) < 0 || is_network(dirs[i]) ||
+                                stage_holder(dirs[i], paths) != NULL))
+            dirs[i] = NULL;
+}
+
+static int stage_dirs_default(struct dd_scratch *ret, const struct dd_strv *paths, char *const *env,
+                              struct dd_err *err)
+{
+    const char *dirs[STAGE_DEFAULTS];
     int rc = -ENOENT;
-    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]) && rc < 0; i++)
-        if (dirs[i] != NULL && access(dirs[i], W_OK | X_OK) == 0 && !is_network(dirs[i]))
+    stage_defaults(dirs, paths, env);
+    for (size_t i = 0; i < STAGE_DEFAULTS && rc < 0; i++)
+        if (dirs[i] != NULL)
             rc = dd_scratch_new(ret, dirs[i], NULL);
     return rc == 0 ? 0
                    : dd_err_tip(err,
@@ -120,8 +158,28 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
         const int rc = dd_scratch_new(ret, o->dir, err);
         return rc < 0 ? dd_err_where(err, rc, "--stage-dir") : 0;
     }
-    const int rc = stage_dirs_default(ret, env, err);
-    if (rc == 0 && strncmp(ret->path, "/dev/shm/", 9) != 0)
+    const int rc = stage_dirs_default(ret, &o->paths, env, err);
+    if (rc == 0 && strncmp(ret->path, "/dev/shm/", 9) != 0 &&
+        stage_holder("/dev/shm", &o->paths) == NULL)
         (void)dd_scratch_new(ret_spare, "/dev/shm", NULL);
     return rc;
+}
+
+int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,
+                        char *const *env)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
+    const char *dirs[STAGE_DEFAULTS];
+    const char *to = o->dir;
+    stage_defaults(dirs, paths, env);
+    for (size_t i = 0; i < STAGE_DEFAULTS && to == NULL; i++)
+        to = dirs[i];
+    int rc = dd_buf_puts(&b, "--stage copies ");
+    for (size_t i = 0; i < paths->n && rc == 0; i++)
+        rc = dd_buf_printf(&b, "%s'%s'", i > 0 ? ", " : "", paths->v[i]);
+    if (rc == 0 && to != NULL)
+        rc = dd_buf_printf(&b, " to a private directory in '%s'%s", to,
+                           o->keep ? ", or uses a kept copy there" : "");
+    *ret = rc == 0 ? dd_buf_steal(&b) : NULL;
+    return *ret != NULL ? 0 : -ENOMEM;
 }

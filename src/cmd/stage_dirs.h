@@ -4,6 +4,7 @@
 
 #include "base/scratch.h"
 #include "base/strv.h"
+#include "base/buf.h"
 #include "cmd/stage_options.h"
 
 #include <stdbool.h>
@@ -12,8 +13,12 @@
  * first one (reads) the directories, too. */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
-/* Make the private directories for the copies. A spare one may be missing. */
+/* Make the private directories for the copies, outside of the staged ones. A spare one may be
+ * missing. */
 int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
                     const struct stage_options *o, char *const *env, struct dd_err *err);
+/* Say what would be copied, and where to: one line, which the caller frees. 0 or -ENOMEM. */
+int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,
+                        char *const *env);
 
 #endif

@@ -9,6 +9,7 @@ struct stage_options {
     struct dd_strv paths;
     const char *dir; /* NULL: found by stage_dirs.c */
     const char *mount;
+    bool keep;
 };
 
 /* Rows for a struct that has `struct stage_options stage`. */
@@ -37,6 +38,15 @@ struct stage_options {
          .more = "By default the first of these directories that is not on a network file "        \
                  "system; /dev/shm if there is not enough space.",                                 \
          OPT_FIELD(type, stage.dir)},                                                              \
+        {.name = "stage-keep",                                                                     \
+         .kind = OPT_FLAG,                                                                         \
+         .needs = "stage",                                                                         \
+         .group = "Program",                                                                       \
+         .help = "keep the copies of --stage for later jobs",                                      \
+         .more = "A later job with --stage-keep uses them, and sends nothing, while no file of "   \
+                 "PATH has changed. The directory ddrun-kept-UID beside the copies keeps the "     \
+                 "three that were used last. Only copies that are mounted at PATH are kept.",      \
+         OPT_FIELD(type, stage.keep)},                                                             \
     {                                                                                              \
         .name = "stage-mount", .kind = OPT_STRING, .metavar = "auto|no", .def = "auto",            \
         .choices = "auto,no", .needs = "stage", .group = "Program",                                \

@@ -85,7 +85,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static int serve(void)
 {
     static struct serve s = {.control = STAGE_CLIENT_FD, .listen_fd = -1};
-    s.dir = DD_SCRATCH_NONE;
+    s.dir = s.kept = DD_SCRATCH_NONE;
     TAILQ_INIT(&s.live);
     s.head = DD_BUF_INIT(LINK_FRAME_MAX);
     s.end = DD_BUF_INIT(LINK_FRAME_MAX);

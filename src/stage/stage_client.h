@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-enum { STAGE_CLIENT_FD = 3, STAGE_CLIENT_FDS = 2 };
+enum { STAGE_CLIENT_FD = 3, STAGE_CLIENT_FDS = 3 };
 
 struct stage_client {
     pid_t pid; /* 0: none */

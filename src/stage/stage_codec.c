@@ -130,6 +130,7 @@ int stage_frame_encode(struct dd_buf *out, const struct stage_frame *f)
     if (rc == 0 && f->type == STAGE_HEAD) {
         rc = dd_wr_le(out, f->bytes, 8);
         rc = rc == 0 ? dd_wr_le(out, f->entries, 8) : rc;
+        rc = rc == 0 ? dd_buf_append(out, f->digest, STAGE_DIGEST) : rc;
     } else if (rc == 0 && f->type == STAGE_END) {
         rc = dd_wr_le(out, f->chunks, 4);
         rc = rc == 0 ? dd_buf_append(out, f->digest, STAGE_DIGEST) : rc;
@@ -164,7 +165,10 @@ int stage_frame_decode(struct stage_frame *ret, const void *p, size_t n)
     case STAGE_HEAD:
         ret->bytes = dd_rd_u64(&r);
         ret->entries = dd_rd_u64(&r);
-        ok = ret->bytes <= OFFSET_MAX && ret->entries <= OFFSET_MAX;
+        digest = dd_rd_bytes(&r, STAGE_DIGEST);
+        ok = digest != NULL && ret->bytes <= OFFSET_MAX && ret->entries <= OFFSET_MAX;
+        if (ok)
+            memcpy(ret->digest, digest, STAGE_DIGEST);
         break;
     case STAGE_CHUNK:
         ret->seq = dd_rd_u32(&r);

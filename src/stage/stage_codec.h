@@ -29,8 +29,11 @@ enum {
     STAGE_CHUNKS_MAX = 16 << 20, /* 12 TiB */
 };
 
-/* Values of `seq` in an ACK that name no chunk: the child has the END; its first ACK. */
+/* Values of `seq` in an ACK that name no chunk: the child has the END; after a HEAD with a digest,
+ * all nodes of its subtree have a kept copy, or one needs the chunks; its first ACK. */
 #define STAGE_ACK_END UINT32_C(0x7fffffff)
+#define STAGE_ACK_HAVE UINT32_C(0x7ffffffe)
+#define STAGE_ACK_NEED UINT32_C(0x7ffffffd)
 #define STAGE_ACK_HELLO UINT32_C(0x80000000)
 
 enum stage_phase { STAGE_DIRECTORIES, STAGE_FILES, STAGE_LINKS, STAGE_TIMES, STAGE_PHASES };
@@ -70,11 +73,13 @@ void stage_printable(char *text);
 
 /* Frames of a link (FRAME_STAGE). */
 enum stage_frame_type {
-    STAGE_HEAD = 1, /* bytes, entries: what the copy needs */
+    STAGE_HEAD = 1, /* bytes, entries: what the copy needs; digest: of the listing, 0 without
+                       --stage-keep */
     STAGE_CHUNK,    /* seq, phase, raw, data */
     STAGE_END,      /* chunks, digest: SHA-256 of the digests of all chunks, in their order */
     STAGE_ACK,      /* seq: from a child, which and whose subtree need the chunk no more; or
-                       STAGE_ACK_END, or STAGE_ACK_HELLO + node rank */
+                       STAGE_ACK_END, STAGE_ACK_HAVE, STAGE_ACK_NEED, or STAGE_ACK_HELLO + node
+                       rank */
     STAGE_FRAMES,
 };
 

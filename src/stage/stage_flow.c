@@ -35,6 +35,24 @@ static void flow_begin_copy(struct serve *s, uint64_t bytes, uint64_t entries)
         serve_fail(s, err.text);
 }
 
+/* digest: of the listing; zero without --stage-keep. */
+static void flow_begin(struct serve *s, uint64_t bytes, uint64_t entries,
+                       const unsigned char digest[STAGE_DIGEST])
+{
+    static const unsigned char none[STAGE_DIGEST];
+    struct dd_err err = {0};
+    s->asks = memcmp(digest, none, STAGE_DIGEST) != 0;
+    s->needs = !s->asks || !serve_can_keep(s) || !serve_find_kept(s, digest);
+    if (s->needs) {
+        flow_begin_copy(s, bytes, entries);
+        return;
+    }
+    s->bytes = bytes;
+    s->ready = true;
+    if (serve_show(s, &err) < 0)
+        serve_fail(s, err.text);
+}
+
 static void flow_keep(const struct serve *s, struct dd_buf *out, const struct frame *f)
 {
     if (dd_buf_append(out, f->data, f->len) < 0)
@@ -76,15 +94,17 @@ static void flow_take_head(struct serve *s, const struct stage_frame *sf, const 
         return;
     flow_keep(s, &s->head, f);
     s->begun_ns = dd_now_ns();
-    flow_begin_copy(s, sf->bytes, sf->entries);
+    flow_begin(s, sf->bytes, sf->entries, sf->digest);
 }
 
 static void flow_take_end(struct serve *s, const struct stage_frame *sf, const struct frame *f)
 {
     if (s->head.len == 0)
         flow_fail_malformed(s);
-    if (flow_is_repeated(s, &s->end, f))
+    if (flow_is_repeated(s, &s->end, f)) {
+        serve_ack(s, STAGE_ACK_END);
         return;
+    }
     if (!stage_ledger_is_complete(&s->ledger, sf->chunks)) {
         if (!s->reconnected || s->ledger.received >= sf->chunks)
             flow_fail_malformed(s);
@@ -131,6 +151,11 @@ void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq)
     struct stage_chunk *c;
     if (seq == STAGE_ACK_END && child->end_sent)
         child->has_end = true;
+    if (seq == STAGE_ACK_NEED || seq == STAGE_ACK_HAVE) {
+        child->waits = false;
+        child->needed = seq == STAGE_ACK_NEED;
+        s->needs = s->needs || child->needed;
+    }
     TAILQ_FOREACH (c, &s->live, kept)
         if (c->seq == seq && (c->sent & child->bit) != 0)
             c->acked |= child->bit;
@@ -141,8 +166,10 @@ void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq)
 
 static void flow_head_of_reader(struct serve *s, const struct stage_reader_view *v)
 {
-    const struct stage_frame f = {.type = STAGE_HEAD, .bytes = v->bytes, .entries = v->entries};
+    struct stage_frame f = {.type = STAGE_HEAD, .bytes = v->bytes, .entries = v->entries};
     char text[600];
+    if (serve_can_keep(s))
+        memcpy(f.digest, v->digest, STAGE_DIGEST);
     if (stage_frame_encode(&s->head, &f) < 0)
         serve_fail(s, "--stage: out of memory");
     if (v->skipped > 0) {
@@ -153,8 +180,7 @@ static void flow_head_of_reader(struct serve *s, const struct stage_reader_view 
         serve_send(s, STAGE_MSG_WARNING, text);
     }
     s->files = v->files;
-    flow_begin_copy(s, v->bytes, v->entries);
-    stage_reader_go(s->reader);
+    flow_begin(s, v->bytes, v->entries, f.digest);
 }
 
 static void flow_watch_reader(struct serve *s)
@@ -215,6 +241,8 @@ static void flow_feed(const struct serve *s, struct stage_child *child)
         return;
     if (!child->head_sent)
         ok = child->head_sent = serve_send_frame(child, &s->head);
+    if (s->asks && child->waits)
+        return;
     TAILQ_FOREACH (c, &s->live, kept)
         if (ok && ((c->sent | c->acked) & child->bit) == 0 &&
             (ok = serve_send_frame(child, &c->frame)))
@@ -256,9 +284,26 @@ static void flow_check_digest(const struct serve *s)
         serve_fail(s, why);
 }
 
-static bool flow_all_sent(const struct serve *s)
+/* Read the files, or tell the parent, once it is known whether the subtree needs the chunks. */
+static void flow_answer(struct serve *s)
 {
-    bool all = TAILQ_EMPTY(&s->live);
+    if (s->head.len == 0 || s->answered)
+        return;
+    for (int i = 0; i < s->nchildren && !s->needs; i++)
+        if (s->children[i].needed)
+            return;
+    if (s->reader != NULL && s->needs)
+        stage_reader_go(s->reader);
+    else if (s->reader == NULL && s->parent == NULL)
+        return;
+    else if (s->reader == NULL && s->asks)
+        serve_ack(s, s->needs ? STAGE_ACK_NEED : STAGE_ACK_HAVE);
+    s->answered = true;
+}
+
+static bool flow_is_over(const struct serve *s)
+{
+    bool all = TAILQ_EMPTY(&s->live) && (s->end.len > 0 || (!s->needs && s->answered));
     for (int i = 0; i < s->nchildren; i++)
         all = all && (!s->children[i].needed || s->children[i].has_end);
     return all;
@@ -269,6 +314,7 @@ void serve_pump(struct serve *s)
     struct dd_err err = {0};
     for (int i = 0; i < s->nchildren; i++)
         flow_feed(s, &s->children[i]);
+    flow_answer(s);
     flow_release(s);
     if (s->end.len > 0 && s->worked == s->total && !s->ready) {
         s->ready = true;
@@ -276,9 +322,10 @@ void serve_pump(struct serve *s)
         if (serve_show(s, &err) < 0)
             serve_fail(s, err.text);
     }
-    if (s->ready && flow_all_sent(s)) {
+    if (s->ready && flow_is_over(s)) {
         const struct timeval last = {.tv_sec = 2}; /* for what is still in the sockets */
         serve_close_links(s);
+        serve_prune_kept(s);
         (void)event_base_loopexit(s->base, &last);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "base/scratch.h"
 #include "net/link.h"
+#include "stage/stage_keep.h"
 #include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 #include "stage/stage_pool.h"
@@ -32,6 +33,7 @@ struct stage_child {
     struct serve *serve;
     int rank;     /* node rank; -1: it has not come yet */
     unsigned bit; /* in struct stage_chunk */
+    bool waits;   /* it has not said yet whether it needs the chunks; only where `asks` */
     bool needed;  /* its subtree still needs something from this node */
     struct link *link;
     bool head_sent, end_sent, has_end;
@@ -69,9 +71,14 @@ struct serve {
     struct dd_buf head, end;     /* frames; empty: not known yet */
     uint32_t total;              /* chunks, once `end` is known */
     struct stage_ledger ledger;
-    struct stage_chunks live; /* that this node or a child still needs, phase by phase */
-    uint32_t worked;          /* chunks that the pool has finished */
-    struct dd_scratch dir;    /* that has enough space */
+    struct stage_chunks live;        /* that this node or a child still needs, phase by phase */
+    uint32_t worked;                 /* chunks that the pool has finished */
+    struct dd_scratch dir;           /* that has enough space */
+    struct dd_scratch kept;          /* a copy of an earlier job, or one that was kept now */
+    char keep_name[STAGE_KEEP_NAME]; /* "": keep nothing */
+    bool asks;                       /* HEAD has a digest: who has a kept copy? */
+    bool needs;                      /* a node of the subtree needs the chunks */
+    bool answered;                   /* the parent knows whether the subtree needs the chunks */
     struct stage_unpack_cfg unpack;
     bool mounts; /* the copy will be mounted at the original path */
     bool ready;  /* the agent has been told that the copy is complete */
@@ -106,6 +113,11 @@ void serve_pump(struct serve *s);    /* send, release and finish what can be */
 void serve_on_wake(struct serve *s); /* pool or reader have something new */
 
 /* stage_place.c */
+/* True if this node can use and leave kept copies. */
+bool serve_can_keep(const struct serve *s);
+/* Find a kept copy with this digest of the listing; else the copy will be kept by that name. */
+bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST]);
+void serve_prune_kept(const struct serve *s);
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err);
 bool serve_can_mount(const struct serve *s, struct dd_err *err);
 /* Mount the copies, if that is possible here, and send READY. */

@@ -26,6 +26,7 @@ enum {
     STAGE_SETUP_BIND,     /* source address; "": any */
     STAGE_SETUP_INSECURE, /* "1": without TLS */
     STAGE_SETUP_MOUNT,    /* "1": try to mount the copy */
+    STAGE_SETUP_KEEP,     /* "1": use and leave kept copies */
     STAGE_SETUP_DIR,      /* private directory for the copy */
     STAGE_SETUP_SPARE,    /* another one, if there is not enough space in the first; "" */
     STAGE_SETUP_SOURCES,  /* this and all further texts: the directories to copy */
@@ -48,6 +49,7 @@ enum {
 
 enum {
     STAGE_READY_SUMMARY, /* for the log; "": the copy was there */
+    STAGE_READY_KEPT,    /* "1": the last descriptor locks a kept copy */
     STAGE_READY_PAIRS,   /* this and all further texts: source, copy, source, copy ... */
 };
 

@@ -96,7 +96,7 @@ static void net_take_child(struct stage_caller *from, int rank)
         (void)evtimer_del(c->given_up);
     c->rank = rank;
     c->link = from->link;
-    c->needed = true;
+    c->needed = c->waits = true;
     c->head_sent = c->end_sent = false;
     from->child = c;
     serve_renew_child(s, c);
@@ -183,6 +183,7 @@ void serve_leave_parent(struct serve *s, const char *why)
     if (!s->reconnected)
         s->connect_end_ns = dd_now_ns() + HEAL_S * DD_NS_PER_S;
     s->reconnected = true;
+    s->answered = false;
     net_seek_parent(s, TRY_S);
 }
 

@@ -1,11 +1,14 @@
 /* Where the copy lies on this node, and how workers find it. */
+#include "base/auto.h"
 #include "base/io.h"
 #include "stage/stage_client.h"
 #include "stage/stage_inner.h"
 #include "stage/stage_view.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -68,6 +71,60 @@ static int place_has_space(const struct serve *s, const struct dd_scratch *dir, 
     return 0;
 }
 
+/* ---- kept copies ---- */
+
+#define MADE "copy" /* name in the private directory, until the copy is complete */
+
+bool serve_can_keep(const struct serve *s)
+{
+    return s->mounts && strcmp(s->setup.texts.v[STAGE_SETUP_KEEP], "1") == 0;
+}
+
+bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST])
+{
+    static const int dirs[] = {STAGE_SETUP_DIR, STAGE_SETUP_SPARE};
+    stage_keep_name(s->keep_name, digest);
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]) && s->kept.path == NULL; i++) {
+        DD_AUTO(scratch) struct dd_scratch root = DD_SCRATCH_NONE;
+        const char *path = s->setup.texts.v[dirs[i]];
+        if (path[0] != '\0' && stage_keep_open(&root, path, false, NULL) == 0)
+            (void)stage_keep_take(&s->kept, &root, s->keep_name);
+    }
+    return s->kept.path != NULL;
+}
+
+/* Keep the copy that is complete now. Without success it is used as it is. */
+static void place_keep(struct serve *s)
+{
+    DD_AUTO(scratch) struct dd_scratch root = DD_SCRATCH_NONE;
+    struct dd_err err = {0};
+    char text[600];
+    if (s->keep_name[0] == '\0' || s->dir.path == NULL)
+        return;
+    int rc = stage_keep_open(&root, s->dir.path, true, &err);
+    if (rc == 0) {
+        rc = stage_keep_store(&root, &s->dir, MADE, s->keep_name);
+        (void)dd_err_set(&err, rc, "%s", strerror(-rc));
+    }
+    if (rc == 0 || rc == -EEXIST)
+        rc = stage_keep_take(&s->kept, &root, s->keep_name);
+    if (rc == 0)
+        return;
+    (void)snprintf(text, sizeof(text), "--stage-keep: cannot keep the copy on %.100s: %.400s",
+                   s->setup.texts.v[STAGE_SETUP_NODE], err.text);
+    serve_send(s, STAGE_MSG_WARNING, text);
+}
+
+void serve_prune_kept(const struct serve *s)
+{
+    DD_AUTO(scratch) struct dd_scratch root = DD_SCRATCH_NONE;
+    if (s->kept.path != NULL && s->dir.path != NULL &&
+        stage_keep_open(&root, s->dir.path, false, NULL) == 0)
+        stage_keep_prune(&root, STAGE_KEEP_COPIES);
+}
+
+/* ---- the directory ---- */
+
 /* Without a mount, the directory becomes a part of PATH. */
 static int place_fits_path(const struct serve *s, const char *dir, struct dd_err *err)
 {
@@ -92,7 +149,27 @@ static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t
         (void)snprintf(name, sizeof(name), "%d", i);
         (void)dd_scratch_clear(&s->dir, name);
     }
-    return rc == 0 ? place_has_space(s, &s->dir, bytes, entries, err) : rc;
+    (void)dd_scratch_clear(&s->dir, MADE);
+    if (rc == 0 && place_has_space(s, &s->dir, bytes, entries, NULL) < 0) {
+        DD_AUTO(scratch) struct dd_scratch root = DD_SCRATCH_NONE;
+        if (stage_keep_open(&root, path, false, NULL) == 0)
+            stage_keep_prune(&root, 0);
+        rc = place_has_space(s, &s->dir, bytes, entries, err);
+    }
+    return rc;
+}
+
+/* A copy that will be kept is made in a directory of its own, which is moved when it is complete.
+ */
+static int place_root(struct serve *s, struct dd_err *err)
+{
+    if (s->keep_name[0] == '\0')
+        return s->dir.fd;
+    int rc = dd_scratch_mkdir(&s->dir, MADE, err);
+    if (rc < 0)
+        return rc;
+    const int fd = openat(s->dir.fd, MADE, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 ? fd : dd_err_set(err, -errno, "cannot open '%s/" MADE "': %m", s->dir.path);
 }
 
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err)
@@ -104,9 +181,10 @@ int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct d
     if (rc == -ENOSPC && setup[STAGE_SETUP_SPARE][0] != '\0' &&
         place_use(s, setup[STAGE_SETUP_SPARE], bytes, entries, NULL) == 0)
         rc = 0;
-    if (rc < 0)
-        return rc;
-    s->unpack = (struct stage_unpack_cfg){.root = s->dir.fd,
+    const int root = rc == 0 ? place_root(s, err) : rc;
+    if (root < 0)
+        return root;
+    s->unpack = (struct stage_unpack_cfg){.root = root,
                                           .node = setup[STAGE_SETUP_NODE],
                                           .path = s->dir.path,
                                           .sources = s->mounts ? NULL : place_sources(s)};
@@ -114,23 +192,46 @@ int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct d
     return 0;
 }
 
+/* Where the complete copy is. */
+static int place_of_copy(char **ret, const struct serve *s)
+{
+    const bool made = s->kept.path == NULL && s->keep_name[0] != '\0';
+    return asprintf(ret, "%s%s", s->kept.path != NULL ? s->kept.path : s->dir.path,
+                    made ? "/" MADE : "") < 0
+               ? -ENOMEM
+               : 0;
+}
+
+static int place_texts(const struct serve *s, const char *dir, struct dd_strv *texts)
+{
+    const double seconds = (double)(dd_now_ns() - s->begun_ns) / (double)DD_NS_PER_S;
+    const double mib = (double)s->bytes / MIB;
+    int rc = s->dir.path == NULL
+                 ? dd_strv_pushf(texts, "%.1f MiB: used the kept copy '%s'", mib, dir)
+                 : dd_strv_pushf(texts, "%.1f MiB in %.1f s to '%s'%s", mib, seconds, dir,
+                                 s->mounts ? "" : "; PATH and other variables point there");
+    rc = rc == 0 ? dd_strv_push(texts, s->kept.path != NULL ? "1" : "") : rc;
+    return rc == 0 ? place_pairs(s, dir, texts) : rc;
+}
+
 int serve_show(struct serve *s, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv texts = {0};
+    DD_AUTO(free) char *dir = NULL;
     int fds[STAGE_CLIENT_FDS];
     int n = 0;
-    if (s->dir.path == NULL)
+    place_keep(s);
+    if (s->dir.path == NULL && s->kept.path == NULL)
         return 0;
-    int rc = dd_strv_pushf(&texts, "%.1f MiB in %.1f s to '%s'%s", (double)s->bytes / MIB,
-                           (double)(dd_now_ns() - s->begun_ns) / (double)DD_NS_PER_S, s->dir.path,
-                           s->mounts ? "" : "; PATH and other variables point there");
-    if (rc == 0)
-        rc = place_pairs(s, s->dir.path, &texts);
+    int rc = place_of_copy(&dir, s);
+    rc = rc == 0 ? place_texts(s, dir, &texts) : rc;
     if (rc == 0 && s->mounts)
         n = stage_view_make(fds, texts.v + STAGE_READY_PAIRS, err);
     if (n < 0)
         return dd_err_where(err, n, "--stage: cannot mount the copy on %s",
                             s->setup.texts.v[STAGE_SETUP_NODE]);
+    if (s->kept.path != NULL) /* the lock passes to the agent */
+        fds[n++] = DD_TAKE_FD(s->kept.fd);
     if (rc == 0)
         rc = stage_client_send(s->control, STAGE_MSG_READY, texts.v, fds, n);
     for (int i = 0; i < n; i++)

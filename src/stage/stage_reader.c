@@ -14,6 +14,7 @@ struct stage_reader {
     char *const *sources;
     int wake_fd;
     struct stage_list list;
+    unsigned char digest[STAGE_DIGEST];
     enum stage_reader_state state;
     uint64_t files;
     uint32_t chunks;
@@ -61,6 +62,8 @@ static int list_all(struct stage_reader *r)
     int rc = 0;
     for (int i = 0; r->sources[i] != NULL && rc == 0; i++)
         rc = stage_walk(&r->list, r->sources[i], i, &r->err);
+    if (rc == 0 && stage_list_digest(&r->list, r->digest) < 0)
+        rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute a digest");
     for (size_t i = 0; i < r->list.n; i++)
         r->files += r->list.items[i].kind == STAGE_FILE;
     return rc;
@@ -128,6 +131,7 @@ void stage_reader_look(struct stage_reader *r, struct stage_reader_view *ret)
         ret->bytes = r->list.bytes;
         ret->entries = r->list.n;
         ret->files = r->files;
+        ret->digest = r->digest;
         ret->skipped = r->list.skipped;
         ret->first_skipped = r->list.first_skipped;
         ret->chunks = r->chunks;

@@ -19,7 +19,8 @@ struct stage_reader_view {
     enum stage_reader_state state;
     uint64_t bytes, entries; /* from LISTED on */
     uint64_t files;
-    uint32_t chunks; /* FINISHED */
+    const unsigned char *digest; /* of the listing, from LISTED on */
+    uint32_t chunks;             /* FINISHED */
     size_t skipped;
     const char *first_skipped;
     const char *why; /* FAILED */

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +106,7 @@ static int add_file(struct walk *w, const struct stat *st, struct stage_item *i)
     i->kind = STAGE_FILE;
     i->mode = mode_of_copy(st);
     i->mtime = st->st_mtim;
+    i->ctime = st->st_ctim;
     i->size = (uint64_t)st->st_size;
     i->may_vanish = st->st_nlink == 1;
     const int known = st->st_nlink > 1 ? link_known(w, st, i) : 0;
@@ -232,6 +234,31 @@ int stage_walk(struct stage_list *list, const char *path, int number, struct dd_
         free(i);
     }
     return rc;
+}
+
+int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST])
+{
+    EVP_MD_CTX *md = EVP_MD_CTX_new();
+    bool ok = md != NULL && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1;
+    for (size_t k = 0; k < list->n && ok; k++) {
+        const struct stage_item *i = &list->items[k];
+        const char *target = i->target != NULL ? i->target : "";
+        const uint64_t numbers[] = {(uint64_t)i->kind,
+                                    i->mode,
+                                    (uint64_t)i->mtime.tv_sec,
+                                    (uint64_t)i->mtime.tv_nsec,
+                                    (uint64_t)i->ctime.tv_sec,
+                                    (uint64_t)i->ctime.tv_nsec,
+                                    i->size,
+                                    strlen(i->path),
+                                    strlen(target)};
+        ok = EVP_DigestUpdate(md, numbers, sizeof(numbers)) == 1 &&
+             EVP_DigestUpdate(md, i->path, strlen(i->path)) == 1 &&
+             EVP_DigestUpdate(md, target, strlen(target)) == 1;
+    }
+    ok = ok && EVP_DigestFinal_ex(md, out, NULL) == 1;
+    EVP_MD_CTX_free(md);
+    return ok ? 0 : -EIO;
 }
 
 void stage_list_done(struct stage_list *list)

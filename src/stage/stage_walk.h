@@ -14,7 +14,8 @@ struct stage_item {
     char *target; /* of links, or NULL */
     uint32_t mode;
     struct timespec mtime;
-    uint64_t size; /* of a file */
+    struct timespec ctime; /* changes with any other attribute and the data */
+    uint64_t size;         /* of a file */
     bool may_vanish;
 };
 
@@ -28,6 +29,8 @@ struct stage_list {
 
 /* Append all that is below path, as source `number`. */
 int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
+/* SHA-256 of all that is known of the entries without reading them. 0 or -EIO. */
+int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST]);
 void stage_list_done(struct stage_list *list);
 
 #endif

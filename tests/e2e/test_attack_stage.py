@@ -14,6 +14,7 @@ import pytest
 
 from stranger import frame
 from support import BUILD, LIMIT, built_with
+from test_stage import mounts
 
 HELPER = os.path.join(BUILD, "ddrun-stage")
 pytestmark = [pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)"),
@@ -36,8 +37,8 @@ def stage(body):
     return frame(8, body)
 
 
-def head(size=1000, entries=10):
-    return stage(struct.pack("<BQQ", 1, size, entries))
+def head(size=1000, entries=10, digest=bytes(32)):
+    return stage(struct.pack("<BQQ", 1, size, entries) + digest)
 
 
 def chunk(seq, phase, raw, said=None, packed=None):
@@ -53,7 +54,7 @@ def end(*raws, digest=None):
     return stage(struct.pack("<BI", 3, len(raws)) + (digest or total))
 
 
-ACK_END, ACK_HELLO = 0x7fffffff, 0x80000000
+ACK_NEED, ACK_HAVE, ACK_END, ACK_HELLO = 0x7ffffffd, 0x7ffffffe, 0x7fffffff, 0x80000000
 
 
 class Link:
@@ -104,18 +105,20 @@ class Link:
 class Node:
     """A ddrun-stage whose agent and parents are this test."""
 
-    def __init__(self, children=0, parents=1, source=None):
-        self.top = os.path.realpath(tempfile.mkdtemp(prefix="e2e"))
+    def __init__(self, children=0, parents=1, source=None, keep=None):
+        self.top = keep or os.path.realpath(tempfile.mkdtemp(prefix="e2e"))
+        self.stays = keep is not None
         self.copy = os.path.join(self.top, "copy")
         self.source = source or os.path.join(self.top, "source")
-        os.mkdir(self.copy, 0o700)
+        os.makedirs(self.copy, 0o700, exist_ok=True)
         os.makedirs(self.source, exist_ok=True)
         self.agent, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.agent.settimeout(LIMIT)
         self.p = subprocess.Popen(["bash", "-c", f'exec "$0" serve 3<&{theirs.fileno()}', HELPER], pass_fds=[theirs.fileno()])
         theirs.close()
         self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(parents)]
-        self.say("S", "job", "me", "127.0.0.1", "", "1", "0", self.copy, "", self.source)
+        self.say("S", "job", "me", "127.0.0.1", "", "1", "1" if keep else "0", "1" if keep else "0", self.copy, "",
+                 self.source)
         kind, texts = self.hear()
         assert kind == "P"
         self.port = int(texts[0])
@@ -143,7 +146,8 @@ class Node:
         for s in (self.agent, *self.listeners, *([self.link] if self.link else [])):
             s.close()
         self.p.wait(LIMIT)
-        shutil.rmtree(self.top)
+        if not self.stays:
+            shutil.rmtree(self.top)
 
     def say(self, kind, *texts):
         self.agent.send(kind.encode() + b"".join(t.encode() + b"\0" for t in texts))
@@ -164,7 +168,7 @@ def test_a_copy_with_the_right_digest_is_complete():
     with Node() as node:
         node.send(head(), chunk(0, DIRECTORIES, TREE), chunk(1, FILES, GOOD), end(TREE, GOOD))
         kind, texts = node.hear()
-        assert kind == "D" and texts[1:] == [node.source, f"{node.copy}/0"], (kind, texts)
+        assert kind == "D" and texts[2:] == [node.source, f"{node.copy}/0"], (kind, texts)
         with open(f"{node.copy}/0/a", encoding="ascii") as f:
             assert f.read() == "hello"
 
@@ -335,6 +339,39 @@ def test_a_copy_ends_if_no_parent_can_be_reached_again():
         node.link.close()
         kind, texts = node.hear()
         assert kind == "F" and "lost the connection to parent0" in texts[0], (kind, texts)
+
+
+def test_a_kept_copy_is_forwarded_for_only_if_a_child_needs_it(tmp_path):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    top = str(tmp_path)
+    frames = [chunk(0, DIRECTORIES, TREE), chunk(1, FILES, GOOD), end(TREE, GOOD)]
+    with Node(keep=top) as node:
+        node.send(head(digest=b"d" * 32), *frames)
+        assert node.link.ack() == ACK_NEED
+        kind, texts = node.hear()
+        place = f"{top}/ddrun-kept-{os.geteuid()}/" + "64" * 32
+        assert kind == "D" and texts[1:] == ["1", node.source, f"{place}/0"], (kind, texts)
+    with Node(keep=top) as node:
+        node.send(head(digest=b"d" * 32))
+        assert node.link.ack() == ACK_HAVE
+        kind, texts = node.hear()
+        assert kind == "D" and texts[2:] == [node.source, f"{place}/0"] and node.p.wait(LIMIT) == 0
+    with Node(keep=top, children=2) as node:
+        first, second = node.child(7), node.child(8)
+        node.send(head(digest=b"d" * 32))
+        for link, answer in ((first, ACK_HAVE), (second, ACK_NEED)):
+            assert link.frame(None)[0] == 1
+            link.send(ack(answer))
+        assert node.link.ack() == ACK_NEED
+        node.send(*frames)
+        assert [second.frame(None)[0] for _ in range(3)] == [2, 2, 3]
+        second.send(ack(0), ack(1), ack(ACK_END))
+        assert node.hear()[0] == "D" and node.p.wait(LIMIT) == 0
+        assert os.listdir(node.copy) == []
+    with Node(keep=top) as node:  # another listing
+        node.send(head(digest=b"e" * 32))
+        assert node.link.ack() == ACK_NEED
 
 
 def test_the_helper_ends_with_its_agent():

@@ -1,5 +1,6 @@
 """--stage: directories are copied to each node, and workers find the copies at the original paths."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from support import DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
+from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -139,6 +140,50 @@ def test_a_node_that_joins_later_gets_the_copy_of_another_and_not_the_source(sou
         assert job.wait() == 0, job.err
 
 
+def test_a_second_job_uses_the_kept_copy(source, tmp_path):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    place = tmp_path / "place"
+    place.mkdir()
+    args = ["--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "--stage-keep", f"--stage-dir={place}", "--log-level=info",
+            sys.executable, "-c", LOOK, source]
+    seen = []
+    for kept in (0, 2, 0):
+        job = run(*args)
+        assert job.p.returncode == 0, job.err
+        assert len(lines_with(job.err, "staged ")) == 2 and len(lines_with(job.err, "used the kept copy")) == kept, job.err
+        assert os.listdir(place) == [f"ddrun-kept-{os.geteuid()}"]
+        seen.append({tuple(line.split()[1::2]) for line in job.out.splitlines()})
+        if kept:
+            with open(f"{source}/large", "r+b") as f:
+                f.write(b"changed")
+    assert len(seen[0]) == 1 and seen[0] == seen[1] and seen[2] != seen[0]
+    assert {s[0] for s in seen[2]} == {look(source)}
+    assert len(os.listdir(place / f"ddrun-kept-{os.geteuid()}")) == 2
+
+
+def test_a_directory_that_a_neighbour_has_made_keeps_no_copy(source, tmp_path):
+    if os.geteuid() != 0 or not mounts():
+        pytest.skip("needs root and mounts")
+    place = tmp_path / "place"
+    planted = place / "ddrun-kept-0"
+    planted.mkdir(parents=True)
+    place.chmod(0o1777)
+    os.chown(planted, ATTACKER, ATTACKER)
+    args = ["--nproc-per-node=1", f"--stage={source}", "--stage-keep", f"--stage-dir={place}", sys.executable, "-c", LOOK, source]
+    for plant in ("directory", "link"):
+        job = run(*args)
+        assert job.p.returncode == 0 and look(source) in job.out, job.err
+        assert some_line(job.err, "--stage-keep: cannot keep the copy", str(planted)), job.err
+        assert os.listdir(place) == ["ddrun-kept-0"], plant
+        if plant == "directory":
+            assert not os.listdir(planted)
+            planted.rmdir()
+            planted.symlink_to(tmp_path / "elsewhere")
+            (tmp_path / "elsewhere").mkdir(mode=0o700)
+    assert not os.listdir(tmp_path / "elsewhere")
+
+
 def until_staging(job):
     """Wait until copies are made; on a busy machine the test may see the workers only after that."""
     return until(lambda: job.processes("ddrun-stage") or job.processes("sleep"))
@@ -186,14 +231,26 @@ def test_a_second_signal_while_unpacking_leaves_nothing(source):
     ("file", "file", "is not a directory"),
     (None, "a/../b", "contains '..'"),
     (None, "/", "cannot copy '/'"),
+    ("file", ". --stage-dir=.", "lies in"),
+    ("file", "{here} --stage-dir={here}/.", "lies in"),
 ])
 def test_a_path_that_cannot_be_staged_is_named_before_anything_starts(tmp_path, prepare, path, says):
     if prepare:
         (tmp_path / prepare).touch()
-    job = run(f"--stage={path}", "touch", str(tmp_path / "started"), cwd=str(tmp_path))
+    path = path.format(here=tmp_path)
+    job = run(*f"--stage={path}".split(), "touch", str(tmp_path / "started"), cwd=str(tmp_path))
     assert job.p.returncode == 2
-    assert len(without_tips(told(job.err))) == 1 and says in job.err and path in job.err, job.err
+    assert len(without_tips(told(job.err))) == 1 and says in job.err and path.rsplit("=", maxsplit=1)[-1] in job.err, job.err
     assert not (tmp_path / "started").exists()
+
+
+def test_dry_run_says_what_would_be_copied(source, tmp_path):
+    job = run("--dry-run", f"--stage={source}", f"--stage-dir={tmp_path}", "true")
+    assert job.p.returncode == 0, job.err
+    assert some_line(job.out, "--stage copies", f"'{source}'", f"'{tmp_path}'"), job.out
+    node = json.loads(run("--dry-run=json", f"--stage={source}", "true").out)
+    assert source in node["stage"]
+    assert not [x for x in os.listdir(tmp_path) if x != "env"]
 
 
 def test_stage_and_warm_exclude_each_other(tmp_path):

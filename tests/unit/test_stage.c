@@ -3,6 +3,7 @@
 
 #include "base/scratch.h"
 #include "stage/stage_env.h"
+#include "stage/stage_keep.h"
 #include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 #include "stage/stage_pack.h"
@@ -118,7 +119,7 @@ static void frames_are_read_as_they_were_written(void **state)
 {
     (void)state;
     const struct stage_frame rows[] = {
-        {.type = STAGE_HEAD, .bytes = 1ULL << 40, .entries = 7},
+        {.type = STAGE_HEAD, .bytes = 1ULL << 40, .entries = 7, .digest = "abc"},
         {.type = STAGE_CHUNK,
          .seq = 5,
          .phase = STAGE_LINKS,
@@ -174,9 +175,9 @@ static void message_without_its_texts_is_refused(void **state)
         size_t n;
         int rc;
     } rows[] = {
-        {"P1", 3, 0},       {"P1", 2, -EPROTO}, /* no NUL */
-        {"P", 1, -EPROTO},  {"", 0, -EPROTO},      {"Q1", 3, -EPROTO},        {"X", 1, 0},
-        {"Ds\0a\0b", 7, 0}, {"Ds\0a", 5, -EPROTO}, {"Rk\0001\0", 5, -EPROTO},
+        {"P1", 3, 0},         {"P1", 2, -EPROTO}, /* no NUL */
+        {"P", 1, -EPROTO},    {"", 0, -EPROTO},        {"Q1", 3, -EPROTO},        {"X", 1, 0},
+        {"Ds\0\0a\0b", 8, 0}, {"Ds\0\0a", 6, -EPROTO}, {"Rk\0001\0", 5, -EPROTO},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(stage_msg) struct stage_msg m = {0};
@@ -574,6 +575,111 @@ static void name_cannot_control_the_terminal(void **state)
     }
 }
 
+/* ---- kept copies ---- */
+
+static void kept_name(char name[STAGE_KEEP_NAME], int i)
+{
+    unsigned char digest[STAGE_DIGEST] = {0};
+    digest[0] = (unsigned char)i;
+    stage_keep_name(name, digest);
+}
+
+/* Keep a copy that has one file. */
+static int keep_copy(const struct place *p, const struct dd_scratch *kept, int i)
+{
+    char name[STAGE_KEEP_NAME];
+    char dir[300];
+    kept_name(name, i);
+    (void)snprintf(dir, sizeof(dir), "%s/new", p->top.path);
+    if (mkdir(dir, 0700) == 0)
+        put_file(dir, "file", "text", 0600);
+    return stage_keep_store(kept, &p->top, "new", name);
+}
+
+static bool is_kept(const struct dd_scratch *kept, int i)
+{
+    char name[STAGE_KEEP_NAME];
+    DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
+    kept_name(name, i);
+    const int rc = stage_keep_take(&s, kept, name);
+    assert_true(rc == 0 || rc == -ENOENT);
+    return rc == 0;
+}
+
+static void copies_used_last_and_those_in_use_stay(void **state)
+{
+    struct place *p = *state;
+    char name[STAGE_KEEP_NAME];
+    DD_AUTO(scratch) struct dd_scratch kept = DD_SCRATCH_NONE;
+    DD_AUTO(scratch) struct dd_scratch used = DD_SCRATCH_NONE;
+    assert_int_equal(stage_keep_open(&kept, p->copy, false, NULL), -ENOENT);
+    assert_int_equal(stage_keep_open(&kept, p->copy, true, NULL), 0);
+    assert_false(is_kept(&kept, 0));
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(keep_copy(p, &kept, i), 0);
+        const struct timespec times[2] = {{.tv_sec = 100 + i}, {.tv_sec = 100 + i}};
+        kept_name(name, i);
+        assert_int_equal(utimensat(kept.fd, name, times, 0), 0);
+    }
+    assert_int_equal(keep_copy(p, &kept, 3), -EEXIST);
+    kept_name(name, 0);
+    assert_int_equal(stage_keep_take(&used, &kept, name), 0); /* now the last used */
+    stage_keep_prune(&kept, 3);
+    const bool stay[] = {true, false, false, true, true};
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(is_kept(&kept, i), stay[i]);
+    stage_keep_prune(&kept, 0);
+    assert_true(is_kept(&kept, 0));
+    assert_false(is_kept(&kept, 4));
+    dd_scratch_done(&used);
+    stage_keep_prune(&kept, 0);
+    assert_false(is_kept(&kept, 0));
+    assert_int_equal(rmdir(kept.path), 0);
+}
+
+static void copy_that_others_could_have_made_is_not_used(void **state)
+{
+    struct place *p = *state;
+    char name[STAGE_KEEP_NAME];
+    DD_AUTO(scratch) struct dd_scratch kept = DD_SCRATCH_NONE;
+    assert_int_equal(stage_keep_open(&kept, p->copy, true, NULL), 0);
+    assert_int_equal(keep_copy(p, &kept, 1), 0);
+    kept_name(name, 1);
+    assert_int_equal(fchmodat(kept.fd, name, 0770, 0), 0);
+    assert_false(is_kept(&kept, 1));
+    kept_name(name, 2);
+    assert_int_equal(symlinkat(p->source, kept.fd, name), 0);
+    assert_false(is_kept(&kept, 2));
+    assert_int_equal(fchmod(kept.fd, 0755), 0);
+    DD_AUTO(scratch) struct dd_scratch again = DD_SCRATCH_NONE;
+    assert_int_equal(stage_keep_open(&again, p->copy, true, NULL), -EPERM);
+}
+
+static void digest_of_listing_changes_with_any_entry(void **state)
+{
+    struct place *p = *state;
+    unsigned char before[STAGE_DIGEST], after[STAGE_DIGEST];
+    static const char *const names[] = {"a", "a", "b"};
+    static const char *const texts[] = {"1", "2", ""};
+    put_file(p->source, "a", "0", 0600);
+    for (size_t i = 0; i <= 3; i++) {
+        struct stage_list list = {0};
+        struct dd_err err = {0};
+        if (i > 0) {
+            unlink_in(p->source, "a");
+            put_file(p->source, names[i - 1], texts[i - 1], 0600);
+            if (i == 3)
+                put_file(p->source, "a", "2", 0600);
+        }
+        assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+        assert_int_equal(stage_list_digest(&list, after), 0);
+        assert_true(i == 0 || memcmp(before, after, STAGE_DIGEST) != 0);
+        assert_int_equal(stage_list_digest(&list, before), 0);
+        assert_memory_equal(before, after, STAGE_DIGEST);
+        stage_list_done(&list);
+    }
+}
+
 /* ---- memory ---- */
 
 static int mallocs_left = -1; /* -1: without end */
@@ -644,6 +750,9 @@ int main(void)
         IN_PLACE(directory_of_mode_0_can_be_entered_and_removed),
         IN_PLACE(name_cannot_control_the_terminal),
         IN_PLACE(listing_without_memory_returns_an_error),
+        IN_PLACE(copies_used_last_and_those_in_use_stay),
+        IN_PLACE(copy_that_others_could_have_made_is_not_used),
+        IN_PLACE(digest_of_listing_changes_with_any_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
