@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <zstd.h>
 
 enum { USAGE = 2, THREADS_MAX = 8 };
@@ -25,6 +26,7 @@ static int begin_round(struct serve *s, struct dd_err *err)
     int children;
     if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
         return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+    stage_pool_compress(s->pool, children > 0);
     const int rc = serve_link_up(s, children, err);
     return rc == 0 ? serve_begin(s, err) : rc;
 }
@@ -85,6 +87,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static int serve(void)
 {
     static struct serve s = {.control = STAGE_CLIENT_FD, .listen_fd = -1};
+    (void)umask(0); /* files get the permissions of their sources; see stage_unpack.h */
     s.dir = s.kept = DD_SCRATCH_NONE;
     TAILQ_INIT(&s.live);
     s.head = DD_BUF_INIT(LINK_FRAME_MAX);

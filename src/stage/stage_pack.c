@@ -143,10 +143,11 @@ static int pack_file(struct pack *p, const struct stage_item *i)
         return errno == ENOENT && i->may_vanish && i->size <= STAGE_WHOLE_MAX
                    ? 0
                    : pack_fail(p, i, strerror(errno));
-    if (!is_unchanged(fd, i))
-        return pack_fail(p, i, "it has changed meanwhile");
-    if (i->size > STAGE_WHOLE_MAX)
+    if (i->size > STAGE_WHOLE_MAX) { /* its pieces are sent before its end has been read */
+        if (!is_unchanged(fd, i))
+            return pack_fail(p, i, "it has changed meanwhile");
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
     return pack_data(p, fd, i);
 }
 

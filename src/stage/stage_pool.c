@@ -22,6 +22,7 @@ struct stage_pool {
     int running;
     int wake_fd;
     const struct stage_unpack_cfg *unpack;
+    bool compress;
 };
 
 /* What a thread reuses. */
@@ -70,7 +71,7 @@ static void work(const struct stage_pool *p, struct stage_chunk *c, const struct
     const bool received = c->raw.len == 0;
     const unsigned char *raw = received ? t->raw : c->raw.data;
     size_t n = c->raw.len;
-    c->rc = received ? open_frame(c, t, &n) : make_frame(c, t);
+    c->rc = received ? open_frame(c, t, &n) : p->compress ? make_frame(c, t) : 0;
     if (c->rc == 0)
         c->rc = digest(c->digest, raw, n);
     if (c->rc < 0)
@@ -149,6 +150,13 @@ void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *u
 {
     (void)pthread_mutex_lock(&p->lock);
     p->unpack = unpack;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+void stage_pool_compress(struct stage_pool *p, bool on)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    p->compress = on;
     (void)pthread_mutex_unlock(&p->lock);
 }
 

@@ -30,6 +30,9 @@ struct stage_pool;
 int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_err *err);
 /* To be called before the first chunk. */
 void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
+/* Whether chunks that are read become frames for other nodes. To be called before the first chunk.
+ */
+void stage_pool_compress(struct stage_pool *p, bool on);
 /* Any thread may call this. */
 void stage_pool_add(struct stage_pool *p, struct stage_chunk *c);
 /* Move the finished chunks to the end of done, in an order that keeps the phases. */

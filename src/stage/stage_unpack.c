@@ -72,14 +72,19 @@ static int write_at(int fd, const void *p, size_t n, uint64_t offset)
     return 0;
 }
 
-static int set_meta(int fd, const struct stage_entry *e)
+static int set_time(int fd, const struct stage_entry *e)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       {.tv_sec = e->mtime, .tv_nsec = e->nsec}};
+    return futimens(fd, times) < 0 ? -errno : 0;
+}
+
+static int set_meta(int fd, const struct stage_entry *e)
+{
     struct stat st;
     /* a directory that its owner cannot open could not be removed */
     const mode_t least = fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) ? 0700 : 0;
-    return fchmod(fd, e->mode | least) < 0 || futimens(fd, times) < 0 ? -errno : 0;
+    return fchmod(fd, e->mode | least) < 0 ? -errno : set_time(fd, e);
 }
 
 /* Where the first line of a script names an interpreter in a source, write the line with that of
@@ -111,14 +116,14 @@ static int write_shebang(const struct stage_unpack_cfg *c, int fd, const struct 
 static int unpack_file(const struct stage_unpack_cfg *c, const struct stage_entry *e)
 {
     size_t skip;
-    const int fd_or_error = open_below(c->root, e->path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    const int fd_or_error = open_below(c->root, e->path, O_WRONLY | O_CREAT | O_EXCL, e->mode);
     if (fd_or_error < 0)
         return fd_or_error;
     DD_AUTO(fd) int fd = fd_or_error;
     int rc = write_shebang(c, fd, e, &skip);
     if (rc >= 0)
         rc = write_at(fd, e->data + skip, e->len - skip, (uint64_t)rc);
-    return rc == 0 ? set_meta(fd, e) : rc;
+    return rc == 0 ? set_time(fd, e) : rc;
 }
 
 static int unpack_piece(const struct stage_unpack_cfg *c, const struct stage_entry *e)

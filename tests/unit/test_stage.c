@@ -754,5 +754,6 @@ int main(void)
         IN_PLACE(copy_that_others_could_have_made_is_not_used),
         IN_PLACE(digest_of_listing_changes_with_any_entry),
     };
+    (void)umask(0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
