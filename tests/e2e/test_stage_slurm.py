@@ -6,6 +6,7 @@ import pytest
 
 from support import DDRUN, built_with, lines_with
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_stage import mounts
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -24,3 +25,20 @@ def test_all_nodes_of_a_step_get_a_copy(slurm):  # noqa: F811
     assert len({line for line in done.out.splitlines() if not line.startswith("copy ")}) == 1, done
     assert len(lines_with(done.err, "staged ")) == 4, done
     assert not any(os.path.exists(copy) for copy in copies)
+
+
+def test_workers_of_all_nodes_find_the_copy_at_its_original_path(slurm):  # noqa: F811
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    os.makedirs(slurm.file("venv/lib"))
+    for i in range(50):
+        slurm.file(f"venv/lib/module{i}.py", f"x = {i}\n" * 50)
+    path = slurm.file("venv")
+    done = slurm.run("--nproc-per-node=2", "--log-level=info", f"--stage={path}", "--no-python", "sh", "-c",
+                     f"echo copy $(stat -c %d:%i {path}); cat {path}/lib/*.py | cksum; touch {path}/new 2>/dev/null || echo read-only")
+    assert done.rc == 0, done
+    assert not lines_with(done.err, "variables point there"), done
+    copies = {line.split()[1] for line in lines_with(done.out, "copy ")}
+    assert len(copies) == 4 and f"{os.stat(path).st_dev}:{os.stat(path).st_ino}" not in copies, done
+    assert done.out.count("read-only") == 8 and not os.path.exists(f"{path}/new"), done
+    assert len({line for line in done.out.splitlines() if line[:1].isdigit()}) == 1, done
