@@ -105,9 +105,10 @@ class Link:
 class Node:
     """A ddrun-stage whose agent and parents are this test."""
 
-    def __init__(self, children=0, parents=1, source=None, keep=None):
+    def __init__(self, children=0, parents=1, source=None, keep=None, places=None):
         self.top = keep or os.path.realpath(tempfile.mkdtemp(prefix="e2e"))
         self.stays = keep is not None
+        parents = 0 if places else parents
         self.copy = os.path.join(self.top, "copy")
         self.source = source or os.path.join(self.top, "source")
         os.makedirs(self.copy, 0o700, exist_ok=True)
@@ -122,8 +123,8 @@ class Node:
         kind, texts = self.hear()
         assert kind == "P"
         self.port = int(texts[0])
-        places = [["127.0.0.1", str(s.getsockname()[1]), f"parent{i}"] for i, s in enumerate(self.listeners)]
-        self.say("R", "k" * 64, str(children), "5", *sum(places, []))
+        ports = places or [s.getsockname()[1] for s in self.listeners]
+        self.say("R", "k" * 64, str(children), "5", *[t for i, port in enumerate(ports) for t in ("127.0.0.1", str(port), f"parent{i}")])
         self.link = self.accept() if parents else None
 
     def accept(self, parent=0):
