@@ -33,13 +33,13 @@ static enum severity recovery(const struct gpu_case *c, char *text, size_t n)
 {
     static const char *const actions[] = {
         NULL,
-        "needs a reset, says its driver; " RESET,
-        "needs a reboot of the node, says its driver; reboot the node",
-        "must not be used with other GPUs, says its driver; end all jobs of the node, then " RESET,
-        "needs a reset, says its driver; end all jobs of the node, then " RESET,
-        "needs a recovery of its IMEX domain, says its driver; restart the IMEX service",
-        "needs a reset of its bus, says its driver; reboot the node",
-        "needs a reboot of the system, says its driver; reboot the node",
+        "needs a reset, according to its driver; " RESET,
+        "needs a reboot of the node, according to its driver; reboot the node",
+        "must not be used with other GPUs, according to its driver; end all jobs of the node, then " RESET,
+        "needs a reset, according to its driver; end all jobs of the node, then " RESET,
+        "needs a recovery of its IMEX domain, according to its driver; restart the IMEX service",
+        "needs a reset of its bus, according to its driver; reboot the node",
+        "needs a reboot of the system, according to its driver; reboot the node",
     };
     const unsigned a = c->now->recovery;
     if (!(c->now->known & GPU_KNOWS_RECOVERY) || a == 0)
@@ -47,7 +47,7 @@ static enum severity recovery(const struct gpu_case *c, char *text, size_t n)
     if (a < sizeof(actions) / sizeof(actions[0]))
         (void)snprintf(text, n, "%s", actions[a]);
     else
-        (void)snprintf(text, n, "needs recovery action %u, says its driver; " RESET, a);
+        (void)snprintf(text, n, "needs recovery action %u, according to its driver; " RESET, a);
     return FAILS;
 }
 

@@ -150,6 +150,6 @@ int health_memory_check(const struct node_health *h, const struct node_health_ta
     if (left == 0 || left >= t->bytes) /* 0: unknown */
         return 0;
     char has[SIZE_TEXT], needs[SIZE_TEXT];
-    return dd_err_set(why, 1, "only %s of memory are available, less than %s (--health)",
+    return dd_err_set(why, 1, "only %s of memory is available, less than %s (--health)",
                       size_text(has, (double)left), size_text(needs, (double)t->bytes));
 }

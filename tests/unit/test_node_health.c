@@ -172,7 +172,7 @@ static void little_memory_is_seen(void **state)
     node_health_free(h);
     h = seen("memory=64G", 0);
     assert_string_equal(wrong(h),
-                        "only 31.2 GiB of memory are available, less than 64.0 GiB (--health)");
+                        "only 31.2 GiB of memory is available, less than 64.0 GiB (--health)");
     node_health_free(h);
 }
 
