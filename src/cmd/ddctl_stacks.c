@@ -83,10 +83,15 @@ static int ddctl_stacks_question(const struct stacks_command *o, struct dd_buf *
 }
 
 /* Append every group with its frames. */
-static int ddctl_stacks_write(const json_t *o, bool as_json, struct dd_buf *out, struct dd_err *err)
+static int ddctl_stacks_write(json_t *o, bool as_json, struct dd_buf *out, struct dd_err *err)
 {
     DD_AUTO(stacks) struct stacks s = {0};
-    DD_AUTO(free) char *text = json_dumps(o, as_json ? JSON_INDENT(2) : JSON_COMPACT);
+    json_t *versioned = as_json ? json_pack("{s:i}", "version", 1) : NULL;
+    if (versioned != NULL && json_object_update_missing(versioned, o) < 0)
+        json_decref(DD_TAKE(versioned));
+    DD_AUTO(free) char *text = json_dumps(as_json ? versioned : o,
+                                          as_json ? JSON_INDENT(2) : JSON_COMPACT);
+    json_decref(versioned);
     if (text == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (as_json)

@@ -169,6 +169,19 @@ static bool flight_is_waiting(const struct flight_groups *g)
     return false;
 }
 
+int flight_groups_missing(const struct flight_groups *g, struct rank_set *ret, struct dd_buf *out)
+{
+    size_t n = 0;
+    if (!flight_is_waiting(g))
+        return 0;
+    DD_AUTO(free) struct flight_of_rank *ranks = flight_ranks(g, &n);
+    if (ranks == NULL)
+        return -ENOMEM;
+    const int rc = flight_record_compare(out, ranks, n);
+    const int missing = rc > 0 ? flight_record_missing(ret, ranks, n) : 0;
+    return missing < 0 ? missing : rc;
+}
+
 int flight_groups_text(const struct flight_groups *g, const char *indent, size_t lines,
                        struct dd_buf *out)
 {

@@ -35,6 +35,9 @@ struct json_t *flight_groups_json(const struct flight_groups *g);
 int flight_groups_parse(struct flight_groups *ret, const struct json_t *list, int first,
                         int workers);
 
+/* Append the sentence of flight_record_compare(), and add the ranks that it is about to ret. Return
+ * 1, or 0 and append nothing if no rank holds up others; -ENOMEM, -EMSGSIZE. */
+int flight_groups_missing(const struct flight_groups *g, struct rank_set *ret, struct dd_buf *out);
 /* Append the sentence of flight_record_compare() and a line for each of the `lines` first groups,
  * each line with this indent; nothing if no rank waits. */
 int flight_groups_text(const struct flight_groups *g, const char *indent, size_t lines,

@@ -298,14 +298,31 @@ static int flight_put_verdict(struct dd_buf *out, const struct flight_of_rank *r
     return rc;
 }
 
+/* Return the side of the ranks that hold up those in the collective at. */
+static enum flight_side flight_guilty_side(const struct flight_of_rank *ranks, size_t n,
+                                           const struct flight_record *at)
+{
+    return at == NULL                                      ? FLIGHT_ASIDE
+           : flight_count(ranks, n, at, FLIGHT_OTHER) > 0  ? FLIGHT_OTHER
+           : flight_count(ranks, n, at, FLIGHT_BEHIND) > 0 ? FLIGHT_BEHIND
+                                                           : FLIGHT_ASIDE;
+}
+
+int flight_record_missing(struct rank_set *ret, const struct flight_of_rank *ranks, size_t n)
+{
+    const struct flight_record *at = flight_most(ranks, n);
+    const enum flight_side side = flight_guilty_side(ranks, n, at);
+    int rc = 0;
+    for (size_t i = 0; i < n && side != FLIGHT_ASIDE && rc == 0; i++)
+        if (flight_side_of(&ranks[i].record, at) == side)
+            rc = rank_set_add(ret, ranks[i].rank, ranks[i].rank);
+    return rc;
+}
+
 int flight_record_compare(struct dd_buf *out, const struct flight_of_rank *ranks, size_t n)
 {
     const struct flight_record *at = flight_most(ranks, n);
-    if (at == NULL)
-        return 0;
-    enum flight_side side = flight_count(ranks, n, at, FLIGHT_OTHER) > 0    ? FLIGHT_OTHER
-                            : flight_count(ranks, n, at, FLIGHT_BEHIND) > 0 ? FLIGHT_BEHIND
-                                                                            : FLIGHT_ASIDE;
+    const enum flight_side side = flight_guilty_side(ranks, n, at);
     if (side == FLIGHT_ASIDE)
         return 0;
     size_t before = out->len;

@@ -6,6 +6,7 @@
 #define DD_REPORT_FLIGHT_RECORD_H
 
 #include "base/buf.h"
+#include "report/rank_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +43,7 @@ int flight_record_describe(struct dd_buf *out, const struct flight_record *r);
  * ranks in different collectives of one number. The records are sorted by rank. Return 1, or 0 and
  * append nothing if none waits or all wait in the same collective; -ENOMEM, -EMSGSIZE. */
 int flight_record_compare(struct dd_buf *out, const struct flight_of_rank *ranks, size_t n);
+/* Add the ranks that this sentence is about, "rank 2". 0 or -ENOMEM. */
+int flight_record_missing(struct rank_set *ret, const struct flight_of_rank *ranks, size_t n);
 
 #endif

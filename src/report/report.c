@@ -213,51 +213,6 @@ const struct report_exit *report_culprit(const struct report *r)
     return &r->exits[0];
 }
 
-enum report_blame report_blame(const struct report_exit *e)
-{
-    const struct failure_cause *c = failure_cause_find(e);
-    const int flags = c != NULL ? c->flags : 0;
-    return (flags & CAUSE_CASCADE) != 0  ? REPORT_BLAME_UNKNOWN
-           : (flags & CAUSE_SENDER) != 0 ? REPORT_BLAME_SENDER
-                                         : REPORT_BLAME_WORKER;
-}
-
-static int count_cascades(const struct report *r)
-{
-    int n = 0;
-    for (int i = 0; i < r->nkept; i++)
-        n += failure_is_cascade(&r->exits[i]);
-    return n;
-}
-
-int report_culprit_why(const struct report *r, const struct report_exit *e, struct dd_buf *out)
-{
-    const int earlier = (int)(e - r->exits);
-    const int cascades = count_cascades(r);
-    const enum report_blame blame = report_blame(e);
-    if (blame == REPORT_BLAME_SENDER)
-        return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
-    if (blame == REPORT_BLAME_UNKNOWN)
-        return dd_buf_printf(out,
-                             "unknown; rank %d only noticed first that another process was "
-                             "lost or late",
-                             e->rank);
-    const struct failure_cause *c = failure_cause_find(e);
-    if (c != NULL && strcmp(c->id, "hang") == 0 && r->nfailed > 1)
-        return dd_buf_printf(out, "unknown; rank %d is one of several that were silent", e->rank);
-    int rc = dd_buf_printf(out, "rank %d on %s, ", e->rank, e->node);
-    if (rc == 0 && earlier > 0)
-        rc = dd_buf_printf(out, "since the failure%s before it only follow%s from that of a peer",
-                           earlier > 1 ? "s" : "", earlier > 1 ? "" : "s");
-    else if (rc == 0 && r->nfailed == 1)
-        rc = dd_buf_puts(out, "the only rank that failed by itself");
-    else if (rc == 0)
-        rc = dd_buf_printf(out, "the first of %d ranks to fail", r->nfailed);
-    if (rc == 0 && earlier == 0 && cascades > 0)
-        rc = dd_buf_printf(out, "; %d of the others only noticed that a peer was lost", cascades);
-    return rc;
-}
-
 /* ---- messages ---- */
 
 const char *report_exception(const struct report_exit *e, size_t *ret_len)

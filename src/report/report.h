@@ -78,17 +78,6 @@ int report_tail(const char *text, struct dd_buf *out);
  * round before. */
 const struct report_exit *report_culprit(const struct report *r);
 
-/* Which process is to blame for a failure. */
-enum report_blame {
-    REPORT_BLAME_WORKER,
-    REPORT_BLAME_SENDER,  /* another process sent it a signal */
-    REPORT_BLAME_UNKNOWN, /* another process, which did not fail itself */
-};
-enum report_blame report_blame(const struct report_exit *e);
-/* Append who is to blame and why, for a culprit e: "rank 5 on node3, the first of 8 ranks to fail".
- */
-int report_culprit_why(const struct report *r, const struct report_exit *e, struct dd_buf *out);
-
 /* Append the cause, "ValueError: boom" or "killed by the kernel, out of memory", if it is known. */
 int report_why(const struct report_exit *e, struct dd_buf *out);
 /* "rank 5 on node3 failed: ValueError: boom (exit code 1)" */

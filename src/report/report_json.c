@@ -5,8 +5,10 @@
 #include "base/sig.h"
 #include "base/utf8.h"
 #include "report/causes.h"
+#include "report/culprit.h"
 #include "report/error_file.h"
 #include "report/report_lines_inner.h"
+#include "report/suspects.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -74,13 +76,22 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
 {
     static const char *const blames[] = {"worker", "sender", "unknown"};
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(STACKS_RANKS_TEXT);
+    enum report_blame blame;
     if (e == NULL)
         return json_null();
-    if (report_culprit_why(r, e, &why) < 0)
+    if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
-    return json_pack("{s:i s:i s:o s:s s:o}", "failure", (int)(e - r->exits), "rank", e->rank,
-                     "node", report_json_text(e->node), "blame", blames[report_blame(e)], "why",
-                     report_json_text(dd_buf_str(&why)));
+    const bool others = ranks.n > 0; /* than the one that failed first */
+    if (!others && rank_set_add(&ranks, e->rank, e->rank) < 0)
+        return NULL;
+    (void)rank_set_text(&ranks, &list);
+    const int rank = ranks.v[0].first;
+    return json_pack("{s:i s:i s:o s:o s:s s:o}", "failure", (int)(e - r->exits), "rank", rank,
+                     "ranks", report_json_text(dd_buf_str(&list)), "node",
+                     report_json_text(others ? report_node_of(r, rank) : e->node), "blame",
+                     blames[blame], "why", report_json_text(dd_buf_str(&why)));
 }
 
 /* The fields that `ddctl report` needs to print the report again, and the counts of the others. */

@@ -16,6 +16,7 @@ enum {
     TEXT_MAX_BYTES = 10000, /* message, traceback, output: what the agent sends at most */
     TEXT_LINES = 100,
     LONGEST_S = 1000000000,
+    COLLECTIVE_RANKS_MAX = 1 << 17, /* to compare more of them takes too long */
 };
 #define NS_PER_S INT64_C(1000000000)
 #define LATEST_S INT64_C(8000000000) /* in the year 2223 */
@@ -222,6 +223,33 @@ static void read_stragglers(struct reader *rd, struct report *r, const json_t *a
     }
 }
 
+static size_t read_count(const struct flight_groups *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->n; i++)
+        n += rank_set_count(&g->v[i].ranks);
+    return n;
+}
+
+/* The stacks, as the nodes have sent them. A report without any has null, an older one nothing. */
+static void read_stacks(struct reader *rd, struct report *r, const json_t *o)
+{
+    DD_AUTO(stacks) struct stacks found = {0};
+    struct dd_err err = {0};
+    if (o == NULL || json_is_null(o) || rd->rc < 0)
+        return;
+    DD_AUTO(free) char *text = json_is_object(o) ? json_dumps(o, JSON_COMPACT) : NULL;
+    const int rc = text != NULL ? stacks_parse(&found, text, 0, -1, &err) : -EPROTO;
+    if (rc == -ENOMEM)
+        reader_no_memory(rd);
+    else if (rc < 0)
+        reader_fail(rd, "stacks");
+    if (read_count(&found.collectives) > COLLECTIVE_RANKS_MAX)
+        flight_groups_done(&found.collectives);
+    stacks_sort(&found);
+    report_stacks_take(r, &found);
+}
+
 /* True if a worker's failure ended the job. Older reports do not say so: there the cause is the
  * sentence about it. */
 static bool read_by_itself(const json_t *o, const struct report *r)
@@ -263,6 +291,7 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
     read_others(rd, r, json_object_get(o, "others"));
     read_warnings(rd, r, json_object_get(o, "warnings"));
     read_stragglers(rd, r, json_object_get(o, "stragglers"));
+    read_stacks(rd, r, json_object_get(o, "stacks"));
     const char *why = read_text(rd, o, "cause", &cause);
     if (rd->rc == 0)
         read_rounds(rd, r, json_object_get(o, "rounds"));

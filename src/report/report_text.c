@@ -3,6 +3,7 @@
 
 #include "base/auto.h"
 #include "report/causes.h"
+#include "report/culprit.h"
 #include "report/error_file.h"
 #include "report/report_lines_inner.h"
 
@@ -90,9 +91,11 @@ static int put_others(const struct report *r, const struct report_exit *e, struc
 static int put_culprit(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    enum report_blame blame;
     if (r->world_size <= 1)
         return 0;
-    int rc = report_culprit_why(r, e, &why);
+    int rc = report_culprit_why(r, e, &ranks, &blame, &why);
     if (rc == 0)
         rc = dd_buf_puts(out, "  culprit: ");
     if (rc == 0)

@@ -1,6 +1,7 @@
 /* report: the first failure by time over all nodes, in its text and JSON forms. */
 #include "report/error_file.h"
 #include "report/report.h"
+#include "report/stacks.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -327,9 +328,202 @@ static void native_frames_do_not_push_the_cause_out_of_the_last_lines(void **sta
     assert_string_equal(dd_buf_str(&out), "frame #0: f() (0x1)\n");
 }
 
+/* ---- the ranks for which the others waited ---- */
+
+#define TORCH "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+#define REDUCE "all_reduce\t" TORCH "\t2811\nmain\t/u/train.py\t81\n"
+#define READ "read\t/u/data.py\t40\n"
+#define HUNG "hung: no output for 5 s"
+#define TIMEOUT "RuntimeError: Timed out waiting 6000ms for recv operation to complete"
+#define STOPPED "stopped by a signal or a debugger"
+
+static const struct stack reduce = {.kind = STACK_PYTHON, .frames = REDUCE};
+static const struct stack reading = {.kind = STACK_PYTHON, .frames = READ};
+static const struct stack stopped = {.kind = STACK_PYTHON, .frames = READ, .state = STOPPED};
+static const struct stack blocked = {.kind = STACK_KERNEL,
+                                     .state = "state D, kernel function nfs_wait"};
+static const struct stack ended = {.kind = STACK_ENDED};
+
+struct doing {
+    const struct stack *what; /* NULL: no more */
+    int first, last;
+};
+
+/* A report of 4 ranks on 2 nodes, in which these ranks fail with this message. */
+static struct report *waiting(const char *message, const int *failed, int n,
+                              const struct doing *doing)
+{
+    struct report *r = fresh(0);
+    struct stacks s = {0};
+    report_round(r, 0, 4, START);
+    for (int i = 0; i < n; i++) {
+        struct report_exit e = failing(failed[i], START + (uint64_t)(i + 1) * S);
+        e.error = message;
+        assert_int_equal(report_exit_add(r, &e, true), 0);
+    }
+    assert_int_equal(stacks_add_node(&s, "node1", 0, 2), 0);
+    assert_int_equal(stacks_add_node(&s, "node2", 2, 2), 0);
+    for (int i = 0; i < 4 && doing[i].what != NULL; i++)
+        assert_int_equal(stacks_add(&s, doing[i].what, doing[i].first, doing[i].last), 0);
+    stacks_sort(&s);
+    report_stacks_take(r, &s);
+    report_finish(r, "", 1, START + 9 * S);
+    return r;
+}
+
+static void has_culprit(const struct report *r, int rank, const char *ranks, const char *blame,
+                        const char *why)
+{
+    json_t *o = json_of(r, false);
+    const json_t *c = json_object_get(o, "culprit");
+    assert_string_equal(json_string_value(json_object_get(c, "why")), why);
+    assert_int_equal(json_integer_value(json_object_get(c, "rank")), rank);
+    assert_string_equal(json_string_value(json_object_get(c, "ranks")), ranks);
+    assert_string_equal(json_string_value(json_object_get(c, "blame")), blame);
+    assert_string_equal(json_string_value(json_object_get(c, "node")),
+                        rank < 2 ? "node1" : "node2");
+    json_decref(o);
+    DD_AUTO(free) char *text = text_of(r);
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(1000);
+    assert_int_equal(dd_buf_printf(&line, "\n  culprit: %s\n", why), 0);
+    assert_non_null(strstr(text, dd_buf_str(&line)));
+}
+
+static const struct {
+    const char *message;
+    int failed[4], n;
+    struct doing doing[4];
+    int rank;
+    const char *ranks, *blame, *why;
+} verdicts[] = {
+    {HUNG,
+     {3, 0, 1, 2},
+     4,
+     {{&reduce, 0, 1}, {&reading, 2, 2}, {&reduce, 3, 3}},
+     2,
+     "2",
+     "worker",
+     "rank 2 on node2, which was in read, data.py:40, while ranks 0-1,3 waited in all_reduce, "
+     "train.py:81"},
+    {TIMEOUT,
+     {0, 1},
+     2,
+     {{&ended, 0, 1}, {&reading, 2, 2}, {&reduce, 3, 3}},
+     2,
+     "2",
+     "worker",
+     "rank 2 on node2, which was in read, data.py:40, while rank 3 waited in all_reduce, "
+     "train.py:81"},
+    {TIMEOUT,
+     {0, 1, 3},
+     3,
+     {{&ended, 0, 1}, {&stopped, 2, 2}, {&reading, 3, 3}},
+     2,
+     "2",
+     "worker",
+     "rank 2 on node2, which was " STOPPED " while others waited"},
+    {TIMEOUT,
+     {3, 1},
+     2,
+     {{&reduce, 2, 3}, {&blocked, 0, 0}, {&ended, 1, 1}},
+     0,
+     "0",
+     "worker",
+     "rank 0 on node1, which was in state D, kernel function nfs_wait, while ranks 2-3 waited "
+     "in all_reduce, train.py:81"},
+    {HUNG,
+     {3, 0},
+     2,
+     {{&reduce, 0, 1}, {&reading, 2, 3}},
+     2,
+     "2-3",
+     "worker",
+     "ranks 2-3 on node2, which were in read, data.py:40, while ranks 0-1 waited in "
+     "all_reduce, train.py:81"},
+    /* nothing follows from these */
+    {HUNG,
+     {3, 0},
+     2,
+     {{&reduce, 0, 3}},
+     3,
+     "3",
+     "unknown",
+     "unknown; rank 3 is one of several that were silent"},
+    {HUNG,
+     {3, 0},
+     2,
+     {{&reduce, 0, 0}, {&reading, 1, 3}},
+     3,
+     "3",
+     "unknown",
+     "unknown; rank 3 is one of several that were silent"},
+    {HUNG,
+     {1},
+     1,
+     {{&reading, 1, 1}},
+     1,
+     "1",
+     "worker",
+     "rank 1 on node1, the only rank that failed by itself"},
+    {"RuntimeError: Connection closed by peer",
+     {3, 0},
+     2,
+     {{&reduce, 0, 0}, {&ended, 1, 1}, {&reading, 2, 2}, {&ended, 3, 3}},
+     3,
+     "3",
+     "unknown",
+     "unknown; rank 3 only noticed first that another process was lost or late"},
+    {"ValueError: boom",
+     {1},
+     1,
+     {{&reduce, 0, 0}, {&stopped, 2, 2}, {&reduce, 3, 3}},
+     1,
+     "1",
+     "worker",
+     "rank 1 on node1, the only rank that failed by itself"},
+};
+
+static void rank_for_which_the_others_waited_is_the_culprit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
+        struct report *r = waiting(verdicts[i].message, verdicts[i].failed, verdicts[i].n,
+                                   verdicts[i].doing);
+        has_culprit(r, verdicts[i].rank, verdicts[i].ranks, verdicts[i].blame, verdicts[i].why);
+        report_free(r);
+    }
+}
+
+static void rank_that_has_not_entered_a_collective_is_the_culprit(void **state)
+{
+    static const struct doing nothing[1];
+    static const struct flight_record in = {
+        .waiting = true, .number = 2, .group = "default_pg", .name = "all_reduce", .bytes = 4096};
+    static const struct flight_record behind = {
+        .number = 1, .group = "default_pg", .name = "all_reduce"};
+    static const char *const messages[] = {
+        HUNG, "RuntimeError: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2)"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+        struct report *r = waiting(messages[i], (const int[]){3, 0}, 2, nothing);
+        struct stacks s = {0};
+        assert_int_equal(stacks_add_node(&s, "node1", 0, 2), 0);
+        assert_int_equal(flight_groups_add(&s.collectives, &in, 0, 0), 0);
+        assert_int_equal(flight_groups_add(&s.collectives, &in, 2, 3), 0);
+        assert_int_equal(flight_groups_add(&s.collectives, &behind, 1, 1), 0);
+        report_stacks_take(r, &s);
+        has_culprit(r, 1, "1", "worker",
+                    "rank 1 on node1, which has not entered all_reduce, collective 2 of "
+                    "default_pg, 4 KiB, in which ranks 0,2-3 wait");
+        report_free(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
+        cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
         cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),
         cmocka_unit_test(exception_of_a_rank_with_a_process_group_is_in_the_sentence),
         cmocka_unit_test(first_cause_is_the_earliest_whatever_came_first),

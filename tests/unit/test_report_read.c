@@ -2,6 +2,7 @@
  */
 #include "report/report.h"
 #include "report/report_read.h"
+#include "report/stacks.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -54,6 +55,40 @@ static struct report_exit failing(int rank, uint64_t at, const char *tail)
                                 .node = rank < 2 ? "node1" : "node2",
                                 .tail = tail,
                                 .log = "logs/x/attempt_0/1/stderr.log"};
+}
+
+static void stacks_and_collectives_are_printed_again(void **state)
+{
+    static const struct stack reduce = {.kind = STACK_PYTHON,
+                                        .frames = "all_reduce\t/x-packages/torch/d.py\t2811\n"
+                                                  "main\t/u/train.py\t81\n"};
+    static const struct stack reading = {.kind = STACK_PYTHON,
+                                         .frames = "read\t/u/data.py\t40\n",
+                                         .state = "uninterruptible, state D"};
+    static const struct flight_record in = {
+        .waiting = true, .number = 2, .group = "default_pg", .name = "all_reduce"};
+    static const struct flight_record behind = {
+        .number = 1, .group = "default_pg", .name = "all_reduce"};
+    (void)state;
+    struct report *r = fresh(0);
+    struct stacks s = {0};
+    report_round(r, 0, 4, START + S);
+    struct report_exit e = failing(3, START + 4 * S, NULL);
+    e.error = "hung: no output for 5 s";
+    assert_int_equal(report_exit_add(r, &e, true), 0);
+    assert_int_equal(stacks_add_node(&s, "node1", 0, 2), 0);
+    assert_int_equal(stacks_add_node(&s, "node2", 2, 2), 0);
+    assert_int_equal(stacks_add(&s, &reduce, 0, 2), 0);
+    assert_int_equal(stacks_add(&s, &reading, 3, 3), 0);
+    assert_int_equal(flight_groups_add(&s.collectives, &in, 0, 2), 0);
+    assert_int_equal(flight_groups_add(&s.collectives, &behind, 3, 3), 0);
+    stacks_sort(&s);
+    report_stacks_take(r, &s);
+    report_finish(r, "", 1, START + 5 * S);
+    reads_back(r,
+               "job slurm-7.0: 2 nodes, 4 workers, started 2026-11-21T12:40:03Z, failed after "
+               "5.000 s\nerror: ",
+               false);
 }
 
 static void report_of_a_failure_is_printed_again(void **state)
@@ -186,6 +221,7 @@ static void what_is_no_report_is_refused_in_one_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stacks_and_collectives_are_printed_again),
         cmocka_unit_test(report_of_a_failure_is_printed_again),
         cmocka_unit_test(report_of_many_failures_is_printed_again),
         cmocka_unit_test(success_and_other_ends_are_printed_again),

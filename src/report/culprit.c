@@ -1,0 +1,66 @@
+#include "report/culprit.h"
+
+#include "report/causes.h"
+#include "report/report_inner.h"
+#include "report/suspects.h"
+
+#include <string.h>
+
+/* By the failures alone. Of several silent workers any may be the one that holds up the others. */
+static enum report_blame report_blame(const struct report *r, const struct report_exit *e)
+{
+    const struct failure_cause *c = failure_cause_find(e);
+    const int flags = c != NULL ? c->flags : 0;
+    if (c != NULL && strcmp(c->id, "hang") == 0 && r->nfailed > 1)
+        return REPORT_BLAME_UNKNOWN;
+    return (flags & CAUSE_CASCADE) != 0  ? REPORT_BLAME_UNKNOWN
+           : (flags & CAUSE_SENDER) != 0 ? REPORT_BLAME_SENDER
+                                         : REPORT_BLAME_WORKER;
+}
+
+static int count_cascades(const struct report *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->nkept; i++)
+        n += failure_is_cascade(&r->exits[i]);
+    return n;
+}
+
+/* Append why the failure e explains those of the others. */
+static int put_first_failure(const struct report *r, const struct report_exit *e,
+                             struct dd_buf *out)
+{
+    const int earlier = (int)(e - r->exits);
+    const int cascades = count_cascades(r);
+    int rc = dd_buf_printf(out, "rank %d on %s, ", e->rank, e->node);
+    if (rc == 0 && earlier > 0)
+        rc = dd_buf_printf(out, "since the failure%s before it only follow%s from that of a peer",
+                           earlier > 1 ? "s" : "", earlier > 1 ? "" : "s");
+    else if (rc == 0 && r->nfailed == 1)
+        rc = dd_buf_puts(out, "the only rank that failed by itself");
+    else if (rc == 0)
+        rc = dd_buf_printf(out, "the first of %d ranks to fail", r->nfailed);
+    if (rc == 0 && earlier == 0 && cascades > 0)
+        rc = dd_buf_printf(out, "; %d of the others only noticed that a peer was lost", cascades);
+    return rc;
+}
+
+int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
+                       enum report_blame *ret_blame, struct dd_buf *out)
+{
+    const int found = report_suspects(r, e, ret, out);
+    *ret_blame = found > 0 ? REPORT_BLAME_WORKER : report_blame(r, e);
+    if (found != 0)
+        return found < 0 ? found : 0;
+    rank_set_done(ret);
+    if (*ret_blame == REPORT_BLAME_SENDER)
+        return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
+    if (*ret_blame == REPORT_BLAME_UNKNOWN && failure_is_cascade(e))
+        return dd_buf_printf(out,
+                             "unknown; rank %d only noticed first that another process was "
+                             "lost or late",
+                             e->rank);
+    if (*ret_blame == REPORT_BLAME_UNKNOWN)
+        return dd_buf_printf(out, "unknown; rank %d is one of several that were silent", e->rank);
+    return put_first_failure(r, e, out);
+}

@@ -1,0 +1,20 @@
+/* The line of the report about the culprit: the rank that failed first, or the one for which the
+ * others waited. Pure. */
+#ifndef DD_REPORT_CULPRIT_H
+#define DD_REPORT_CULPRIT_H
+
+#include "report/rank_set.h"
+#include "report/report.h"
+
+/* Which process is to blame for a failure. */
+enum report_blame {
+    REPORT_BLAME_WORKER,
+    REPORT_BLAME_SENDER,  /* another process sent it a signal */
+    REPORT_BLAME_UNKNOWN, /* another process, which did not fail itself */
+};
+/* Append who is to blame for a culprit e, and why: "rank 5 on node3, the first of 8 ranks to fail".
+ * The ranks for which the others waited, if these are to blame, are added to ret. */
+int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
+                       enum report_blame *ret_blame, struct dd_buf *out);
+
+#endif

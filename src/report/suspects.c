@@ -1,0 +1,259 @@
+#include "report/suspects.h"
+
+#include "base/auto.h"
+#include "report/causes.h"
+#include "report/report_inner.h"
+#include "report/report_lines_inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    SUSPECTS_RANKS_SHOWN = 60, /* bytes */
+    SUSPECTS_TEXT = 1000,
+    SUSPECTS_HEADLINE_SHOWN = 120
+};
+
+static bool suspects_start(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+const char *report_node_of(const struct report *r, int rank)
+{
+    for (size_t i = 0; i < r->stacks.nnodes; i++) {
+        const struct stacks_node *n = &r->stacks.nodes[i];
+        if (rank >= n->first_rank && rank - n->first_rank < n->workers)
+            return n->name;
+    }
+    for (int i = 0; i < r->nkept; i++)
+        if (r->exits[i].rank == rank)
+            return r->exits[i].node;
+    return "";
+}
+
+/* True if e shows only that another rank did not do its part. A lost peer alone does not: it may
+ * have exited. But a rank that timed out closes its connections, so the others lose theirs. */
+static bool suspects_are_wanted(const struct report *r, const struct report_exit *e)
+{
+    const struct failure_cause *c = failure_cause_find(e);
+    if (c == NULL || (c->flags & CAUSE_CASCADE) == 0)
+        return c != NULL && strcmp(c->id, "hang") == 0;
+    for (int i = 0; i < r->nkept; i++) {
+        const struct failure_cause *k = failure_cause_find(&r->exits[i]);
+        if (k != NULL && (k->flags & CAUSE_CASCADE) != 0 && strstr(k->id, "timeout") != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* True if the rank has noticed by itself that another one was lost or late. */
+static bool suspects_has_noticed(const struct report *r, int rank)
+{
+    for (int i = 0; i < r->nkept; i++)
+        if (r->exits[i].rank == rank && failure_is_cascade(&r->exits[i]))
+            return true;
+    return false;
+}
+
+/* ---- stacks ---- */
+
+enum suspects_doing {
+    SUSPECTS_UNKNOWN, /* it had ended, or could not be read */
+    SUSPECTS_WAITS,   /* in a collective operation, or in one that ends with a collective */
+    SUSPECTS_WORKS,
+    SUSPECTS_BLOCKED, /* in an uninterruptible system call: state D */
+    SUSPECTS_STOPPED, /* by a signal or a debugger */
+};
+
+/* True for a function of a library in which a rank waits for others. "backward" ends with the
+ * collectives of PyTorch's DistributedDataParallel. */
+static bool suspects_function_waits(const char *headline)
+{
+    static const char *const names[] = {
+        "all_reduce",        "all_gather",  "all_to_all", "barrier", "broadcast", "gather",
+        "monitored_barrier", "reduce",      "scatter",    "recv,",   "send,",     "wait,",
+        "backward,",         "synchronize,"};
+    const char *start = headline[0] == '_' ? headline + 1 : headline;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (suspects_start(start, names[i]))
+            return true;
+    return false;
+}
+
+static enum suspects_doing suspects_doing_of(const struct stack *s, const char *headline)
+{
+    const char *state = s->state != NULL ? s->state : "";
+    if (s->kind >= STACK_ENDED)
+        return SUSPECTS_UNKNOWN;
+    if (suspects_start(state, "stopped") || suspects_start(state, "state T") ||
+        suspects_start(state, "state t"))
+        return SUSPECTS_STOPPED;
+    if (suspects_start(state, "uninterruptible") || suspects_start(state, "state D"))
+        return SUSPECTS_BLOCKED;
+    if (s->kind == STACK_KERNEL)
+        return SUSPECTS_UNKNOWN;
+    return suspects_function_waits(headline) ? SUSPECTS_WAITS : SUSPECTS_WORKS;
+}
+
+static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
+{
+    const char *text = stack_headline(s, out) == 0 ? dd_buf_str(out) : NULL;
+    return text != NULL ? text : "";
+}
+
+/* The groups of stacks that matter. */
+struct suspects_found {
+    const struct stack_group *most;  /* that does the most remarkable thing */
+    const struct stack_group *waits; /* the largest that waits */
+    enum suspects_doing doing;
+    bool several; /* groups do what `most` does */
+};
+
+static bool suspects_all_noticed(const struct report *r, const struct rank_set *ranks)
+{
+    const size_t n = rank_set_count(ranks);
+    if (n > REPORT_EXITS)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!suspects_has_noticed(r, rank_set_nth(ranks, i)))
+            return false;
+    return true;
+}
+
+static struct suspects_found suspects_look(const struct report *r)
+{
+    struct suspects_found f = {.doing = SUSPECTS_UNKNOWN};
+    for (size_t i = 0; i < r->stacks.n; i++) {
+        const struct stack_group *g = &r->stacks.v[i];
+        DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
+        const enum suspects_doing d = suspects_doing_of(&g->stack,
+                                                        suspects_headline(&g->stack, &headline));
+        if (d == SUSPECTS_WAITS &&
+            (f.waits == NULL || rank_set_count(&g->ranks) > rank_set_count(&f.waits->ranks)))
+            f.waits = g;
+        if (d <= SUSPECTS_WAITS || d < f.doing || suspects_all_noticed(r, &g->ranks))
+            continue;
+        f.several = d == f.doing;
+        f.most = g;
+        f.doing = d;
+    }
+    return f;
+}
+
+/* ---- text ---- */
+
+/* Append "rank 5 on node1, which ". */
+static int suspects_put_ranks(const struct report *r, const struct rank_set *ranks,
+                              struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_RANKS_TEXT);
+    const size_t n = rank_set_count(ranks);
+    const char *node = report_node_of(r, ranks->v[0].first);
+    const bool same = strcmp(node, report_node_of(r, ranks->v[ranks->n - 1].last)) == 0 &&
+                      node[0] != '\0';
+    (void)rank_set_text(ranks, &text);
+    const bool cut = text.len > SUSPECTS_RANKS_SHOWN;
+    int rc = dd_buf_printf(out, "rank%s %.*s%s", n > 1 ? "s" : "",
+                           (int)(cut ? SUSPECTS_RANKS_SHOWN : text.len), (const char *)text.data,
+                           cut ? "..." : "");
+    if (rc == 0 && same)
+        rc = dd_buf_printf(out, " on %s", node);
+    return rc < 0 ? rc : dd_buf_puts(out, ", which ");
+}
+
+static int suspects_put_others(const struct stack_group *waits, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(STACKS_RANKS_TEXT);
+    if (waits == NULL)
+        return dd_buf_puts(out, "while others waited");
+    (void)rank_set_text(&waits->ranks, &ranks);
+    const char *text = dd_buf_str(&ranks);
+    const bool one = rank_set_count(&waits->ranks) == 1;
+    return dd_buf_printf(out, "while rank%s %.*s waited in %.*s", one ? "" : "s",
+                         SUSPECTS_RANKS_SHOWN, text != NULL ? text : "", SUSPECTS_HEADLINE_SHOWN,
+                         suspects_headline(&waits->stack, &headline));
+}
+
+static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
+    const bool one = rank_set_count(&f->most->ranks) == 1;
+    int rc = dd_buf_puts(out, one ? "was " : "were ");
+    if (rc == 0 && f->doing == SUSPECTS_STOPPED)
+        rc = dd_buf_puts(out, "stopped by a signal or a debugger ");
+    else if (rc == 0)
+        rc = dd_buf_printf(out, "in %.*s, ", SUSPECTS_HEADLINE_SHOWN,
+                           suspects_headline(&f->most->stack, &headline));
+    return rc < 0 ? rc : suspects_put_others(f->waits, out);
+}
+
+/* ---- the verdict ---- */
+
+static int suspects_copy(struct rank_set *to, const struct rank_set *from)
+{
+    int rc = 0;
+    for (size_t i = 0; i < from->n && rc == 0; i++)
+        rc = rank_set_add(to, from->v[i].first, from->v[i].last);
+    return rc;
+}
+
+/* By the stacks: at most half of the job. Who works while nobody is seen to wait is no suspect. */
+static int suspects_by_stacks(const struct report *r, const struct suspects_found *f, bool hangs,
+                              struct rank_set *ret, struct dd_buf *why)
+{
+    const size_t n = f->most != NULL ? rank_set_count(&f->most->ranks) : 0;
+    if (n == 0 || f->several || 2 * n > (size_t)r->world_size ||
+        (f->doing == SUSPECTS_WORKS && hangs && f->waits == NULL))
+        return 0;
+    int rc = suspects_copy(ret, &f->most->ranks);
+    if (rc == 0)
+        rc = suspects_put_ranks(r, ret, why);
+    if (rc == 0)
+        rc = suspects_put_doing(f, why);
+    return rc < 0 ? rc : 1;
+}
+
+/* By the flight records: the sentence is "rank 2 has not entered …". */
+static int suspects_by_records(const struct report *r, struct rank_set *ret, struct dd_buf *why)
+{
+    DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);
+    int rc = flight_groups_missing(&r->stacks.collectives, ret, &sentence);
+    if (rc <= 0 || ret->n == 0 || 2 * rank_set_count(ret) > (size_t)r->world_size)
+        return rc == -EMSGSIZE ? 0 : rc < 0 ? rc : 0;
+    const char *text = dd_buf_str(&sentence);
+    for (int words = 0; text != NULL && words < 2; words++)
+        text = (text = strchr(text, ' ')) != NULL ? text + 1 : NULL;
+    if (text == NULL)
+        return 0;
+    rc = suspects_put_ranks(r, ret, why);
+    if (rc == 0)
+        rc = dd_buf_puts(why, text);
+    return rc < 0 ? rc : 1;
+}
+
+int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
+                    struct dd_buf *why)
+{
+    const size_t before = why->len;
+    if (r->world_size <= 1 || !suspects_are_wanted(r, e))
+        return 0;
+    const struct suspects_found f = suspects_look(r);
+    const bool hangs = !failure_is_cascade(e);
+    int rc = 0;
+    if (f.doing == SUSPECTS_STOPPED)
+        rc = suspects_by_stacks(r, &f, hangs, ret, why);
+    if (rc == 0) {
+        rank_set_done(ret);
+        rc = suspects_by_records(r, ret, why);
+    }
+    if (rc == 0 && f.doing != SUSPECTS_STOPPED) {
+        rank_set_done(ret);
+        rc = suspects_by_stacks(r, &f, hangs, ret, why);
+    }
+    const int clean = rc > 0 ? report_clean(why, before) : 0;
+    if (clean == 0 && why->len > before && why->data[why->len - 1] == '\n')
+        why->len--; /* report_clean() ends each line */
+    return clean < 0 ? clean : rc;
+}

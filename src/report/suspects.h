@@ -1,0 +1,20 @@
+/* The ranks for which the others waited when a job hung, or when collectives timed out: their own
+ * failures, if any, do not show it. Pure. */
+#ifndef DD_REPORT_SUSPECTS_H
+#define DD_REPORT_SUSPECTS_H
+
+#include "report/rank_set.h"
+#include "report/report.h"
+
+/* Find the ranks that explain e, the culprit by the failures alone, from what all ranks were doing
+ * at that time: those that a signal has stopped, that have not entered a collective by PyTorch's
+ * flight recorder, or whose stacks are in none while those of the others are. Append "rank 5 on
+ * node1, which …" to why. Return 1, or 0 and append nothing if e needs no explanation or nothing
+ * follows; -ENOMEM, -EMSGSIZE. */
+int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
+                    struct dd_buf *why);
+
+/* Return the node of a rank; "": unknown. */
+const char *report_node_of(const struct report *r, int rank);
+
+#endif
