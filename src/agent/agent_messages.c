@@ -130,6 +130,12 @@ static void message_stacks_taken(struct agent *a, const struct msg *m)
         round_message(a->round, &(struct round_message){.type = ROUND_STACKS_TAKEN});
 }
 
+static void message_hung(struct agent *a, const struct msg *m)
+{
+    if (m->hung.round == a->round->plan.round)
+        round_message(a->round, &(struct round_message){.type = ROUND_HUNG});
+}
+
 static void message_commit(struct agent *a, const struct msg *m)
 {
     if (m->commit.round == a->round->plan.round)
@@ -188,6 +194,7 @@ static agent_message_f *const agent_message_handlers[MSG_TYPE_MAX] = {
     [MSG_FINISH] = message_finish,
     [MSG_SIGNAL] = message_signal,
     [MSG_STACKS_REQUEST] = message_stacks_request,
+    [MSG_HUNG] = message_hung,
     [MSG_STACKS_TAKEN] = message_stacks_taken,
     [MSG_USAGE_REQUEST] = message_usage_request,
     [MSG_WHOIS] = message_whois,

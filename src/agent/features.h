@@ -31,7 +31,14 @@ struct msg_usage_request;  /* the same */
 struct spec_input;         /* agent/spec.h */
 
 struct round_message {
-    enum { ROUND_PIECE, ROUND_PRESIGNAL, ROUND_STACKS, ROUND_STACKS_TAKEN, ROUND_USAGE } type;
+    enum {
+        ROUND_PIECE,
+        ROUND_PRESIGNAL,
+        ROUND_STACKS,
+        ROUND_STACKS_TAKEN,
+        ROUND_USAGE,
+        ROUND_HUNG
+    } type;
     const struct exchange_piece *piece;      /* ROUND_PIECE: of this round, lent for the call */
     const struct msg_stacks_request *stacks; /* ROUND_STACKS: lent for the call */
     const struct msg_usage_request *usage;   /* ROUND_USAGE: lent for the call */

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "rdzv/msg.h"
 #include "report/stacks.h"
+#include "worker/activity.h"
 #include "worker/children.h"
 #include "worker/command.h"
 #include "worker/hang.h"
@@ -13,6 +14,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@ enum {
     DUMP_MS = 20000,
     ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
     DUMP_LINES = 100,
+    MISSING_TEXT = 80,
     SOON_MS = 500, /* between ticks while stacks are being read */
 };
 
@@ -44,6 +47,7 @@ struct hangs {
     struct event *tick;
     uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
     bool taken;        /* the daemon has answered */
+    bool sent_idle;    /* the last IDLE said that all workers are idle */
     int n;
     struct hung v[];
 };
@@ -128,23 +132,40 @@ static void begin_end(struct hung *u, pid_t pid)
     }
 }
 
-static const char *what_is_missing(const struct round *r)
+static bool hang_watch_is_joint(const struct round *r)
 {
-    const int signs = r->cfg->hang.signs;
-    return signs == HANG_SIGN_OUTPUT ? "no output"
-           : signs == HANG_SIGN_FILE ? "no heartbeat"
-                                     : "no output or heartbeat";
+    return (r->cfg->hang.signs & HANG_SIGNS_USED) != 0;
 }
 
-static void report_hang(const struct hung *u, pid_t pid, uint64_t silent_ns)
+/* Append what the worker has used meanwhile, less than what counts as activity. */
+static void describe_used(const struct hangs *s, const struct hung *u, uint64_t silent_ns,
+                          char *out, size_t size)
+{
+    const int signs = s->round->cfg->hang.signs;
+    const struct hang_counters c = hang_used(s->watch, u->local_rank);
+    size_t n = 0;
+    out[0] = '\0';
+    if ((signs & HANG_SIGN_CPU) != 0)
+        n += (size_t)snprintf(out, size, ", needed %.1f %% of a CPU",
+                              silent_ns > 0 ? 100.0 * (double)c.cpu_ns / (double)silent_ns : 0);
+    if ((signs & HANG_SIGN_IO) != 0 && n < size)
+        n += (size_t)snprintf(out + n, size - n, ", %" PRIu64 " bytes read or written", c.io_bytes);
+    if ((signs & HANG_SIGN_NETWORK) != 0 && n < size)
+        (void)snprintf(out + n, size - n, ", %" PRIu64 " bytes on TCP connections", c.net_bytes);
+}
+
+static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, uint64_t now)
 {
     const struct round *r = u->round;
-    char where[300];
+    const uint64_t silent_ns = hang_silent(s->watch, u->local_rank, now);
+    char where[300], missing[MISSING_TEXT], used[160];
+    describe_used(s, u, silent_ns, used, sizeof(used));
     dd_log(r->cfg->log, DD_LOG_ERR,
-           "rank %d on %s seems hung: %s for %.0f s (local rank %d, pid %d, state %s)",
-           r->plan.first_rank + u->local_rank, r->cfg->node_name, what_is_missing(r),
-           (double)silent_ns / 1e9, u->local_rank, (int)pid,
-           children_state(pid, where, sizeof(where)));
+           "rank %d on %s %s: %s for %.0f s (local rank %d, pid %d, state %s%s)",
+           r->plan.first_rank + u->local_rank, r->cfg->node_name,
+           children_is_stopped(pid) ? "is stopped by a signal" : "seems hung",
+           hang_missing(r->cfg->hang.signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
+           u->local_rank, (int)pid, children_state(pid, where, sizeof(where)), used);
 }
 
 /* ---- watching ---- */
@@ -162,8 +183,67 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
         return;
     }
     u->reported = true;
-    report_hang(u, pid, hang_silent(s->watch, u->local_rank, now));
+    report_hang(s, u, pid, now);
     u->waits = true;
+}
+
+/* ---- idle nodes ---- */
+
+/* Read what the workers that give no sign have used. A tracer, such as a debugger, may hold a
+ * worker as long as it likes. */
+static void count_workers(struct hangs *s, uint64_t now)
+{
+    DD_AUTO(socket_bytes) struct socket_bytes sockets = {0};
+    const struct round *r = s->round;
+    bool asked = (r->cfg->hang.signs & HANG_SIGN_NETWORK) == 0;
+    for (int i = 0; i < s->n && r->group != NULL; i++) {
+        struct hang_counters c;
+        const pid_t pid = worker_group_pid(r->group, i);
+        (void)hang_look(s->watch, i, sign_of_life(r, &s->v[i]), now);
+        if (pid != 0 && children_state_letter(pid) == 't')
+            hang_alive(s->watch, i, now);
+        if (pid == 0 || !hang_wants_counters(s->watch, i, now))
+            continue;
+        if (!asked)
+            (void)socket_bytes_read(&sockets); /* without sock_diag no bytes are known */
+        asked = true;
+        if (activity_read(pid, &sockets, &c) == 0)
+            hang_count(s->watch, i, r->cfg->hang.signs, &c, now);
+    }
+}
+
+/* Send whether all workers of this node are idle: again at each check, for a daemon that has taken
+ * over meanwhile. */
+static void check_node(struct hangs *s, uint64_t now)
+{
+    const struct round *r = s->round;
+    bool idle = true, stopped = true;
+    count_workers(s, now);
+    for (int i = 0; i < s->n && r->group != NULL; i++) {
+        const pid_t pid = worker_group_pid(r->group, i);
+        if (pid == 0)
+            continue;
+        idle = idle && hang_look(s->watch, i, sign_of_life(r, &s->v[i]), now);
+        stopped = stopped && children_is_stopped(pid);
+    }
+    if (idle || s->sent_idle)
+        round_send(r, MSG(IDLE, .round = r->plan.round, .idle = idle, .stopped = stopped));
+    s->sent_idle = idle;
+}
+
+/* The workers of all nodes are idle, unless one here has become active since. */
+static void on_hung(struct hangs *s)
+{
+    const uint64_t now = dd_now_ns();
+    const struct round *r = s->round;
+    for (int i = 0; i < s->n && r->group != NULL; i++) {
+        struct hung *u = &s->v[i];
+        const pid_t pid = worker_group_pid(r->group, i);
+        if (pid == 0 || u->reported || !hang_look(s->watch, i, sign_of_life(r, u), now))
+            continue;
+        u->reported = u->waits = true;
+        report_hang(s, u, pid, now);
+    }
 }
 
 /* The end of a hung worker lets others fail, so the stacks of all workers are read before. Do not
@@ -209,7 +289,9 @@ static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
     struct hangs *s = arg;
     uint64_t now = dd_now_ns();
     hang_tick(s->watch, now);
-    for (int i = 0; i < s->n && s->round->group != NULL; i++)
+    if (hang_watch_is_joint(s->round))
+        check_node(s, now);
+    for (int i = 0; i < s->n && s->round->group != NULL && !hang_watch_is_joint(s->round); i++)
         check_worker(s, &s->v[i], now);
     end_hung(s, now);
     wait_for_tick(s);
@@ -264,9 +346,14 @@ static void hang_watch_message(void *state, const struct round *r, const struct 
 {
     struct hangs *s = state;
     (void)r;
-    if (m->type != ROUND_STACKS_TAKEN || s->asked_ns == 0 || s->tick == NULL)
+    if (s->tick == NULL)
         return;
-    s->taken = true;
+    if (m->type == ROUND_HUNG)
+        on_hung(s);
+    else if (m->type == ROUND_STACKS_TAKEN && s->asked_ns != 0)
+        s->taken = true;
+    else
+        return;
     end_hung(s, dd_now_ns());
 }
 
@@ -274,11 +361,14 @@ static void hang_watch_message(void *state, const struct round *r, const struct 
 static void hang_watch_exit(void *state, const struct round *r, struct worker_end *end)
 {
     const struct hangs *s = state;
+    char missing[MISSING_TEXT];
     if (!s->v[end->exit.local_rank].reported)
         return;
     if (end->exit.code == 0)
         end->exit.code = 128 + SIGABRT;
-    (void)snprintf(end->why, sizeof(end->why), "hung: %s for %g s", what_is_missing(r),
+    (void)snprintf(end->why, sizeof(end->why), "%shung: %s for %g s",
+                   hang_watch_is_joint(r) ? "the job " : "",
+                   hang_missing(r->cfg->hang.signs, missing, sizeof(missing)),
                    (double)r->cfg->hang.timeout_ns / 1e9);
 }
 

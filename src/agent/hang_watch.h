@@ -1,15 +1,17 @@
-/* --hang-timeout: detect workers without progress, report their stacks and end them. The exit then
- * counts as a failure. */
+/* --hang-timeout: detect workers without activity, report their stacks and end them. The exit then
+ * counts as a failure.
+ *
+ * If only output and heartbeats count as activity, each worker is judged alone. A worker that uses
+ * nothing may wait for one that computes, so with the other signs the workers of the whole job must
+ * be idle: each agent sends IDLE for its own, and the daemon answers with HUNG. */
 #ifndef DD_AGENT_HANG_WATCH_H
 #define DD_AGENT_HANG_WATCH_H
 
 #include "agent/features.h"
 
-enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
-
 struct hang_watch_cfg {
     uint64_t timeout_ns; /* 0: no hang watch */
-    int signs;           /* bits of HANG_SIGN_* */
+    int signs;           /* bits of HANG_SIGN_* (worker/hang.h) */
     const char *command; /* run for a hung worker; NULL: send SIGABRT */
 };
 

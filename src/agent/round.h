@@ -30,7 +30,7 @@ struct worker_output; /* worker/output.h */
 /* The exit of a worker. */
 struct worker_end {
     struct worker_exit exit; /* features may change code and signal */
-    char why[80];            /* reason beyond the exit code; "": unknown */
+    char why[120];           /* reason beyond the exit code; "": unknown */
     const char *error_file;  /* file in which the worker may have written the reason; "": none */
     bool settling;           /* failed while the scheduler ends the job: no failure */
 };

@@ -4,15 +4,9 @@
 #include "cmd/ddrun_check.h"
 #include "net/addr.h"
 #include "node/numa.h"
+#include "worker/hang.h"
 
 #include <string.h>
-
-static int agent_cfg_hang_signs(const char *name)
-{
-    return strcmp(name, "output") == 0 ? HANG_SIGN_OUTPUT
-           : strcmp(name, "file") == 0 ? HANG_SIGN_FILE
-                                       : HANG_SIGN_OUTPUT | HANG_SIGN_FILE;
-}
 
 static enum stacks_mode agent_cfg_stacks_mode(const char *name)
 {
@@ -104,8 +98,8 @@ static struct net_key_input agent_cfg_key_input(const struct run *r)
 static struct output_spec agent_cfg_output_cfg(const struct run *r)
 {
     const struct ddrun_options *o = r->o;
-    const bool watch = o->hang_timeout > 0 &&
-                       (agent_cfg_hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0;
+    const bool watch = o->hang.timeout > 0 &&
+                       (hang_signs(o->hang.signs, r->gpus > 0) & HANG_SIGN_OUTPUT) != 0;
     return (struct output_spec){
         .log_dir = r->log_dir != NULL ? r->log_dir : o->log_dir,
         .redirects = o->redirects,
@@ -175,9 +169,9 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->before_end.sig = o->signal_before_end.sig;
     a->before_end.ns = o->signal_before_end.ns;
     a->requeue_on = o->requeue_on;
-    a->hang.timeout_ns = o->hang_timeout;
-    a->hang.signs = agent_cfg_hang_signs(o->hang_sign);
-    a->hang.command = o->on_hang;
+    a->hang.timeout_ns = o->hang.timeout;
+    a->hang.signs = hang_signs(o->hang.signs, r->gpus > 0);
+    a->hang.command = o->hang.command;
     a->stacks.mode = agent_cfg_stacks_mode(o->stacks.when);
     a->stacks.timeout_ns = o->stacks.timeout;
     a->stacks.py_spy = o->stacks.py_spy;

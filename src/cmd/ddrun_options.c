@@ -706,48 +706,7 @@ static const struct opt_row rows[] = {
      .group = "Health checks and hung workers",
      .help = "time limit of --health and of --health-check",
      FIELD(health_timeout)},
-    {.name = "hang-timeout",
-     .project = true,
-     .kind = OPT_DURATION,
-     .metavar = "TIME",
-     .def = "0",
-     .def_doc = "never",
-     .min = 0,
-     .max = INT64_C(31536000000000000),
-     .example = "10m",
-     .group = "Health checks and hung workers",
-     .help = "kill a worker after TIME without output or heartbeat",
-     .more = "A hung worker has failed. ddrun reports the stacks of all workers (see --stacks). "
-             "The hung worker then gets SIGABRT, on which Python's faulthandler prints its "
-             "stacks, and SIGKILL 10 s later. Time in which ddrun or the worker is stopped "
-             "does not count.",
-     FIELD(hang_timeout)},
-    {.name = "hang-sign",
-     .kind = OPT_STRING,
-     .metavar = "WHAT",
-     .def = "any",
-     .choices = "output,file,any",
-     .needs = "hang-timeout",
-     .group = "Health checks and hung workers",
-     .help = "what shows that a worker is active; any: output or file",
-     .more = "'output' is the worker's output, 'file' a change of its heartbeat file. The "
-             "variable DDRUN_HEARTBEAT_FILE contains the path of a worker's heartbeat "
-             "file; a training loop may call os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in "
-             "each step. In a container, this path may not exist: "
-             "os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file by an "
-             "open descriptor. To observe output, ddrun reads it through a pipe.",
-     FIELD(hang_sign)},
-    {.name = "on-hang",
-     .kind = OPT_STRING,
-     .metavar = "CMD",
-     .example = "'gcore $DDRUN_HUNG_PID'",
-     .needs = "hang-timeout",
-     .group = "Health checks and hung workers",
-     .help = "shell command to run before a hung worker is killed",
-     .more = "Replaces py-spy and SIGABRT, and runs for at most 60 s. DDRUN_HUNG_PID and "
-             "DDRUN_HUNG_RANK identify the worker. ddrun reports the output of the command.",
-     FIELD(on_hang)},
-    STACKS_ROWS(struct ddrun_options)
+    HANG_ROWS(struct ddrun_options) STACKS_ROWS(struct ddrun_options)
 
         {.name = "timeout",
          .project = true,

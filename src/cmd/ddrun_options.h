@@ -6,6 +6,7 @@
 #include "cmd/failure_options.h"
 #include "cmd/horovodrun.h"
 #include "cmd/framework_options.h"
+#include "cmd/hang_options.h"
 #include "cmd/stacks_options.h"
 #include "cmd/stage_options.h"
 #include "cmd/torchrun.h"
@@ -89,8 +90,7 @@ struct ddrun_options {
     const char *start_method, *event_log_handler, *logs_specs;
     const char *numa_binding;
     struct signal_at signal_before_end;
-    uint64_t hang_timeout;
-    const char *hang_sign, *on_hang;
+    struct hang_options hang;
     struct stacks_options stacks;
     int requeue_on; /* bits of REQUEUE_* */
 

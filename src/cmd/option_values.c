@@ -10,6 +10,7 @@
 #include "node/gpu.h"
 #include "node/health.h"
 #include "rdzv/plan.h"
+#include "worker/hang.h"
 #include "worker/step_lines.h"
 
 #include <errno.h>
@@ -197,6 +198,39 @@ int parse_trace(const char *text, void *field, struct dd_err *err)
         *ret |= parts[i].part;
     }
     return 0;
+}
+
+/* "output,network" */
+int parse_hang_signs(const char *text, void *field, struct dd_err *err)
+{
+    static const struct {
+        const char *name;
+        int signs;
+    } names[] = {{"output", HANG_SIGN_OUTPUT},     {"file", HANG_SIGN_FILE},
+                 {"cpu", HANG_SIGN_CPU},           {"io", HANG_SIGN_IO},
+                 {"network", HANG_SIGN_NETWORK},   {"any", HANG_SIGN_OUTPUT | HANG_SIGN_FILE},
+                 {"activity", HANG_SIGNS_ACTIVITY}};
+    enum { NAMES = sizeof(names) / sizeof(names[0]) };
+    DD_AUTO(strv) struct dd_strv words = {0};
+    int *signs = field;
+    *signs = 0;
+    if (dd_strv_split(&words, text, ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < words.n; i++) {
+        size_t k = 0;
+        while (k < NAMES && strcmp(words.v[i], names[k].name) != 0)
+            k++;
+        if (k == NAMES)
+            return dd_err_set(err, -EINVAL,
+                              "invalid value '%s': expected some of output, file, cpu, io, "
+                              "network, any, activity",
+                              words.v[i]);
+        *signs |= names[k].signs;
+    }
+    return *signs != 0 ? 0
+                       : dd_err_set(err, -EINVAL,
+                                    "expected some of output, file, cpu, io, network, any, "
+                                    "activity, got nothing");
 }
 
 int parse_health(const char *text, void *field, struct dd_err *err)

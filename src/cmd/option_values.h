@@ -16,6 +16,7 @@ int parse_output(const char *text, void *field, struct dd_err *err);
 int parse_requeue(const char *text, void *field, struct dd_err *err);
 int parse_exit_rules(const char *text, void *field, struct dd_err *err);
 int parse_trace(const char *text, void *field, struct dd_err *err);
+int parse_hang_signs(const char *text, void *field, struct dd_err *err);
 int parse_health(const char *text, void *field, struct dd_err *err);
 
 #endif

@@ -182,6 +182,11 @@ static void dispatch_signal_request(struct dispatch *d, struct session *s, const
         (void)signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
 }
 
+static void dispatch_idle(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    job_note_idle(d->job, s, &m->idle);
+}
+
 static void dispatch_stacks_wanted(struct dispatch *d, struct session *s, const struct msg *m)
 {
     job_read_hang(d->job, s, m->stacks_wanted.round);
@@ -221,6 +226,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_DONE] = dispatch_done,
     [MSG_STOP_REQUEST] = dispatch_stop_request,
     [MSG_SIGNAL_REQUEST] = dispatch_signal_request,
+    [MSG_IDLE] = dispatch_idle,
     [MSG_STACKS_WANTED] = dispatch_stacks_wanted,
     [MSG_STACKS] = dispatch_stacks,
     [MSG_USAGE] = dispatch_usage,

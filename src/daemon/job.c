@@ -280,6 +280,37 @@ static bool job_read_stacks(struct job *j, uint64_t limit_ns)
     return j->reading != 0;
 }
 
+/* True if the workers of all nodes that still run are idle, and one of them is not stopped: a user
+ * or a scheduler may stop a whole job. */
+static bool job_is_idle(const struct job *j, int round)
+{
+    struct rdzv_view v;
+    bool hangs = false;
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        const struct session *s = session_of_id(j->cfg.sessions, id);
+        if (!rdzv_view(j->machine, id, &v) || !v.part || v.done)
+            continue;
+        if (s == NULL || s->idle != (int64_t)round + 1)
+            return false;
+        hangs = hangs || !s->stopped;
+    }
+    return hangs;
+}
+
+void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m)
+{
+    s->idle = m->idle ? (int64_t)m->round + 1 : 0;
+    s->stopped = m->stopped;
+    if (rdzv_state(j->machine) != RDZV_RUNNING || rdzv_round(j->machine) != m->round ||
+        !job_is_idle(j, m->round))
+        return;
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        struct session *to = session_of_id(j->cfg.sessions, id);
+        if (to != NULL && to->idle == (int64_t)m->round + 1)
+            session_send(to, MSG(HUNG, .round = m->round));
+    }
+}
+
 void job_read_hang(struct job *j, struct session *s, int round)
 {
     const bool current = rdzv_state(j->machine) == RDZV_RUNNING && rdzv_round(j->machine) == round;

@@ -27,6 +27,8 @@ struct session {
     char name[256];
     struct net_addr *addrs; /* addresses of its node, as it reports, and the link's */
     size_t naddrs;
+    int64_t idle;   /* 1 + the round in which its workers are idle; 0: they are not */
+    bool stopped;   /* signals have stopped all of them */
     char *ports;    /* ports held for its workers (rdzv/ports.h); NULL: none */
     char *warnings; /* of the last health check that had any, one a line; NULL: none */
     struct admission_node admission;     /* admission.c */

@@ -20,6 +20,7 @@ static const char *const remote[] = {
     "failed to recv, got 0 bytes",
     "DistNetworkError",
     "HorovodInternalError",
+    "the job hung: no ", /* all ranks were idle: the first one that ddrun ends is not to blame */
 };
 
 bool blame_is_remote(int signal, const char *text)

@@ -44,6 +44,8 @@ enum msg_type {
     MSG_FINISH,               /* daemon: the job has ended; exit with this code */
     MSG_SIGNAL_REQUEST,       /* agent: pass a signal to the workers of all nodes */
     MSG_SIGNAL,               /* daemon: pass a signal to the workers */
+    MSG_IDLE,                 /* agent: whether all workers of this node are idle */
+    MSG_HUNG,                 /* daemon: the workers of all nodes are idle */
     MSG_STACKS_WANTED,        /* agent: read the stacks of all workers; one of this node is hung */
     MSG_STACKS_REQUEST,       /* daemon: read the stacks of the workers of this node */
     MSG_STACKS,               /* agent: what it has read */
@@ -157,6 +159,14 @@ struct msg_signal {
     int signal;
     bool end_near;
 };
+struct msg_idle {
+    int round;
+    bool idle;    /* no worker has been active for --hang-timeout */
+    bool stopped; /* all of them are stopped by a signal */
+};
+struct msg_hung {
+    int round;
+};
 struct msg_stacks_wanted {
     int round;
 };
@@ -232,6 +242,8 @@ struct msg {
         struct msg_finish finish;
         struct msg_signal_request signal_request;
         struct msg_signal signal;
+        struct msg_idle idle;
+        struct msg_hung hung;
         struct msg_stacks_wanted stacks_wanted;
         struct msg_stacks_request stacks_request;
         struct msg_stacks stacks;
@@ -271,6 +283,8 @@ struct msg {
 #define MSG_MEMBER_FINISH finish
 #define MSG_MEMBER_SIGNAL_REQUEST signal_request
 #define MSG_MEMBER_SIGNAL signal
+#define MSG_MEMBER_IDLE idle
+#define MSG_MEMBER_HUNG hung
 #define MSG_MEMBER_STACKS_WANTED stacks_wanted
 #define MSG_MEMBER_STACKS_REQUEST stacks_request
 #define MSG_MEMBER_STACKS stacks

@@ -106,13 +106,13 @@ static int add_if_child(void *arg, pid_t pid, const struct proc_stat *st)
     return st->ppid == c->parent ? pid_list_add(c->ret, pid) : 0;
 }
 
-static int list_children_of(pid_t parent, struct pid_list *l)
+/* Add the children in a file of /proc. -ENOENT: the thread is gone, or the kernel has no such file.
+ */
+static int add_children_in(const char *path, struct pid_list *l)
 {
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
     if (dd_read_file(path, &b, NULL) < 0)
-        return proc_each(add_if_child, &(struct children_of){.parent = parent, .ret = l});
+        return -ENOENT;
     const char *p = dd_buf_str(&b);
     if (p == NULL)
         return -ENOMEM;
@@ -124,6 +124,35 @@ static int list_children_of(pid_t parent, struct pid_list *l)
         rc = pid_list_add(l, (pid_t)pid);
     }
     return rc;
+}
+
+static int list_children_of(pid_t parent, struct pid_list *l)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    const int rc = add_children_in(path, l);
+    return rc == -ENOENT
+               ? proc_each(add_if_child, &(struct children_of){.parent = parent, .ret = l})
+               : rc;
+}
+
+int children_of_threads(pid_t pid, struct pid_list *l)
+{
+    char path[40];
+    int rc = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return 0;
+    for (struct dirent *e = readdir(d); e != NULL && rc != -ENOMEM; e = readdir(d)) {
+        char children[64];
+        (void)snprintf(children, sizeof(children), "/proc/%d/task/%.10s/children", (int)pid,
+                       e->d_name);
+        if (isdigit((unsigned char)e->d_name[0]))
+            rc = add_children_in(children, l);
+    }
+    closedir(d);
+    return rc == -ENOMEM ? rc : 0;
 }
 
 int children_list(struct pid_list *l)
@@ -176,10 +205,16 @@ void children_kill(pid_t pid, uint64_t since_ns)
             (void)kill(inside.v[i], SIGKILL);
 }
 
-bool children_is_stopped(pid_t pid)
+char children_state_letter(pid_t pid)
 {
     struct proc_stat st;
-    return proc_stat_read(pid, &st) == 0 && (st.state == 'T' || st.state == 't');
+    return proc_stat_read(pid, &st) == 0 ? st.state : '?';
+}
+
+bool children_is_stopped(pid_t pid)
+{
+    const char state = children_state_letter(pid);
+    return state == 'T' || state == 't';
 }
 
 /* Write the top functions of the kernel stack, which only root can read. */

@@ -23,6 +23,10 @@ void pid_list_done(struct pid_list *l);
  * concurrent exit may hide a child: call twice to be sure. */
 int children_list(struct pid_list *l);
 
+/* Add the children that any thread of a process has started, as far as the kernel lists them. 0 or
+ * -ENOMEM. */
+int children_of_threads(pid_t pid, struct pid_list *l);
+
 /* True if orphaned descendants are reparented to this process. */
 bool children_adopts_orphans(void);
 
@@ -34,6 +38,7 @@ bool children_is_called(pid_t pid, const char *name);
  */
 void children_kill(pid_t pid, uint64_t since_ns);
 
+char children_state_letter(pid_t pid); /* as in proc(5), '?': it has ended */
 /* True if SIGSTOP or a debugger has stopped it. */
 bool children_is_stopped(pid_t pid);
 /* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. */

@@ -4,7 +4,27 @@
 #define DD_WORKER_HANG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* Signs of activity: the first two are given by the program, the others are used by it. */
+enum {
+    HANG_SIGN_OUTPUT = 1,
+    HANG_SIGN_FILE = 2,
+    HANG_SIGN_CPU = 4,
+    HANG_SIGN_IO = 8,
+    HANG_SIGN_NETWORK = 16,
+    HANG_SIGNS_USED = HANG_SIGN_CPU | HANG_SIGN_IO | HANG_SIGN_NETWORK,
+    HANG_SIGNS_ALL = HANG_SIGN_OUTPUT | HANG_SIGN_FILE | HANG_SIGNS_USED,
+    HANG_SIGNS_ACTIVITY = 1 << 8, /* those that suit the node; see hang_signs() */
+};
+
+/* What the processes of a worker have used so far. A sum may shrink when one of them ends. */
+struct hang_counters {
+    uint64_t cpu_ns;    /* processor time used, and waited for */
+    uint64_t io_bytes;  /* read and written */
+    uint64_t net_bytes; /* sent and received */
+};
 
 struct hang;
 
@@ -23,5 +43,19 @@ bool hang_look(struct hang *h, int i, uint64_t sign, uint64_t now);
 void hang_alive(struct hang *h, int i, uint64_t now); /* treat worker i as active now */
 uint64_t hang_silent(const struct hang *h, int i,
                      uint64_t now); /* returns how long worker i has been silent */
+
+/* True if the counters of worker i are to be read: it has given no sign since the last check, and
+ * the last reading is a tenth of the timeout old. A worker that gives signs is never read. */
+bool hang_wants_counters(const struct hang *h, int i, uint64_t now);
+/* Take the counters of worker i. It is active if it has used more than a waiting program does, in
+ * one of `signs`, since the last reading; the time before the first reading counts as activity. */
+void hang_count(struct hang *h, int i, int signs, const struct hang_counters *c, uint64_t now);
+/* Return what worker i has used since it was active last. */
+struct hang_counters hang_used(const struct hang *h, int i);
+
+/* Return the signs that count on a node. A program that waits for a GPU keeps a processor busy. */
+int hang_signs(int signs, bool has_gpus);
+/* Write the signs that are missing, as in "no output or heartbeat", to out; return out. */
+const char *hang_missing(int signs, char *out, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 """--hang-timeout: ddrun finds the workers that hang, and no others."""
 
+import json
 import os
 import re
 import select
@@ -14,7 +15,7 @@ SOON = "--hang-timeout=5s"
 
 
 def hang(*options, how="output", **env):
-    return run(*NODES, SOON, *options, program("hang.py"), how, env=clean_env(**env))
+    return run(*NODES, SOON, "--hang-sign=any", *options, program("hang.py"), how, env=clean_env(**env))
 
 
 @pytest.mark.parametrize("how, sign, says", [
@@ -118,7 +119,7 @@ def hung(clock, job):
 
 def test_time_in_which_the_whole_job_stood_still_does_not_count(clock):
     """As after SIGSTOP: all that the agent observes is that it is late."""
-    with Job(SOON, "sh", "-c", "echo here; sleep 600", env=clean_env(**clock.env)) as job:
+    with Job(SOON, "--hang-sign=any", "sh", "-c", "echo here; sleep 600", env=clean_env(**clock.env)) as job:
         job.line("here")
         for _ in range(10):  # in the first one the agent only sees the sign
             clock.advance(100)
@@ -129,7 +130,8 @@ def test_time_in_which_the_whole_job_stood_still_does_not_count(clock):
 def test_a_worker_that_somebody_holds_does_not_hang(clock, tmp_path):
     """The other worker, whose last sign came later, does."""
     script = f"touch {tmp_path}/here.$RANK; until [ -e {tmp_path}/go.$RANK ]; do sleep 0.01; done; echo again; sleep 600"
-    with Job(SOON, "--nproc-per-node=2", "--shutdown-timeout=1s", "sh", "-c", script, env=clean_env(**clock.env)) as job:
+    with Job(SOON, "--hang-sign=any", "--nproc-per-node=2", "--shutdown-timeout=1s", "sh", "-c", script,
+             env=clean_env(**clock.env)) as job:
         until(lambda: len(list(tmp_path.glob("here.*"))) == 2, say="both workers")
         worker = next(pid for pid in job.workers() if parent(pid) in job.agents() and rank_of(pid) == 0)
         os.kill(worker, signal.SIGSTOP)
@@ -139,6 +141,53 @@ def test_a_worker_that_somebody_holds_does_not_hang(clock, tmp_path):
         said = hung(clock, job)
         assert " rank 1 " in said and "rank 0" not in said
         job.wait()
+
+
+# ---- workers that give no sign themselves: what they use shows whether the job moves ----
+
+PAIR = ["--simulate-nodes=2", "--nproc-per-node=1", "--shutdown-timeout=2s", "--hang-timeout=3s"]
+MUCH_LATER = "9"  # seconds: three times --hang-timeout
+
+
+@pytest.mark.parametrize("sign", ["cpu", "io", "network"])
+def test_what_workers_use_shows_that_they_are_active(sign, tmp_path):
+    job = run(*PAIR, f"--hang-sign={sign}", program("idle.py"), sign, MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
+    assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
+
+
+def test_a_job_that_only_computes_does_not_hang():
+    job = run(*PAIR, program("idle.py"), "cpu", MUCH_LATER)
+    assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
+
+
+def test_a_worker_may_wait_for_one_that_computes(tmp_path):
+    job = run(*PAIR, program("idle.py"), "wait", MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
+    assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
+
+
+def test_a_job_hangs_when_no_worker_moves(tmp_path):
+    report = tmp_path / "report.json"
+    job = run(*PAIR, f"--report={report}", program("idle.py"), "stuck", MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
+    assert job.p.returncode == 134 and "computed" in job.out, job.err
+    why = "no output, heartbeat, processor time, I/O or network traffic for "
+    for rank in "01":
+        assert some_line(job.err, f"rank {rank} on ", f" seems hung: {why}", " % of a CPU", " bytes read or written", " bytes on TCP"), job.err
+    with open(report) as f:
+        found = json.load(f)
+    assert found["failures"][0]["message"] == f"the job hung: {why}3 s" and found["known_cause"] == "hang"
+
+
+def test_a_rank_that_is_stopped_is_named():
+    job = run(*PAIR, program("idle.py"), "stop", MUCH_LATER)
+    assert job.p.returncode in (134, 137), job.err
+    assert some_line(job.err, "rank 1 on sim2 is stopped by a signal: ", "state T"), job.err
+    assert some_line(job.err, "rank 0 on sim1 seems hung: "), job.err
+
+
+@pytest.mark.parametrize("value", ["", "gpu", "any activity"])
+def test_other_signs_are_refused(value):
+    job = run("--hang-timeout=1h", f"--hang-sign={value}", "true")
+    assert job.p.returncode == 2 and some_line(job.err, "--hang-sign", "expected some of output, file, cpu, io, network, any, activity"), job.err
 
 
 def test_kill_9_of_the_agent_leaves_no_heartbeat_file():

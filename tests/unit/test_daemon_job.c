@@ -354,6 +354,34 @@ static void a_hang_is_answered_at_once_where_stacks_are_off(void **state)
     end(&w);
 }
 
+/* ---- idle nodes ---- */
+
+static void idle_workers_of_all_nodes_are_a_hang(void **state)
+{
+    static const struct {
+        struct msg_idle m;
+        bool hangs;
+    } rows[] = {
+        {{.round = 0, .idle = false}, false},
+        {{.round = 1, .idle = true}, false},                  /* of another round */
+        {{.round = 0, .idle = true, .stopped = true}, false}, /* on purpose */
+        {{.round = 0, .idle = true}, true},
+    };
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        say(&w, MSG(IDLE, .round = rows[i].m.round, .idle = rows[i].m.idle,
+                    .stopped = rows[i].m.stopped));
+        if (rows[i].hangs)
+            assert_int_equal(await(&w, MSG_HUNG)->hung.round, 0);
+        sync_with(&w);
+        assert_int_equal(has_got(&w, MSG_HUNG), rows[i].hangs);
+    }
+    end(&w);
+}
+
 static void ddctl_gets_the_stacks_of_some_ranks(void **state)
 {
     (void)state;
@@ -560,6 +588,7 @@ int main(void)
         cmocka_unit_test(stacks_of_the_round_before_stop_no_later_round),
         cmocka_unit_test(stacks_of_a_hang_are_those_of_its_failure),
         cmocka_unit_test(a_hang_is_answered_at_once_where_stacks_are_off),
+        cmocka_unit_test(idle_workers_of_all_nodes_are_a_hang),
         cmocka_unit_test(ddctl_gets_the_stacks_of_some_ranks),
         cmocka_unit_test(ddctl_is_refused_stacks_that_it_describes_badly),
         cmocka_unit_test(ddctl_gets_what_workers_use),

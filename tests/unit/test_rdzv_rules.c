@@ -314,6 +314,8 @@ static void errors_of_peers_are_remote(void **state)
         {SIGPIPE, "", true},
         {SIGKILL, NULL, false},
         {0, "RuntimeError: CUDA error: an illegal memory access was encountered", false},
+        {0, "hung: no output for 60 s", false},
+        {0, "the job hung: no output or processor time for 60 s", true},
         {0, "BrokenPipeError: [Errno 32] Broken pipe", true},
         {0, "ConnectionResetError: [Errno 104] Connection reset by peer", true},
         {0,

@@ -1,0 +1,15 @@
+/* What a worker and its descendants have used so far, by /proc: the signs of life of a program that
+ * gives none itself. */
+#ifndef DD_WORKER_ACTIVITY_H
+#define DD_WORKER_ACTIVITY_H
+
+#include "worker/hang.h"
+#include "worker/socket_bytes.h"
+
+#include <sys/types.h>
+
+/* Add up the processes below pid. What cannot be read counts as 0. sockets: NULL if unknown. 0 or
+ * -ENOMEM. */
+int activity_read(pid_t pid, const struct socket_bytes *sockets, struct hang_counters *ret);
+
+#endif
