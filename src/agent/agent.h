@@ -3,6 +3,7 @@
 #ifndef DD_AGENT_AGENT_H
 #define DD_AGENT_AGENT_H
 
+#include "agent/collecting.h"
 #include "agent/error_names.h"
 #include "agent/flight_recorder.h"
 #include "agent/hang_watch.h"
@@ -68,6 +69,7 @@ struct agent_cfg {
     const struct tf_roles *tf_roles; /* NULL: all tasks have the role "worker" */
     struct mpi_servers_cfg mpi;
     struct staging_cfg staging;
+    struct collecting_cfg collecting;
     struct flight_recorder_cfg flight;
     struct locate_etcd_cfg etcd; /* rendezvous through etcd */
     const char *notify;          /* URL of a web hook for the job's events; NULL */

@@ -100,6 +100,15 @@ void features_verdict(const struct features *fs, const struct round *r,
     fs->table[i]->verdict(fs->state[i], r, end);
 }
 
+bool features_leave(const struct features *fs, const struct round *r)
+{
+    bool waits = false;
+    if (fs->prepared > 0)
+        FOR_EACH_WITH(leave, fs, i)
+    waits |= fs->table[i]->leave(fs->state[i], r);
+    return waits;
+}
+
 void features_end(struct features *fs, const struct round *r)
 {
     while (fs->prepared > 0) {

@@ -13,6 +13,8 @@
  *   worker_exit     a worker has exited: features may change the exit
  *   (the signals that have arrived are drained: the scheduler may be ending the job)
  *   verdict         the same exit, after all changes
+ *   leave           no worker is left; true: the round waits until the feature calls
+ *                   round_leave(). At most one feature of a table has it
  *   end             no worker is left: once for each prepare, also for one that failed, in the
  *                   reverse order
  *   destroy         once, when the agent ends
@@ -57,6 +59,7 @@ struct round_feature {
     void (*stopping)(void *state, const struct round *r);
     void (*worker_exit)(void *state, const struct round *r, struct worker_end *end);
     void (*verdict)(void *state, const struct round *r, const struct worker_end *end);
+    bool (*leave)(void *state, const struct round *r);
     void (*end)(void *state, const struct round *r);
     void (*destroy)(void *state);
 };
@@ -78,6 +81,7 @@ void features_stopping(const struct features *fs, const struct round *r);
 void features_worker_exit(const struct features *fs, const struct round *r, struct worker_end *end);
 void features_verdict(const struct features *fs, const struct round *r,
                       const struct worker_end *end);
+bool features_leave(const struct features *fs, const struct round *r);
 void features_end(struct features *fs, const struct round *r); /* no-op if nothing is prepared */
 void features_free(struct features *fs); /* after features_end(); NULL is fine */
 

@@ -173,7 +173,7 @@ static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, 
 static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
 {
     const struct round *r = s->round;
-    pid_t pid = worker_group_pid(r->group, u->local_rank);
+    pid_t pid = r->group != NULL ? worker_group_pid(r->group, u->local_rank) : 0;
     if (pid == 0 || u->reported)
         return;
     if (!hang_look(s->watch, u->local_rank, sign_of_life(r, u), now))

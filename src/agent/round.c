@@ -11,6 +11,7 @@
 #include "rdzv/ports.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,14 +110,32 @@ void round_end(struct round *r)
     if (r == NULL || r->features == NULL)
         return;
     worker_group_free(DD_TAKE(r->group));
+    event_del(r->left);
+    r->leaving = false;
     features_end(r->features, r);
+}
+
+static void on_left(evutil_socket_t fd, short what, void *arg)
+{
+    struct round *r = arg;
+    (void)fd;
+    (void)what;
+    round_end(r);
+    r->port->gone(r->port_arg);
+}
+
+void round_leave(const struct round *r)
+{
+    event_active(r->left, 0, 0);
 }
 
 static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
-    round_end(r);
-    r->port->gone(r->port_arg);
+    worker_group_free(DD_TAKE(r->group));
+    r->leaving = features_leave(r->features, r);
+    if (!r->leaving)
+        on_left(-1, 0, r);
 }
 
 /* ---- the start ---- */
@@ -215,12 +234,13 @@ bool round_is_running(const struct round *r)
 
 void round_stop(struct round *r, int sig, unsigned grace_ms)
 {
+    if (r->group != NULL || r->leaving) {
+        r->ended_well &= r->leaving; /* workers that have exited were not stopped */
+        r->stop_sig = sig;
+    }
     features_stopping(r->features, r);
-    if (r->group == NULL)
-        return;
-    r->ended_well = false;
-    r->stop_sig = sig;
-    worker_group_stop(r->group, sig, grace_ms);
+    if (r->group != NULL)
+        worker_group_stop(r->group, sig, grace_ms);
 }
 
 void round_signal(const struct round *r, int sig)
@@ -253,6 +273,9 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
         .cfg = env->cfg, .base = env->base, .port = env->port, .port_arg = env->port_arg};
     if (net_peer_new(&r->peer) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
+    r->left = event_new(r->base, -1, 0, on_left, r);
+    if (r->left == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = worker_output_new(&r->output, env->base, &out, err);
     return rc == 0 ? features_new(&r->features, env->features, r, err) : rc;
 }
@@ -263,6 +286,8 @@ void round_free(struct round *r)
         return;
     round_end(r);
     features_free(r->features);
+    if (r->left != NULL)
+        event_free(r->left);
     worker_output_free(r->output);
     net_peer_free(r->peer);
     plan_clear(&r->plan);

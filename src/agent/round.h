@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 struct agent_cfg; /* agent/agent.h */
+struct event;
 struct event_base;
 struct features;      /* agent/features.h */
 struct msg;           /* rdzv/msg.h */
@@ -80,7 +81,9 @@ struct round {
     int stop_sig;                 /* signal that stops the round; 0: none yet */
     struct features *features;
     struct exit_tally exits;
-    bool ended_well; /* all workers of this node in the last round exited with 0 */
+    struct event *left; /* activated by round_leave() */
+    bool leaving;       /* no worker is left; a feature has not finished yet */
+    bool ended_well;    /* all workers of this node in the last round exited with 0 */
 };
 
 /* Addresses of the link that delivered the plan. */
@@ -111,6 +114,9 @@ static inline void round_send(const struct round *r, const struct msg *m)
 {
     r->port->send(r->port_arg, m);
 }
+
+/* The feature whose `leave` hook has returned true has finished: the round ends from the loop. */
+void round_leave(const struct round *r);
 
 /* Exclude a child that is not a worker from the end of the workers. */
 static inline void round_protect(const struct round *r, pid_t pid)

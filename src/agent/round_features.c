@@ -1,4 +1,5 @@
 /* The features of a round. A feature follows those that it uses. */
+#include "agent/collecting.h"
 #include "agent/error_files.h"
 #include "agent/features.h"
 #include "agent/flight_recorder.h"
@@ -35,6 +36,7 @@ const struct round_feature *const round_features[] = {
     &success_criteria_feature, /* roles that never end */
     &usage_reader_feature,     /* ddctl top */
     &presignal_feature,        /* --signal-before-end */
+    &collecting_feature,       /* --collect */
     &staging_feature,          /* --stage; last, since its command goes around the worker's */
     NULL,
 };

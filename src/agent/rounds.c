@@ -1,7 +1,10 @@
 /* The rounds of this node: start a round for each PLAN, report its end to the daemon. */
 #include "agent/agent_parts.h"
+#include "agent/collecting.h"
 #include "agent/exit_report.h"
 #include "agent/features.h"
+#include "base/auto.h"
+#include "base/buf.h"
 #include "rdzv/exchange.h"
 #include "report/usage.h"
 
@@ -11,8 +14,13 @@
 
 void rounds_send_done(const struct agent *a)
 {
-    if (health_warnings(a->health)[0] != '\0')
-        uplink_send(a->uplink, MSG(WARNINGS, .text = health_warnings(a->health)));
+    DD_AUTO(buf) struct dd_buf warnings = DD_BUF_INIT(8192);
+    const char *missing = collecting_missing(a->round);
+    int rc = dd_buf_puts(&warnings, health_warnings(a->health));
+    if (rc == 0 && warnings.len > 0 && missing[0] != '\0')
+        rc = dd_buf_puts(&warnings, "\n");
+    if (rc == 0 && dd_buf_puts(&warnings, missing) == 0 && warnings.len > 0)
+        uplink_send(a->uplink, MSG(WARNINGS, .text = dd_buf_str(&warnings)));
     exit_report_done(a->round, health_unfit(a->health));
 }
 

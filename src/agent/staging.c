@@ -281,7 +281,7 @@ static int staging_setup(struct staging *st, struct dd_err *err)
 static int staging_start_helper(struct staging *st, struct dd_err *err)
 {
     const struct round *r = st->round;
-    int rc = stage_client_start(&st->client, r->cfg->staging.helper, r->cfg->env, err);
+    int rc = stage_client_start(&st->client, r->cfg->staging.helper, "serve", r->cfg->env, err);
     if (rc < 0)
         return rc;
     (void)dd_fd_nonblock(st->client.fd);

@@ -130,6 +130,11 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
                                       .spare = &r->stage_spare,
                                       .mount = strcmp(o->stage.mount, "no") != 0,
                                       .keep = o->stage.keep};
+    a->collecting = (struct collecting_cfg){.patterns = &r->collect.patterns,
+                                            .dirs = &r->collect.dirs,
+                                            .helper = r->stage_helper,
+                                            .directory = r->directory != NULL ? r->directory
+                                                                              : r->collect.here};
     a->slots = r->slots;
     a->worker.role = o->role;
     a->stdin_rank = o->stdin_rank;

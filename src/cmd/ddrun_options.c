@@ -363,6 +363,7 @@ static const struct opt_row rows[] = {
              "command. For interactive debuggers, see --pty.",
      FIELD(wrap)},
     STAGE_ROWS(struct ddrun_options),
+    COLLECT_ROWS(struct ddrun_options),
     {.name = "preload",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:LIB",

@@ -8,6 +8,7 @@
 #include "cmd/framework_options.h"
 #include "cmd/hang_options.h"
 #include "cmd/stacks_options.h"
+#include "cmd/collect_options.h"
 #include "cmd/stage_options.h"
 #include "cmd/torchrun.h"
 #include "node/health.h"
@@ -72,6 +73,7 @@ struct ddrun_options {
     struct dd_strv wrap, preload; /* rules, see worker/rules.h */
     const char *warm;             /* modules, or WARM_AUTO; NULL: not given */
     struct stage_options stage;
+    struct collect_options collect;
 
     struct restart_budget max_restarts;
     struct failure_options failure;

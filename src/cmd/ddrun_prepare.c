@@ -35,6 +35,7 @@ void run_done(struct run *r)
     dd_scratch_done(&r->shm);
     dd_strv_done(&r->stage_paths);
     r->stage_paths = (struct dd_strv){0};
+    collect_dirs_done(&r->collect);
     dd_scratch_done(&r->stage_dir);
     dd_scratch_done(&r->stage_spare);
     etcd_url_done(&r->etcd);
@@ -329,6 +330,15 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
                    : rc;
 }
 
+static int prepare_collect(struct run *r, struct dd_err *err)
+{
+    static const struct helper_program stage = {"ddrun-stage", "libzstd"};
+    if (r->o->collect.rules.n == 0)
+        return 0;
+    const int rc = prepare_find_helper(r->stage_helper, &stage, "--collect", err);
+    return rc == 0 ? collect_dirs_read(&r->collect, &r->o->collect, r->alloc->index <= 0, err) : rc;
+}
+
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
@@ -360,6 +370,8 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
         rc = prepare_name_nccl_host(r, err);
     if (rc == 0)
         rc = prepare_find_stage(r, err);
+    if (rc == 0)
+        rc = prepare_collect(r, err);
     if (rc == 0)
         rc = prepare_count_slots(r, index, err);
     if (rc == 0)

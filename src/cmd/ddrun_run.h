@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "base/scratch.h"
+#include "cmd/collect_dirs.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/local_machine.h"
 #include "web/etcd_url.h"
@@ -49,6 +50,7 @@ struct run {
     } warm;
     struct dd_strv stage_paths;               /* of --stage, absolute */
     struct dd_scratch stage_dir, stage_spare; /* for the copies */
+    struct collect_dirs collect;
 };
 
 /* ---- ddrun_node.c ---- */

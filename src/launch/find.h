@@ -7,6 +7,15 @@
 
 #include <limits.h>
 
+/* Makefile.am sets the directories of an installation. These serve tools that read a file without
+ * its flags. */
+#ifndef BINDIR
+#define BINDIR "/usr/local/bin"
+#endif
+#ifndef PKGLIBEXECDIR
+#define PKGLIBEXECDIR "/usr/local/libexec/ddrun"
+#endif
+
 /* Find a starter by name, or by "auto". `program` becomes its path, or "" if the user's command
  * replaces it. Return NULL if there is none; err is set only if one exists that does not work here.
  */

@@ -1,10 +1,11 @@
-/* ddrun-stage: copies directories to the storage of the nodes (--stage), in a process of its own
- * for each node and round, so that a file system that hangs stops no agent. It exits when its
- * agent's end of the socket is closed. */
+/* ddrun-stage: copies directories to the storage of the nodes (--stage) and files of the nodes back
+ * (--collect), in processes of its own, so that a file system that hangs stops no agent. It exits
+ * when its agent's end of the socket is closed. */
 #include "base/auto.h"
 #include "base/num.h"
 #include "config.h"
 #include "net/loop.h"
+#include "stage/collect_inner.h"
 #include "stage/stage_client.h"
 #include "stage/stage_enter.h"
 #include "stage/stage_inner.h"
@@ -121,6 +122,8 @@ int main(int argc, char **argv)
     }
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return serve();
+    if (argc == 2 && strcmp(argv[1], "collect") == 0)
+        return collect_serve();
     (void)fprintf(stderr, "ddrun-stage is a part of ddrun --stage and started by it\n");
     return USAGE;
 }

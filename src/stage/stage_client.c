@@ -21,14 +21,20 @@ union client_control {
     char bytes[CMSG_SPACE(STAGE_CLIENT_FDS * sizeof(int))];
 };
 
-static _Noreturn void client_exec(const char *helper, char *const *env, int fd, pid_t agent)
+struct client_program {
+    const char *helper, *mode;
+    char *const *env;
+};
+
+static _Noreturn void client_exec(const struct client_program *p, int fd, pid_t agent)
 {
     char name[] = "ddrun-stage";
-    char mode[] = "serve";
+    char mode[16];
     char *const argv[] = {name, mode, NULL};
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigset_t none;
+    (void)snprintf(mode, sizeof(mode), "%s", p->mode);
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
         (void)sigaction(signals[i], &ignore, NULL);
     sigemptyset(&none);
@@ -38,7 +44,7 @@ static _Noreturn void client_exec(const char *helper, char *const *env, int fd, 
         (fd == STAGE_CLIENT_FD ? dd_fd_keep(fd) : dup2(fd, STAGE_CLIENT_FD)) < 0)
         _exit(127);
     spawn_close_from(STAGE_CLIENT_FD + 1);
-    execve(helper, argv, env);
+    execve(p->helper, argv, p->env);
     _exit(127);
 }
 
@@ -48,9 +54,10 @@ void stage_client_limit(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-int stage_client_start(struct stage_client *c, const char *helper, char *const *env,
-                       struct dd_err *err)
+int stage_client_start(struct stage_client *c, const char *helper, const char *mode,
+                       char *const *env, struct dd_err *err)
 {
+    const struct client_program program = {helper, mode, env};
     int pair[2];
     const pid_t agent = getpid();
     *c = (struct stage_client){.fd = -1};
@@ -58,7 +65,7 @@ int stage_client_start(struct stage_client *c, const char *helper, char *const *
         return dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
     const pid_t pid = fork();
     if (pid == 0)
-        client_exec(helper, env, pair[1], agent);
+        client_exec(&program, pair[1], agent);
     const int error = errno;
     close(pair[1]);
     if (pid < 0) {
@@ -123,6 +130,20 @@ int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS
     for (int i = 0; i < got && rc < 0; i++)
         close(fds[i]);
     return rc < 0 ? rc : got;
+}
+
+void stage_client_close(struct stage_client *c)
+{
+    const struct timespec ms = {.tv_nsec = 1000000};
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+    for (int i = 0; i < END_MS && c->pid > 0; i++)
+        if (waitpid(c->pid, NULL, WNOHANG) != 0)
+            c->pid = 0;
+        else
+            nanosleep(&ms, NULL);
+    stage_client_end(c);
 }
 
 void stage_client_end(struct stage_client *c)

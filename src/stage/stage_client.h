@@ -14,9 +14,10 @@ struct stage_client {
     int fd;    /* -1: none */
 };
 
-/* Start `helper`. It ignores the signals that end jobs, and dies with the caller. */
-int stage_client_start(struct stage_client *c, const char *helper, char *const *env,
-                       struct dd_err *err);
+/* Start `helper` with `mode` as its argument. It ignores the signals that end jobs, and dies with
+ * the caller. */
+int stage_client_start(struct stage_client *c, const char *helper, const char *mode,
+                       char *const *env, struct dd_err *err);
 /* Let stage_client_send() wait at most 5 s for the other side. */
 void stage_client_limit(int fd);
 /* Send one packet. fds may come along. 0 or -errno. */
@@ -24,6 +25,8 @@ int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, cons
 /* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
  * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
 int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS]);
+/* Close its socket, upon which it exits, and wait for that; kill it after 2 s. */
+void stage_client_close(struct stage_client *c);
 /* Kill it. Waits at most 2 s. */
 void stage_client_end(struct stage_client *c);
 

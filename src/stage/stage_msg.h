@@ -9,14 +9,19 @@
 enum { STAGE_MSG_MAX = 128 << 10 };
 
 enum stage_msg_type {
-    STAGE_MSG_SETUP = 'S',  /* to ddrun-stage, once: STAGE_SETUP_* */
-    STAGE_MSG_PORT = 'P',   /* from it: the port on which it listens for children */
-    STAGE_MSG_ROUND = 'R',  /* to it: STAGE_ROUND_* */
-    STAGE_MSG_STOP = 'X',   /* to it: the round is over */
-    STAGE_MSG_READY = 'D',  /* from it, and on to each worker: STAGE_READY_*; descriptors of the
-                               namespaces that show the copy */
-    STAGE_MSG_FAILED = 'F', /* from it: why */
-    STAGE_MSG_WARNING = 'W' /* from it: text */
+    STAGE_MSG_SETUP = 'S',     /* to ddrun-stage, once: STAGE_SETUP_* */
+    STAGE_MSG_PORT = 'P',      /* from it: the port on which it listens for children */
+    STAGE_MSG_ROUND = 'R',     /* to it: STAGE_ROUND_* */
+    STAGE_MSG_STOP = 'X',      /* to it: the round is over */
+    STAGE_MSG_READY = 'D',     /* from it, and on to each worker: STAGE_READY_*; descriptors of the
+                                  namespaces that show the copy */
+    STAGE_MSG_FAILED = 'F',    /* from it: why */
+    STAGE_MSG_WARNING = 'W',   /* from it: text */
+    STAGE_MSG_COLLECT = 'C',   /* to the ddrun-stage of --collect, once: STAGE_COLLECT_* */
+    STAGE_MSG_MISSING = 'M',   /* from it: what has not come, and why */
+    STAGE_MSG_COLLECTED = 'E', /* from it: summary for the log; all files have been treated */
+    STAGE_MSG_CAME = 'N',      /* from it: the directory of a node whose files have been treated */
+    STAGE_MSG_ALIVE = 'A',     /* from it: progress */
 };
 
 enum {
@@ -45,6 +50,21 @@ enum {
     STAGE_PARENT_PORT,
     STAGE_PARENT_NAME,
     STAGE_PARENT_TEXTS,
+};
+
+enum {
+    STAGE_COLLECT_JOB,
+    STAGE_COLLECT_NODE,
+    STAGE_COLLECT_LISTEN,    /* as in SETUP */
+    STAGE_COLLECT_BIND,      /* the same */
+    STAGE_COLLECT_INSECURE,  /* the same */
+    STAGE_COLLECT_KEY,       /* secret of the round */
+    STAGE_COLLECT_ADDR,      /* address of the receiving node; "": this process receives */
+    STAGE_COLLECT_PORT,      /* its port */
+    STAGE_COLLECT_PEER,      /* its name */
+    STAGE_COLLECT_FOLDER,    /* directory of this node in DIR */
+    STAGE_COLLECT_DIRECTORY, /* of the workers, absolute */
+    STAGE_COLLECT_RULES,     /* this and all further texts: PATTERN, or DIR if it receives */
 };
 
 enum {

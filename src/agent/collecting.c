@@ -1,0 +1,439 @@
+#include "agent/collecting.h"
+
+#include "agent/agent.h"
+#include "agent/node_exchange.h"
+#include "base/auto.h"
+#include "base/io.h"
+#include "net/addr.h"
+#include "rdzv/msg.h"
+#include "stage/stage_client.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+    KEY_BYTES = 32,
+    PART_MAX = 1024,
+    NAMED_MAX = 10,   /* files that are named in the log and the report */
+    LINES_MAX = 3500, /* bytes of them in the report; below the limit of WARNINGS */
+    NAME_SHOWN = 300,
+    SILENT_MS = 180000, /* of the sending process, before it is given up */
+    UNKNOWN_MS = 10000, /* for the nodes that have not started when the workers have exited */
+};
+
+struct collecting {
+    const struct round *round;
+    struct stage_client receiver, sender;
+    struct event *receiver_event, *sender_event, *silent_event;
+    char key[2 * KEY_BYTES + 1]; /* offered for the round; that of the first node is used */
+    struct {
+        bool known;
+        char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+    } first;                /* the receiving node */
+    char folder[300];       /* of this node */
+    struct dd_strv folders; /* on the first node: of the nodes that have not sent yet */
+    bool due;               /* a collection waits until `first` is known */
+    bool leaving;           /* no worker is left: the round waits for the collection */
+    size_t missing;
+    struct dd_buf lines;
+};
+
+static void collecting_begin(struct collecting *co);
+
+static void collecting_end_client(struct stage_client *c, struct event **event)
+{
+    if (*event != NULL)
+        event_free(*event);
+    *event = NULL;
+    stage_client_close(c);
+}
+
+/* ---- what has not come ---- */
+
+static void collecting_note(struct collecting *co, const char *what)
+{
+    const struct round *r = co->round;
+    const enum dd_log_level level = co->leaving ? DD_LOG_WARN
+                                                : DD_LOG_DEBUG; /* it is tried again */
+    if (++co->missing > NAMED_MAX)
+        return;
+    dd_log(r->cfg->log, level, "--collect: not collected from %s: %s", r->cfg->node_name, what);
+    if (co->lines.len < LINES_MAX - NAME_SHOWN - 50)
+        (void)dd_buf_printf(&co->lines, "%s--collect: not collected: %.*s",
+                            co->lines.len > 0 ? "\n" : "", NAME_SHOWN, what);
+}
+
+static void collecting_note_rest(struct collecting *co)
+{
+    const struct round *r = co->round;
+    if (!co->leaving || co->missing <= NAMED_MAX)
+        return;
+    dd_log(r->cfg->log, DD_LOG_WARN, "--collect: not collected from %s: %zu more",
+           r->cfg->node_name, co->missing - NAMED_MAX);
+    (void)dd_buf_printf(&co->lines, "\n--collect: not collected: %zu more",
+                        co->missing - NAMED_MAX);
+}
+
+const char *collecting_missing(const struct round *r)
+{
+    struct collecting *co = features_state(r, &collecting_feature);
+    const char *text = co != NULL && co->lines.len > 0 ? dd_buf_str(&co->lines) : "";
+    return text != NULL ? text : "";
+}
+
+/* ---- the end of a collection ---- */
+
+static void collecting_done(struct collecting *co, const char *why)
+{
+    collecting_end_client(&co->sender, &co->sender_event);
+    (void)evtimer_del(co->silent_event);
+    if (why != NULL)
+        collecting_note(co, why);
+    co->due = false;
+    collecting_note_rest(co);
+    if (co->leaving)
+        round_leave(co->round);
+    co->leaving = false;
+}
+
+static void collecting_on_silent(evutil_socket_t fd, short what, void *arg)
+{
+    struct collecting *co = arg;
+    (void)fd;
+    (void)what;
+    collecting_done(co, co->first.known ? "the file system does not respond"
+                                        : "the job ended before all nodes had started");
+}
+
+static void collecting_wait_ms(struct collecting *co, uint64_t ms)
+{
+    const struct timeval t = dd_timeval(ms * DD_NS_PER_MS);
+    (void)evtimer_add(co->silent_event, &t);
+}
+
+/* The files that this collection has read may have been incomplete. */
+static void collecting_sent(struct collecting *co, const char *summary)
+{
+    const struct round *r = co->round;
+    dd_log(r->cfg->log, DD_LOG_INFO, "collected from %s: %s", r->cfg->node_name, summary);
+    const bool again = co->due && co->leaving;
+    if (!again) {
+        collecting_done(co, NULL);
+        return;
+    }
+    collecting_end_client(&co->sender, &co->sender_event);
+    collecting_begin(co);
+}
+
+static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
+{
+    struct collecting *co = arg;
+    int fds[STAGE_CLIENT_FDS];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    (void)what;
+    const int n = stage_client_receive(fd, &m, fds);
+    if (n == -EAGAIN)
+        return;
+    collecting_wait_ms(co, SILENT_MS);
+    if (n < 0)
+        collecting_done(co, "ddrun-stage exited unexpectedly");
+    else if (m.type == STAGE_MSG_MISSING)
+        collecting_note(co, m.texts.v[0]);
+    else if (m.type == STAGE_MSG_COLLECTED)
+        collecting_sent(co, m.texts.v[0]);
+    else if (m.type == STAGE_MSG_FAILED)
+        collecting_done(co, m.texts.v[0]);
+}
+
+/* ---- start of the processes ---- */
+
+static int collecting_setup(const struct collecting *co, const struct stage_client *client,
+                            struct dd_err *err)
+{
+    const struct agent_cfg *cfg = co->round->cfg;
+    const bool sends = client == &co->sender;
+    DD_AUTO(strv) struct dd_strv texts = {0};
+    const char *const setup[STAGE_COLLECT_RULES] = {
+        [STAGE_COLLECT_JOB] = cfg->alloc->job_id,
+        [STAGE_COLLECT_NODE] = cfg->node_name,
+        [STAGE_COLLECT_LISTEN] = cfg->listen_addr,
+        [STAGE_COLLECT_BIND] = cfg->source_addr,
+        [STAGE_COLLECT_INSECURE] = cfg->key_in.insecure ? "1" : "0",
+        [STAGE_COLLECT_KEY] = sends ? co->first.key : co->key,
+        [STAGE_COLLECT_ADDR] = sends ? co->first.addr : NULL,
+        [STAGE_COLLECT_PORT] = sends ? co->first.port : NULL,
+        [STAGE_COLLECT_PEER] = sends ? co->first.name : NULL,
+        [STAGE_COLLECT_FOLDER] = co->folder,
+        [STAGE_COLLECT_DIRECTORY] = cfg->collecting.directory,
+    };
+    int rc = 0;
+    for (int i = 0; i < STAGE_COLLECT_RULES && rc == 0; i++)
+        rc = dd_strv_push(&texts, setup[i] != NULL ? setup[i] : "");
+    rc = rc == 0
+             ? dd_strv_copy(&texts, sends ? cfg->collecting.patterns->v : cfg->collecting.dirs->v)
+             : rc;
+    rc = rc == 0 ? stage_client_send(client->fd, STAGE_MSG_COLLECT, texts.v, NULL, 0) : rc;
+    return rc == 0 ? 0
+                   : dd_err_set(err, rc, "--collect: cannot communicate with '%s': %s",
+                                cfg->collecting.helper, strerror(-rc));
+}
+
+static int collecting_start(struct collecting *co, struct stage_client *client,
+                            struct event **event, event_callback_fn take, struct dd_err *err)
+{
+    const struct round *r = co->round;
+    int rc = stage_client_start(client, r->cfg->collecting.helper, "collect", r->cfg->env, err);
+    if (rc < 0)
+        return rc;
+    round_protect(r, client->pid);
+    (void)dd_fd_nonblock(client->fd);
+    *event = event_new(r->base, client->fd, EV_READ | EV_PERSIST, take, co);
+    if (*event == NULL || event_add(*event, NULL) < 0)
+        return dd_err_set(err, -ENOMEM, "--collect: out of memory");
+    return collecting_setup(co, client, err);
+}
+
+static void collecting_begin(struct collecting *co)
+{
+    struct dd_err err = {0};
+    if (!co->first.known || co->sender.pid > 0) {
+        co->due = true;
+        return;
+    }
+    co->due = false;
+    co->missing = 0;
+    dd_buf_clear(&co->lines);
+    collecting_wait_ms(co, SILENT_MS);
+    if (co->first.addr[0] == '\0')
+        collecting_done(co, "the first node receives no files");
+    else if (collecting_start(co, &co->sender, &co->sender_event, collecting_on_sender, &err) < 0)
+        collecting_done(co, err.text);
+}
+
+/* ---- the nodes of the round ---- */
+
+/* What a node contributes to the exchange: "PORT ADDRESS KEY NAME"; "-": unknown. */
+struct contribution {
+    char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+};
+
+static int contribution_parse(struct contribution *ret, const struct exchange_part *part)
+{
+    char text[PART_MAX];
+    const int n = part->len < sizeof(text) ? (int)part->len : 0;
+    (void)snprintf(text, sizeof(text), "%.*s", n, n > 0 ? (const char *)part->data : "");
+    return sscanf(text, "%7s %63s %64s %255s", ret->port, ret->addr, ret->key, ret->name) == 4
+               ? 0
+               : -EPROTO;
+}
+
+/* Agents may share a host and its name: then their node rank distinguishes them. */
+static void collecting_folder(char *out, size_t size, const struct contribution *all, int n, int i)
+{
+    bool unique = true;
+    for (int k = 0; k < n; k++)
+        unique &= k == i || strcmp(all[k].name, all[i].name) != 0;
+    if (unique)
+        (void)snprintf(out, size, "%s", all[i].name);
+    else
+        (void)snprintf(out, size, "%s.%d", all[i].name, i);
+}
+
+static void collecting_take_first(struct collecting *co, const struct contribution *all, int n)
+{
+    const struct round *r = co->round;
+    const struct contribution *first = &all[0];
+    const char *here = r->cfg->listen_addr != NULL ? r->cfg->listen_addr : "127.0.0.1";
+    const char *addr = r->plan.node_rank == 0          ? here
+                       : strcmp(first->addr, "-") == 0 ? r->plan.master_addr
+                                                       : first->addr;
+    co->first.known = true;
+    (void)snprintf(co->first.port, sizeof(co->first.port), "%s", first->port);
+    (void)snprintf(co->first.key, sizeof(co->first.key), "%s", first->key);
+    (void)snprintf(co->first.name, sizeof(co->first.name), "%s", first->name);
+    (void)snprintf(co->first.addr, sizeof(co->first.addr), "%s",
+                   strcmp(first->port, "-") == 0 ? "" : addr);
+    collecting_folder(co->folder, sizeof(co->folder), all, n, r->plan.node_rank);
+    dd_log(r->cfg->log, DD_LOG_DEBUG, "event=collect-known first=%s folder=%s", first->name,
+           co->folder);
+    dd_strv_done(&co->folders);
+    co->folders = (struct dd_strv){0};
+    for (int i = 0; i < n && r->plan.node_rank == 0; i++) {
+        char folder[sizeof(co->folder)];
+        collecting_folder(folder, sizeof(folder), all, n, i);
+        (void)dd_strv_push(&co->folders, folder);
+    }
+}
+
+static void collecting_on_parts(void *arg, const struct exchange_part *parts, int n)
+{
+    struct collecting *co = arg;
+    struct contribution *all = calloc((size_t)n, sizeof(*all));
+    int rc = all == NULL ? -ENOMEM : 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = contribution_parse(&all[i], &parts[i]);
+    if (rc == 0)
+        collecting_take_first(co, all, n);
+    else
+        dd_log(co->round->cfg->log, DD_LOG_WARN,
+               "--collect: a node was started without --collect, or with another version of "
+               "ddrun; nothing will be collected");
+    free(all);
+    if (rc == 0 && co->due)
+        collecting_begin(co);
+    else if (rc < 0 && co->leaving)
+        collecting_done(co, NULL);
+}
+
+static int collecting_contribute(struct collecting *co, const char *port, struct dd_err *err)
+{
+    const struct round *r = co->round;
+    char text[PART_MAX];
+    const int n = snprintf(text, sizeof(text), "%s %s %s %.255s", port,
+                           r->addr[0] != '\0' ? r->addr : "-", co->key, r->cfg->node_name);
+    const struct exchange_part part = {(const unsigned char *)text, (size_t)n};
+    if (r->plan.nnodes > 1)
+        return node_exchange_begin(r, "collect", &part, collecting_on_parts, co, err);
+    collecting_on_parts(co, &part, 1);
+    return 0;
+}
+
+static void collecting_came(struct collecting *co, const char *folder)
+{
+    for (size_t i = 0; i < co->folders.n; i++)
+        if (strcmp(co->folders.v[i], folder) == 0)
+            co->folders.v[i][0] = '\0';
+}
+
+static void collecting_on_receiver(evutil_socket_t fd, short what, void *arg)
+{
+    struct collecting *co = arg;
+    struct dd_err err = {0};
+    int fds[STAGE_CLIENT_FDS];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    (void)what;
+    const int n = stage_client_receive(fd, &m, fds);
+    if (n == -EAGAIN)
+        return;
+    int rc = 0;
+    if (n >= 0 && m.type == STAGE_MSG_CAME)
+        collecting_came(co, m.texts.v[0]);
+    else if (n >= 0 && m.type == STAGE_MSG_PORT)
+        rc = collecting_contribute(co, m.texts.v[0], &err);
+    else if (n < 0 || m.type == STAGE_MSG_FAILED)
+        rc = dd_err_set(&err, -EIO, "%s", n < 0 ? "ddrun-stage exited unexpectedly" : m.texts.v[0]);
+    if (rc == 0)
+        return;
+    dd_log(co->round->cfg->log, DD_LOG_WARN, "--collect: %s; nothing will be collected", err.text);
+    collecting_end_client(&co->receiver, &co->receiver_event);
+    if (!co->first.known && collecting_contribute(co, "-", &err) < 0 && co->leaving)
+        collecting_done(co, err.text);
+}
+
+/* ---- hooks ---- */
+
+static int collecting_create(void **state, const struct round *r, struct dd_err *err)
+{
+    const struct collecting_cfg *c = &r->cfg->collecting;
+    if (c->patterns == NULL || c->patterns->n == 0)
+        return 0;
+    struct collecting *co = *state = calloc(1, sizeof(*co));
+    if (co == NULL)
+        return dd_err_set(err, -ENOMEM, "--collect: out of memory");
+    *co = (struct collecting){.round = r, .receiver = {.fd = -1}, .sender = {.fd = -1}};
+    co->lines = DD_BUF_INIT(LINES_MAX + PART_MAX);
+    co->silent_event = evtimer_new(r->base, collecting_on_silent, co);
+    return co->silent_event != NULL ? 0 : dd_err_set(err, -ENOMEM, "--collect: out of memory");
+}
+
+static int collecting_make_key(struct collecting *co, struct dd_err *err)
+{
+    unsigned char bytes[KEY_BYTES];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(co->key + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+static int collecting_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    struct collecting *co = *state;
+    if (co == NULL)
+        return 0;
+    co->first.known = co->due = co->leaving = false;
+    collecting_end_client(&co->receiver, &co->receiver_event); /* of the round before */
+    int rc = collecting_make_key(co, err);
+    if (rc < 0)
+        return rc;
+    if (r->plan.node_rank > 0)
+        return collecting_contribute(co, "-", err);
+    return collecting_start(co, &co->receiver, &co->receiver_event, collecting_on_receiver, err);
+}
+
+static void collecting_message(void *state, const struct round *r, const struct round_message *m)
+{
+    (void)r;
+    if (m->type == ROUND_PRESIGNAL)
+        collecting_begin(state);
+}
+
+static bool collecting_leave(void *state, const struct round *r)
+{
+    struct collecting *co = state;
+    (void)r;
+    co->leaving = true;
+    if (!co->first.known)
+        collecting_wait_ms(co, UNKNOWN_MS);
+    collecting_begin(co);
+    return true;
+}
+
+/* A second signal ends everything at once. */
+static void collecting_stopping(void *state, const struct round *r)
+{
+    struct collecting *co = state;
+    if (co->leaving && r->stop_sig == SIGKILL)
+        collecting_done(co, "the job was ended before all files had been sent");
+}
+
+static void collecting_end(void *state, const struct round *r)
+{
+    struct collecting *co = state;
+    node_exchange_drop(r, co);
+    collecting_end_client(&co->sender, &co->sender_event);
+    (void)evtimer_del(co->silent_event);
+    co->leaving = false;
+}
+
+/* Name the nodes that were lost before they have sent their files. */
+static void collecting_destroy(void *state)
+{
+    struct collecting *co = state;
+    for (size_t i = 0; i < co->folders.n; i++)
+        if (co->folders.v[i][0] != '\0' && co->receiver.pid > 0)
+            dd_log(co->round->cfg->log, DD_LOG_WARN,
+                   "--collect: nothing collected from %s: it did not send its files",
+                   co->folders.v[i]);
+    collecting_end_client(&co->sender, &co->sender_event);
+    collecting_end_client(&co->receiver, &co->receiver_event);
+    event_free(co->silent_event);
+    dd_strv_done(&co->folders);
+    dd_buf_done(&co->lines);
+    free(co);
+}
+
+const struct round_feature collecting_feature = {
+    .name = "collect",
+    .create = collecting_create,
+    .prepare = collecting_prepare,
+    .message = collecting_message,
+    .stopping = collecting_stopping,
+    .leave = collecting_leave,
+    .end = collecting_end,
+    .destroy = collecting_destroy,
+};

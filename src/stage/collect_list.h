@@ -1,0 +1,30 @@
+/* The files of this node that match the rules of --collect. Reads no file. */
+#ifndef DD_STAGE_COLLECT_LIST_H
+#define DD_STAGE_COLLECT_LIST_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+struct collect_item {
+    unsigned rule;
+    size_t prefix; /* bytes of path that are not part of its name in DIR */
+    char *path;    /* absolute */
+};
+
+struct collect_list {
+    struct collect_item *items;
+    size_t n, cap;
+    size_t skipped; /* symbolic links, sockets, pipes, devices */
+    char first_skipped[512];
+    /* Called for each directory that cannot be read. */
+    void (*unreadable)(void *arg, const char *path, int error);
+    void *arg;
+};
+
+/* Append the files that match the absolute pattern, and those below directories that match. */
+int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
+                     struct dd_err *err);
+void collect_list_done(struct collect_list *l);
+
+#endif

@@ -1,0 +1,86 @@
+/* The process: the agent's socket, the key, sending or receiving. */
+#include "base/auto.h"
+#include "net/loop.h"
+#include "stage/collect_inner.h"
+#include "stage/stage_client.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int collect_use_key(struct collect *c, struct dd_err *err)
+{
+    static char *none[] = {NULL};
+    char *const *t = c->setup.texts.v;
+    c->key_in = (struct net_key_input){.env = none,
+                                       .psk = t[STAGE_COLLECT_KEY],
+                                       .psk_source = "the round",
+                                       .job_id = t[STAGE_COLLECT_JOB],
+                                       .insecure = strcmp(t[STAGE_COLLECT_INSECURE], "1") == 0};
+    if (c->key_in.insecure)
+        c->key_in.psk = NULL;
+    return net_key_for_leader(&c->key, &c->key_in, err);
+}
+
+static int take_setup(struct collect *c, struct dd_err *err)
+{
+    const int rc = collect_use_key(c, err);
+    if (rc < 0)
+        return rc;
+    return c->setup.texts.v[STAGE_COLLECT_ADDR][0] != '\0' ? collect_send(c, err)
+                                                           : collect_receive(c, err);
+}
+
+static void on_control(evutil_socket_t fd, short what, void *arg)
+{
+    struct collect *c = arg;
+    struct dd_err err = {0};
+    static char data[STAGE_MSG_MAX];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    (void)what;
+    const ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) /* the agent has gone, or needs this process no more */
+        collect_exit(c, 0);
+    int rc = stage_msg_decode(&m, data, (size_t)n);
+    if (rc == 0 && (m.type != STAGE_MSG_COLLECT || c->setup.texts.n > 0))
+        rc = -EPROTO;
+    if (rc == 0) {
+        c->setup = m;
+        m = (struct stage_msg){0};
+        rc = take_setup(c, &err);
+    }
+    if (rc < 0)
+        collect_fail(c, err.text[0] != '\0' ? err.text : "malformed message of the agent");
+}
+
+static void on_alive(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    collect_tell(arg, STAGE_MSG_ALIVE, NULL);
+}
+
+int collect_serve(void)
+{
+    static struct collect c = {.control = STAGE_CLIENT_FD};
+    const struct timeval alive = {.tv_sec = COLLECT_ALIVE_S};
+    /* Not killed with the agent: a file that is not complete must be removed. The end of the
+     * agent's socket reports its death. */
+    (void)prctl(PR_SET_PDEATHSIG, 0);
+    c.base = net_loop_new();
+    if (c.base == NULL)
+        return 1;
+    c.control_event = event_new(c.base, c.control, EV_READ | EV_PERSIST, on_control, &c);
+    c.alive_event = event_new(c.base, -1, EV_PERSIST, on_alive, &c);
+    if (c.control_event == NULL || c.alive_event == NULL || event_add(c.control_event, NULL) < 0 ||
+        event_add(c.alive_event, &alive) < 0)
+        return 1;
+    event_base_dispatch(c.base);
+    collect_exit(&c, 0);
+}

@@ -1,0 +1,224 @@
+#include "stage/collect_write.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { ATTEMPTS = 8 };
+
+/* ---- directories ---- */
+
+/* Create DIR with the directories above it. Returns a descriptor or -errno. */
+static int open_top(const char *dir)
+{
+    char path[STAGE_PATH_MAX + 1];
+    if (strlen(dir) >= sizeof(path))
+        return -ENAMETOOLONG;
+    (void)snprintf(path, sizeof(path), "%s", dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (char *c = path + 1; fd < 0 && errno == ENOENT; c++) {
+        const char at = *c;
+        if (at != '/' && at != '\0')
+            continue;
+        *c = '\0';
+        if (mkdir(path, 0777) < 0 && errno != EEXIST)
+            return -errno;
+        *c = at;
+        if (at == '\0')
+            fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (at == '\0')
+            break;
+        errno = ENOENT;
+    }
+    return fd >= 0 ? fd : -errno;
+}
+
+/* Open the directory `name` below at, or create it. Takes at. */
+static int open_next(int at, const char *name)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(at, name, flags);
+    if (fd < 0 && errno == ENOENT && (mkdirat(at, name, 0777) == 0 || errno == EEXIST))
+        fd = openat(at, name, flags);
+    const int rc = fd >= 0 ? fd : -errno;
+    close(at);
+    return rc;
+}
+
+/* Open the directory of the file, and copy the last component of its path to f->name. */
+static int open_parent(struct collect_file *f, const struct collect_target *t, const char *path)
+{
+    int at = open_top(t->dir);
+    if (at >= 0)
+        at = open_next(at, t->folder);
+    const char *s = path;
+    for (const char *slash; at >= 0 && (slash = strchr(s, '/')) != NULL; s = slash + 1) {
+        (void)snprintf(f->name, sizeof(f->name), "%.*s", (int)(slash - s), s);
+        at = open_next(at, f->name);
+    }
+    (void)snprintf(f->name, sizeof(f->name), "%.*s", STAGE_NAME_MAX, s);
+    return at;
+}
+
+/* ---- begin ---- */
+
+/* 1: an older file or none is there. */
+static int compare_existing(const struct collect_file *f, struct dd_err *err)
+{
+    struct stat st;
+    if (fstatat(f->parent, f->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 1 : dd_err_set(err, -errno, "%m");
+    if (!S_ISREG(st.st_mode))
+        return dd_err_set(err, -EEXIST, "what has this name there is not a file");
+    const int64_t s = (int64_t)st.st_mtim.tv_sec - (int64_t)f->mtime.tv_sec;
+    const int64_t ns = (int64_t)st.st_mtim.tv_nsec - (int64_t)f->mtime.tv_nsec;
+    if (s == 0 && ns == 0 && (uint64_t)st.st_size == f->size)
+        return 0;
+    return s > 0 || (s == 0 && ns > 0) ? dd_err_set(err, -EEXIST, "the file that is there is newer")
+                                       : 1;
+}
+
+static int check_space(const struct collect_file *f, struct dd_err *err)
+{
+    struct statvfs vfs;
+    if (fstatvfs(f->parent, &vfs) < 0 || vfs.f_frsize == 0)
+        return 0; /* writing will show */
+    return f->size / vfs.f_frsize < vfs.f_bavail
+               ? 0
+               : dd_err_set(err, -ENOSPC, "not enough space: it needs %" PRIu64 " bytes", f->size);
+}
+
+/* Set f->temporary to a new name. */
+static int make_name(struct collect_file *f)
+{
+    uint64_t bits[2];
+    if (getrandom(bits, sizeof(bits), 0) != (ssize_t)sizeof(bits))
+        return -EIO;
+    (void)snprintf(f->temporary, sizeof(f->temporary), ".ddrun-%016" PRIx64 "%08" PRIx32, bits[0],
+                   (uint32_t)bits[1]);
+    return 0;
+}
+
+/* A file without a name vanishes with its last descriptor, whatever happens to this process. */
+static int open_temporary(struct collect_file *f, bool named)
+{
+    f->temporary[0] = '\0';
+    f->fd = named ? -1 : openat(f->parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    for (int i = 0; f->fd < 0 && i < ATTEMPTS; i++) {
+        if (make_name(f) < 0)
+            return -EIO;
+        f->fd = openat(f->parent, f->temporary,
+                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (f->fd < 0 && errno != EEXIST)
+            break;
+    }
+    return f->fd >= 0 ? 0 : -errno;
+}
+
+enum collect_verdict collect_file_begin(struct collect_file *f, const struct collect_target *t,
+                                        const struct collect_frame *offer, struct dd_err *err)
+{
+    *f = COLLECT_FILE_NONE;
+    f->size = offer->size;
+    f->mode = offer->mode & 0777;
+    f->mtime = (struct timespec){.tv_sec = offer->mtime, .tv_nsec = offer->nsec};
+    f->parent = open_parent(f, t, offer->text);
+    int rc = f->parent < 0 ? dd_err_set(err, f->parent, "cannot create its directory in '%s': %s",
+                                        t->dir, strerror(-f->parent))
+                           : compare_existing(f, err);
+    const bool have = rc == 0;
+    rc = rc > 0 ? check_space(f, err) : rc;
+    if (rc == 0 && !have && (rc = open_temporary(f, t->named)) < 0) {
+        f->temporary[0] = '\0';
+        (void)dd_err_set(err, rc, "cannot create a file in '%s': %s", t->dir, strerror(-rc));
+    }
+    if (rc < 0 || have)
+        collect_file_drop(f);
+    return rc < 0 ? COLLECT_REFUSED : have ? COLLECT_HAVE : COLLECT_WANT;
+}
+
+/* ---- data ---- */
+
+int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err)
+{
+    const unsigned char *from = p;
+    if (n > f->size - f->got)
+        return dd_err_set(err, -EPROTO, "more data came than announced");
+    while (n > 0) {
+        const ssize_t k = write(f->fd, from, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return dd_err_set(err, k < 0 ? -errno : -EIO, "cannot write it: %m");
+        from += k;
+        n -= (size_t)k;
+        f->got += (uint64_t)k;
+    }
+    return 0;
+}
+
+/* Name the file that has no name yet. Other processes may create files meanwhile: never replace one
+ * by linkat(). */
+static int link_temporary(struct collect_file *f, const char *name)
+{
+    char fd[48];
+    (void)snprintf(fd, sizeof(fd), "/proc/self/fd/%d", f->fd);
+    return linkat(AT_FDCWD, fd, f->parent, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+static int publish(struct collect_file *f)
+{
+    int rc = f->temporary[0] == '\0' ? link_temporary(f, f->name) : -EEXIST;
+    if (rc != -EEXIST)
+        return rc;
+    if (f->temporary[0] == '\0') {
+        rc = make_name(f);
+        rc = rc == 0 ? link_temporary(f, f->temporary) : rc;
+        if (rc < 0) {
+            f->temporary[0] = '\0';
+            return rc;
+        }
+    }
+    if (renameat(f->parent, f->temporary, f->parent, f->name) < 0)
+        return -errno;
+    f->temporary[0] = '\0';
+    return 0;
+}
+
+int collect_file_commit(struct collect_file *f, struct dd_err *err)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, f->mtime};
+    if (f->got != f->size)
+        return dd_err_set(err, -EPROTO, "less data came than announced");
+    if (fchmod(f->fd, f->mode) < 0 || futimens(f->fd, times) < 0 || fsync(f->fd) < 0)
+        return dd_err_set(err, -errno, "cannot write it: %m");
+    int rc = compare_existing(f, err); /* another job may have written it meanwhile */
+    if (rc < 0)
+        return rc;
+    rc = rc > 0 ? publish(f) : 0;
+    if (rc == 0 && fsync(f->parent) < 0 && errno != EINVAL)
+        rc = -errno;
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot name it: %s", strerror(-rc));
+    collect_file_drop(f);
+    return 0;
+}
+
+void collect_file_drop(struct collect_file *f)
+{
+    if (f->parent >= 0 && f->temporary[0] != '\0')
+        (void)unlinkat(f->parent, f->temporary, 0);
+    if (f->fd >= 0)
+        close(f->fd);
+    if (f->parent >= 0)
+        close(f->parent);
+    *f = COLLECT_FILE_NONE;
+}

@@ -1,0 +1,35 @@
+/* Writes collected files into DIR: each appears under its name complete, or not at all. */
+#ifndef DD_STAGE_COLLECT_WRITE_H
+#define DD_STAGE_COLLECT_WRITE_H
+
+#include "base/err.h"
+#include "stage/collect_codec.h"
+
+struct collect_target {
+    const char *dir;    /* DIR; created if it does not exist */
+    const char *folder; /* directory of the node in DIR */
+    bool named;         /* do not use O_TMPFILE */
+};
+
+struct collect_file {
+    int parent, fd; /* -1: no file is being written */
+    uint64_t size, got;
+    uint32_t mode;
+    struct timespec mtime;
+    char name[STAGE_NAME_MAX + 1];
+    char temporary[48]; /* "": the file has no name yet */
+};
+
+#define COLLECT_FILE_NONE (struct collect_file){.parent = -1, .fd = -1}
+
+/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: it is there with this size and time;
+ * COLLECT_REFUSED with a reason: DIR has a newer one, there is not enough space, … */
+enum collect_verdict collect_file_begin(struct collect_file *f, const struct collect_target *t,
+                                        const struct collect_frame *offer, struct dd_err *err);
+int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err);
+/* Give the complete file its name. */
+int collect_file_commit(struct collect_file *f, struct dd_err *err);
+/* Remove what is not complete. Does nothing if no file is being written. */
+void collect_file_drop(struct collect_file *f);
+
+#endif
