@@ -7,12 +7,13 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64 };
+enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64, TOLD_MAX = 32 };
 
 struct step_collect {
     struct step_collect_cfg cfg;
     struct stragglers *found; /* of `round`; NULL: no worker has marked a step */
     int round;
+    int told; /* lines on the terminal in this round */
     uint64_t judged_ns;
 };
 
@@ -44,6 +45,7 @@ static int begin_round(struct step_collect *c)
     int ranks = 0;
     stragglers_free(c->found);
     c->found = NULL;
+    c->told = 0;
     c->round = rdzv_round(c->cfg.machine);
     for (int i = 0; i < n; i++)
         ranks += rdzv_view(c->cfg.machine, rdzv_id_of_rank(c->cfg.machine, i), &v) ? v.slots : 0;
@@ -64,7 +66,18 @@ static const char *name_of_node(const struct step_collect *c, int node)
 
 /* ---- messages ---- */
 
-static void publish(const struct step_collect *c, const struct straggler *g)
+/* Print a line on the terminal of the daemon's node, of the first events of a round only. */
+static void tell(struct step_collect *c, bool slow, const char *text)
+{
+    char line[TEXT_MAX + 100];
+    if (c->cfg.sessions->leader == NULL || c->told == TOLD_MAX)
+        return;
+    (void)snprintf(line, sizeof(line), "%s: %s%s", slow ? "straggler" : "no longer a straggler",
+                   text, ++c->told == TOLD_MAX ? "; 'ddctl status' has further ones" : "");
+    session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
+}
+
+static void publish(struct step_collect *c, const struct straggler *g)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
     const char *node = name_of_node(c, g->node);
@@ -77,11 +90,7 @@ static void publish(const struct step_collect *c, const struct straggler *g)
                                 .round = c->round,
                                 .rank = g->rank,
                                 .text = dd_buf_str(&text)});
-    char line[TEXT_MAX + 40];
-    (void)snprintf(line, sizeof(line), "%s: %s", g->slow ? "straggler" : "no longer a straggler",
-                   dd_buf_str(&text));
-    if (c->cfg.sessions->leader != NULL)
-        session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
+    tell(c, g->slow, dd_buf_str(&text));
 }
 
 static void judge(struct step_collect *c, uint64_t now)
