@@ -14,10 +14,12 @@ static void on_link_change(void *arg)
     status_line_link_changed(a->status_line);
     if (l == NULL)
         return;
-    /* another node leads, and handles --timeout, the signal before the end and etcd */
+    /* another node leads, and handles --timeout, the signal before the end, --watch-nodes and
+     * etcd */
     if (link_peer(l)->len > 0) {
         timeout_stop(a->timeout);
         signal_before_end_stop(a->before_end);
+        node_watch_stop(a->node_watch);
         locate_etcd_following(a->locators.etcd);
     }
     locate_leader_stop(a->locators.leader);
@@ -56,11 +58,15 @@ static int agent_make_leading(struct agent *a, const struct agent_cfg *c)
         .loop = &a->loop, .uplink = a->uplink, .history = &a->history, .signals = a->signals};
     const struct signal_before_end_parts before_end = {
         .loop = &a->loop, .uplink = a->uplink, .round = a->round, .signals = a->signals};
+    const struct node_watch_parts watch = {
+        .loop = &a->loop, .uplink = a->uplink, .round = a->round};
     const struct metrics_file_parts metrics = {
         .loop = &a->loop, .uplink = a->uplink, .round = a->round};
     int rc = timeout_new(&a->timeout, &timeout, c->timeout_ns);
     if (rc == 0)
         rc = signal_before_end_new(&a->before_end, &before_end, &c->before_end);
+    if (rc == 0)
+        rc = node_watch_new(&a->node_watch, &watch, c->watch_nodes_ns);
     if (rc == 0)
         rc = requeue_new(&a->requeue, &a->loop, c->requeue_on);
     return rc == 0 ? metrics_file_new(&a->metrics_file, &metrics, c->metrics) : rc;
@@ -108,6 +114,7 @@ static void agent_done(struct agent *a)
     health_free(a->health);
     timeout_free(a->timeout);
     signal_before_end_free(a->before_end);
+    node_watch_free(a->node_watch);
     requeue_free(a->requeue);
     metrics_file_free(a->metrics_file);
     round_end(a->round);

@@ -131,6 +131,8 @@ static int actions_lead(struct agent *a, struct dd_err *err)
     rc = timeout_start(a->timeout, err);
     if (rc == 0)
         rc = signal_before_end_start(a->before_end, err);
+    if (rc == 0)
+        rc = node_watch_start(a->node_watch, err);
     if (rc < 0) {
         uplink_drop(a->uplink); /* AM_LOST of it would be taken for the loss of a later daemon */
         leader_stop(a->leader);

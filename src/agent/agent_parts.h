@@ -11,6 +11,7 @@
 #include "agent/leader.h"
 #include "agent/locators.h"
 #include "agent/metrics_file.h"
+#include "agent/node_watch.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
 #include "agent/round_history.h"
@@ -35,6 +36,7 @@ struct agent {
     struct signals *signals;
     struct timeout *timeout;
     struct signal_before_end *before_end;
+    struct node_watch *node_watch;
     struct requeue *requeue;
     struct metrics_file *metrics_file;
     struct control *control;         /* NULL: ddctl is not served */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PRESIGNAL_LOOK_MS = 500 }; /* interval of checking for a handler */
 
@@ -66,9 +67,11 @@ static void presignal_message(void *state, const struct round *r, const struct r
 {
     struct presignal *p = state;
     (void)r;
-    if (m->type != ROUND_PRESIGNAL || p->sig != 0)
+    if (m->type != ROUND_PRESIGNAL || (p->sig != 0 && p->left > 0))
         return;
     p->sig = m->sig;
+    p->left = p->n;
+    memset(p->got, 0, (size_t)p->n * sizeof(p->got[0]));
     presignal_look(p);
 }
 

@@ -109,6 +109,7 @@ static int launch(struct agent *a)
     if (leader_daemon(a->leader) > 0)
         round_protect(a->round, leader_daemon(a->leader));
     signal_before_end_round(a->before_end);
+    node_watch_round(a->node_watch);
     return 0;
 }
 

@@ -50,6 +50,8 @@ static const struct {
     {"stop", "{text}"},
     {"signal", "{signal} sent to all workers from {node}"},
     {"drain", "{node} drained: {text}"},
+    {"mark", "{node} is {text}"},
+    {"mark-end", "{node} is in service again"},
     {"refused", "refused a connection from {address} (no. {count}): {text}"},
     {"finish", "the job ended with code {code}: {text}"},
 };

@@ -20,7 +20,7 @@ static const struct opt_row rows[] = {
      .more =
          "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
          "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
-         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks); a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
+         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks) and 'mark' (why the scheduler takes it out of service); a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
          "versions may add fields."},
 };
 
@@ -143,6 +143,9 @@ static int ddctl_status_write_node(struct dd_buf *out, const json_t *node, int w
                            n, ranks, json_text(node, "state"));
     if (rc == 0 && charges > 0)
         rc = dd_buf_printf(out, " (%d failure%s began here)", charges, charges == 1 ? "" : "s");
+    const char *mark = json_text(node, "mark");
+    if (rc == 0 && mark[0] != '\0')
+        rc = dd_buf_printf(out, ", %s", mark);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 

@@ -1,6 +1,7 @@
 /* Fills the agent's configuration from the options and from what was found about this node. */
 #include "cmd/ddrun_run.h"
 
+#include "base/io.h"
 #include "cmd/ddrun_check.h"
 #include "net/addr.h"
 #include "node/numa.h"
@@ -51,6 +52,8 @@ static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)
         .restart_window_ns = o->max_restarts.within_ns,
         .exit_rules = o->failure.exit_rules,
         .blame_window_ns = o->failure.blame_window,
+        .leave_signal = o->failure.drain_signal.sig,
+        .leave_ns = o->failure.drain_signal.ns,
         .progress_restarts = o->failure.progress_regex != NULL || o->failure.progress_file != NULL
                                  ? o->failure.progress_restarts
                                  : 0,
@@ -173,6 +176,9 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->grace_ms = ddrun_grace_ms(o, r->alloc);
     a->before_end.sig = o->signal_before_end.sig;
     a->before_end.ns = o->signal_before_end.ns;
+    a->watch_nodes_ns = o->failure.watch_nodes == 0 && o->failure.drain_signal.sig != 0
+                            ? WATCH_NODES_S * DD_NS_PER_S
+                            : o->failure.watch_nodes;
     a->requeue_on = o->requeue_on;
     a->hang.timeout_ns = o->hang.timeout;
     a->hang.signs = hang_signs(o->hang.signs, r->gpus > 0);

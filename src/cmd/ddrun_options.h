@@ -23,11 +23,6 @@ struct restart_budget {
     uint64_t within_ns; /* 0: for the whole job */
 };
 
-struct signal_at {
-    int sig; /* 0: not set */
-    uint64_t ns;
-};
-
 enum { ETCD_ENDPOINT_MAX = 600 }; /* larger than ETCD_TEXT_MAX */
 
 /* Transport of the workers' output to ddrun's stdout and stderr. */

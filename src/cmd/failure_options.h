@@ -11,87 +11,119 @@ struct failure_options {
     const char *progress_file, *progress_regex;
     int progress_restarts;
     const char *flight_recorder;
+    uint64_t watch_nodes;
+    struct signal_at drain_signal;
 };
+
+enum { WATCH_NODES_S = 60 }; /* with --drain-signal */
 
 /* Check a regular expression for steps. */
 int parse_progress_regex(const char *text, void *field, struct dd_err *err);
 
 /* Rows for a struct that has `struct failure_options failure`. */
-#define FAILURE_ROWS(type)                                                                                 \
-    {.name = "exit-rules",                                                                                 \
-     .kind = OPT_CUSTOM,                                                                                   \
-     .metavar = "CODE=ACTION,...",                                                                         \
-     .def = "93=no-requeue",                                                                               \
-     .example = "16=move,64-78=stop",                                                                      \
-     .group = "Failures",                                                                                  \
-     .help = "what an exit code of a worker means for the job",                                            \
-     .more =                                                                                               \
-         "CODE is a code from 1 to 255, a range such as 64-78, or a signal such as SIGBUS. "               \
-         "ACTION is restart (the default for all codes, within --max-restarts), stop (end the "            \
-         "job with this code, without a restart), move (restart, and let a spare node take "               \
-         "the place of this node), requeue (end the job with this code, and ask the "                      \
-         "scheduler to start it again) or no-requeue (if the job ends with this code, do not "             \
-         "requeue it). Of two rules for a code the later one applies. See docs/restarts.md.",              \
-     .parse = parse_exit_rules,                                                                            \
-     OPT_FIELD(type, failure.exit_rules)},                                                                 \
-        {.name = "blame-window",                                                                           \
-         .kind = OPT_DURATION,                                                                             \
-         .metavar = "TIME",                                                                                \
-         .def = "0",                                                                                       \
-         .def_doc = "never",                                                                               \
-         .min = 0,                                                                                         \
-         .max = INT64_C(31536000000000000),                                                                \
-         .example = "6h",                                                                                  \
-         .group = "Failures",                                                                              \
-         .help = "replace a node on which 2 failures within TIME began",                                   \
-         .more =                                                                                           \
-             "The first failure of each round is charged to its node; 'ddctl blame' shows the "            \
-             "charges. Errors that only report the failure of another node, such as a connection "         \
-             "that a peer has closed, are not charged. After two charges within TIME, a spare node "       \
-             "takes the place of the node; without a spare node it stays, and ddrun names it.",            \
-         OPT_FIELD(type, failure.blame_window)},                                                           \
-        {.name = "flight-recorder",                                                                        \
-         .kind = OPT_STRING,                                                                               \
-         .metavar = "WHEN",                                                                                \
-         .def = "auto",                                                                                    \
-         .choices = "auto,on,off",                                                                         \
-         .group = "Failures",                                                                              \
-         .help = "record the collectives of PyTorch with NCCL",                                            \
-         .more =                                                                                           \
-             "Where ddrun reads the stacks of the workers, the report and 'ddctl stacks' then show "       \
-             "the collective that each rank is in, by PyTorch's flight recorder. 'auto' records on nodes " \
-             "with GPUs. Variables of the flight recorder that you have set stay.",                        \
-         OPT_FIELD(type, failure.flight_recorder)},                                                        \
-        {.name = "progress-regex",                                                                         \
-         .kind = OPT_CUSTOM,                                                                               \
-         .metavar = "RE",                                                                                  \
-         .example = "'step ([0-9]+)'",                                                                     \
-         .group = "Failures",                                                                              \
-         .help = "find the step of the program in its output",                                             \
-         .more =                                                                                           \
-             "RE is an extended regular expression, which is searched in the output lines of "             \
-             "the first worker of each node. The first of its groups that has matched a number "           \
-             "is the step. See --progress-restarts; 'ddctl status' and --metrics show the "                \
-             "step, too.",                                                                                 \
-         .parse = parse_progress_regex,                                                                    \
-         OPT_FIELD(type, failure.progress_regex)},                                                         \
-        {.name = "progress-file",                                                                          \
-         .kind = OPT_STRING,                                                                               \
-         .metavar = "FILE",                                                                                \
-         .example = "step.txt",                                                                            \
-         .group = "Failures",                                                                              \
-         .help = "file that contains the step of the program",                                             \
-         .more = "The node with rank 0 reads it at the end of each round. FILE contains one "              \
-                 "number.",                                                                                \
-         OPT_FIELD(type, failure.progress_file)},                                                          \
-    {                                                                                                      \
-        .name = "progress-restarts", .kind = OPT_INT, .metavar = "N", .def = "3", .min = 1,                \
-        .max = 1000000, .group = "Failures",                                                               \
-        .help = "end the job after N restarts without a new step",                                         \
-        .more = "N restarts in a row that reach no step beyond the highest one end the job with "          \
-                "exit code 93, even if --max-restarts allows more. Needs --progress-regex or "             \
-                "--progress-file.",                                                                        \
-        OPT_FIELD(type, failure.progress_restarts)                                                         \
+#define FAILURE_ROWS(type)                                                                                                    \
+    {.name = "exit-rules",                                                                                                    \
+     .kind = OPT_CUSTOM,                                                                                                      \
+     .metavar = "CODE=ACTION,...",                                                                                            \
+     .def = "93=no-requeue",                                                                                                  \
+     .example = "16=move,64-78=stop",                                                                                         \
+     .group = "Failures",                                                                                                     \
+     .help = "what an exit code of a worker means for the job",                                                               \
+     .more =                                                                                                                  \
+         "CODE is a code from 1 to 255, a range such as 64-78, or a signal such as SIGBUS. "                                  \
+         "ACTION is restart (the default for all codes, within --max-restarts), stop (end the "                               \
+         "job with this code, without a restart), move (restart, and let a spare node take "                                  \
+         "the place of this node), requeue (end the job with this code, and ask the "                                         \
+         "scheduler to start it again) or no-requeue (if the job ends with this code, do not "                                \
+         "requeue it). Of two rules for a code the later one applies. See docs/restarts.md.",                                 \
+     .parse = parse_exit_rules,                                                                                               \
+     OPT_FIELD(type, failure.exit_rules)},                                                                                    \
+        {.name = "blame-window",                                                                                              \
+         .kind = OPT_DURATION,                                                                                                \
+         .metavar = "TIME",                                                                                                   \
+         .def = "0",                                                                                                          \
+         .def_doc = "never",                                                                                                  \
+         .min = 0,                                                                                                            \
+         .max = INT64_C(31536000000000000),                                                                                   \
+         .example = "6h",                                                                                                     \
+         .group = "Failures",                                                                                                 \
+         .help = "replace a node on which 2 failures within TIME began",                                                      \
+         .more =                                                                                                              \
+             "The first failure of each round is charged to its node; 'ddctl blame' shows the "                               \
+             "charges. Errors that only report the failure of another node, such as a connection "                            \
+             "that a peer has closed, are not charged. After two charges within TIME, a spare node "                          \
+             "takes the place of the node; without a spare node it stays, and ddrun names it.",                               \
+         OPT_FIELD(type, failure.blame_window)},                                                                              \
+        {.name = "watch-nodes",                                                                                               \
+         .kind = OPT_DURATION,                                                                                                \
+         .metavar = "TIME",                                                                                                   \
+         .def = "0",                                                                                                          \
+         .def_doc = "never; 1m with --drain-signal",                                                                          \
+         .min = 0,                                                                                                            \
+         .max = INT64_C(86400000000000),                                                                                      \
+         .example = "5m",                                                                                                     \
+         .group = "Failures",                                                                                                 \
+         .help = "ask Slurm or PBS every TIME which nodes they drain",                                                        \
+         .more =                                                                                                              \
+             "The first node asks for the state of all nodes by one command (scontrol show node, pbsnodes). "                 \
+             "A node that is drained, offline, failing, down or in maintenance is reported, and left at the next restart if " \
+             "a spare node can take its place or the job can become smaller (--nnodes=MIN:MAX). "                             \
+             "A command that fails changes nothing. See docs/restarts.md.",                                                   \
+         OPT_FIELD(type, failure.watch_nodes)},                                                                               \
+        {.name = "drain-signal",                                                                                              \
+         .kind = OPT_CUSTOM,                                                                                                  \
+         .metavar = "SIG@TIME",                                                                                               \
+         .example = "USR1@60",                                                                                                \
+         .group = "Failures",                                                                                                 \
+         .help = "when a node is drained, send SIG, and restart after TIME",                                                  \
+         .more =                                                                                                              \
+             "If the job can leave a node that --watch-nodes has found, USR1 or USR2 goes to all workers, "                   \
+             "which save a checkpoint. TIME later, or when all workers have exited, "                                         \
+             "they start again without the node. This does not count as a restart.",                                          \
+         .parse = parse_drain_signal,                                                                                         \
+         OPT_FIELD(type, failure.drain_signal)},                                                                              \
+        {.name = "flight-recorder",                                                                                           \
+         .kind = OPT_STRING,                                                                                                  \
+         .metavar = "WHEN",                                                                                                   \
+         .def = "auto",                                                                                                       \
+         .choices = "auto,on,off",                                                                                            \
+         .group = "Failures",                                                                                                 \
+         .help = "record the collectives of PyTorch with NCCL",                                                               \
+         .more =                                                                                                              \
+             "Where ddrun reads the stacks of the workers, the report and 'ddctl stacks' then show "                          \
+             "the collective that each rank is in, by PyTorch's flight recorder. 'auto' records on nodes "                    \
+             "with GPUs. Variables of the flight recorder that you have set stay.",                                           \
+         OPT_FIELD(type, failure.flight_recorder)},                                                                           \
+        {.name = "progress-regex",                                                                                            \
+         .kind = OPT_CUSTOM,                                                                                                  \
+         .metavar = "RE",                                                                                                     \
+         .example = "'step ([0-9]+)'",                                                                                        \
+         .group = "Failures",                                                                                                 \
+         .help = "find the step of the program in its output",                                                                \
+         .more =                                                                                                              \
+             "RE is an extended regular expression, which is searched in the output lines of "                                \
+             "the first worker of each node. The first of its groups that has matched a number "                              \
+             "is the step. See --progress-restarts; 'ddctl status' and --metrics show the "                                   \
+             "step, too.",                                                                                                    \
+         .parse = parse_progress_regex,                                                                                       \
+         OPT_FIELD(type, failure.progress_regex)},                                                                            \
+        {.name = "progress-file",                                                                                             \
+         .kind = OPT_STRING,                                                                                                  \
+         .metavar = "FILE",                                                                                                   \
+         .example = "step.txt",                                                                                               \
+         .group = "Failures",                                                                                                 \
+         .help = "file that contains the step of the program",                                                                \
+         .more = "The node with rank 0 reads it at the end of each round. FILE contains one "                                 \
+                 "number.",                                                                                                   \
+         OPT_FIELD(type, failure.progress_file)},                                                                             \
+    {                                                                                                                         \
+        .name = "progress-restarts", .kind = OPT_INT, .metavar = "N", .def = "3", .min = 1,                                   \
+        .max = 1000000, .group = "Failures",                                                                                  \
+        .help = "end the job after N restarts without a new step",                                                            \
+        .more = "N restarts in a row that reach no step beyond the highest one end the job with "                             \
+                "exit code 93, even if --max-restarts allows more. Needs --progress-regex or "                                \
+                "--progress-file.",                                                                                           \
+        OPT_FIELD(type, failure.progress_restarts)                                                                            \
     }
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "agent/requeue.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/sig.h"
@@ -99,6 +100,22 @@ int parse_signal_at(const char *text, void *field, struct dd_err *err)
         "invalid value '%s': expected SIGNAL@TIME, such as USR1@120, with signal USR1, USR2, "
         "TERM, INT, HUP or QUIT",
         text);
+}
+
+/* "USR1@60"; the job goes on, so the signal must not end it. */
+int parse_drain_signal(const char *text, void *field, struct dd_err *err)
+{
+    struct signal_at at = {0};
+    struct dd_err other;
+    if (parse_signal_at(text, &at, &other) < 0 || !dd_signal_announces(at.sig) ||
+        at.ns > 86400 * DD_NS_PER_S)
+        return dd_err_set(
+            err, -EINVAL,
+            "invalid value '%.60s': expected USR1@TIME or USR2@TIME, such as USR1@60, "
+            "with a time of at most one day",
+            text);
+    *(struct signal_at *)field = at;
+    return 0;
 }
 
 /* -p is the ssh port of horovodrun. A value of srun's -p, the partition, must not be ignored

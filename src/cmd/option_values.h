@@ -6,10 +6,18 @@
 
 #include "base/err.h"
 
+#include <stdint.h>
+
+struct signal_at {
+    int sig; /* 0: not set */
+    uint64_t ns;
+};
+
 int parse_nnodes(const char *text, void *field, struct dd_err *err);
 int parse_restarts(const char *text, void *field, struct dd_err *err);
 int parse_nproc(const char *text, void *field, struct dd_err *err);
 int parse_signal_at(const char *text, void *field, struct dd_err *err);
+int parse_drain_signal(const char *text, void *field, struct dd_err *err);
 int parse_ssh_port(const char *text, void *field, struct dd_err *err);
 int parse_stdin(const char *text, void *field, struct dd_err *err);
 int parse_output(const char *text, void *field, struct dd_err *err);

@@ -45,6 +45,8 @@ static const struct number {
     NUMBER("max_restarts", rdzv.max_restarts, 0, INT32_MAX),
     NUMBER("restart_window_ns", rdzv.restart_window_ns, 0, INT64_MAX),
     NUMBER("blame_window_ns", rdzv.blame_window_ns, 0, INT64_MAX),
+    NUMBER("leave_signal", rdzv.leave_signal, 0, 64),
+    NUMBER("leave_ns", rdzv.leave_ns, 0, INT64_MAX / 2),
     NUMBER("progress_restarts", rdzv.progress_restarts, 0, INT32_MAX),
     NUMBER("join_ns", rdzv.join_ns, 0, INT64_MAX),
     NUMBER("last_call_ns", rdzv.last_call_ns, 0, INT64_MAX),

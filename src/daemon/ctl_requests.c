@@ -68,6 +68,8 @@ static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struc
     }
     if (rdzv_charges(c->machine, v->index, dd_now_ns(), &x))
         (void)json_object_set_new(o, "charges", json_integer(x.n));
+    if (v->mark != NULL)
+        (void)json_object_set_new(o, "mark", journal_json_text(v->mark));
     ctl_put_warnings(o, s);
     (void)json_array_append_new(list, o);
 }

@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "daemon/join.h"
 #include "rdzv/blame.h"
+#include "rdzv/marks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,32 @@ static void dispatch_warnings(struct dispatch *d, struct session *s, const struc
     session_set_warnings(s, text);
 }
 
+/* Publish which nodes get a mark of the scheduler, and which lose theirs. */
+static void dispatch_publish_marks(const struct dispatch *d, const struct rdzv_marks *to)
+{
+    struct rdzv_view v;
+    for (int id = 0; id < d->sessions->cfg.capacity; id++) {
+        if (!rdzv_view(job_machine(d->job), id, &v))
+            continue;
+        const char *why = rdzv_marks_why(to, v.name);
+        if (why != NULL ? v.mark == NULL || strcmp(why, v.mark) != 0 : v.mark != NULL)
+            job_publish(d->job, &(struct journal_event){.kind = why != NULL ? JOURNAL_MARK
+                                                                            : JOURNAL_MARK_END,
+                                                        .node = v.name,
+                                                        .text = why});
+    }
+}
+
+static void dispatch_node_marks(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    DD_AUTO(marks) struct rdzv_marks to = {0};
+    if (!s->is_leader || rdzv_marks_parse(&to, m->node_marks.text) < 0)
+        return;
+    dispatch_publish_marks(d, &to);
+    job_step(d->job,
+             &(struct rdzv_event){.kind = RDZV_MARKS, .id = -1, .text = m->node_marks.text});
+}
+
 static void dispatch_started(struct dispatch *d, struct session *s, const struct msg *m)
 {
     link_excuse(s->link, 0);
@@ -90,16 +117,16 @@ static void dispatch_publish_exit(struct dispatch *d, const struct session *s,
     if (!job_is_round(d->job, x->round))
         return;
     (void)report_why(&e, why);
-    job_publish(d->job, &(struct journal_event){.kind = JOURNAL_EXIT,
-                                                .node = s->name,
-                                                .round = x->round,
-                                                .rank = e.rank,
-                                                .code = e.code,
-                                                .signal = e.signal,
-                                                .text = dd_buf_str(why),
-                                                .exit = &e,
-                                                .by_itself = rdzv_state(job_machine(d->job)) ==
-                                                             RDZV_RUNNING});
+    job_publish(d->job, &(struct journal_event){
+                            .kind = JOURNAL_EXIT,
+                            .node = s->name,
+                            .round = x->round,
+                            .rank = e.rank,
+                            .code = e.code,
+                            .signal = e.signal,
+                            .text = dd_buf_str(why),
+                            .exit = rdzv_expects_exit(job_machine(d->job), e.code) ? NULL : &e,
+                            .by_itself = rdzv_state(job_machine(d->job)) == RDZV_RUNNING});
 }
 
 static void dispatch_exit(struct dispatch *d, struct session *s, const struct msg *m)
@@ -218,6 +245,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_PROBE_RESULT] = dispatch_probe_result,
     [MSG_PHASES] = dispatch_phases,
     [MSG_WARNINGS] = dispatch_warnings,
+    [MSG_NODE_MARKS] = dispatch_node_marks,
     [MSG_STARTED] = dispatch_started,
     [MSG_EXIT] = dispatch_exit,
     [MSG_SUCCESS_CRITERIA_MET] = dispatch_success_criteria_met,

@@ -38,6 +38,7 @@ struct job {
     int read_round;  /* last round whose stacks were asked for; -1: none */
     bool holds_stop; /* STOP is sent after the stacks have been read */
     int held_signal;
+    bool signals;      /* RDZV_SEND_SIGNAL has been carried out in this step */
     bool hung;         /* members with a hung worker wait for STACKS_TAKEN */
     char redirect[64]; /* address of the daemon that took over; "": none */
 };
@@ -165,6 +166,20 @@ static void job_send_finish(struct job *j, struct session *s, const struct rdzv_
                         .detail = dd_buf_str(&json)));
 }
 
+/* Actions for several nodes are one event to users. */
+static void job_send_signal(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    if (!j->signals) {
+        const struct session *leader = j->cfg.sessions->leader;
+        j->signals = true;
+        job_publish(j, &(struct journal_event){.kind = JOURNAL_SIGNAL,
+                                               .signal = a->signal,
+                                               .node = leader != NULL ? leader->name : s->name});
+        job_signal_workers(j, a->signal);
+    }
+    session_send(s, MSG(SIGNAL, .signal = a->signal, .end_near = true));
+}
+
 static void job_send_note(struct job *j, struct session *s, const struct rdzv_action *a)
 {
     (void)j;
@@ -182,11 +197,13 @@ static job_action_f *const job_actions[] = {
     [RDZV_SEND_STOP] = job_send_stop,
     [RDZV_SEND_FINISH] = job_send_finish,
     [RDZV_SEND_NOTE] = job_send_note,
+    [RDZV_SEND_SIGNAL] = job_send_signal,
 };
 
 static void job_run_actions(struct job *j)
 {
     struct rdzv_action a;
+    j->signals = false;
     while (rdzv_next_action(j->machine, &a)) {
         struct session *s = session_of_id(j->cfg.sessions, a.id);
         if (a.kind == RDZV_DROP_STORE) {

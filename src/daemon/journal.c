@@ -41,6 +41,8 @@ static const struct {
     [JOURNAL_WARNING] = {"warning", NODE | TEXT},
     [JOURNAL_STRAGGLER] = {"straggler", ROUND | RANK | NODE | TEXT},
     [JOURNAL_STRAGGLER_OVER] = {"straggler-over", ROUND | RANK | NODE | TEXT},
+    [JOURNAL_MARK] = {"mark", NODE | TEXT},
+    [JOURNAL_MARK_END] = {"mark-end", NODE},
     [JOURNAL_FINISH] = {"finish", CODE | TEXT},
 };
 

@@ -23,6 +23,8 @@ enum journal_kind {
     JOURNAL_WARNING,        /* a health check has found something that does not exclude the node */
     JOURNAL_STRAGGLER,      /* a worker of a node holds up the others */
     JOURNAL_STRAGGLER_OVER, /* none of the node does any more */
+    JOURNAL_MARK,           /* the scheduler takes the node out of service */
+    JOURNAL_MARK_END,       /* it no longer does */
     JOURNAL_FINISH,
     /* Not shown to users: */
     JOURNAL_NODE_DONE, /* all workers of a node have ended */
@@ -41,7 +43,7 @@ struct journal_event {
     const struct net_addr *address; /* of the peer; NULL or len 0: none */
     const uid_t *uid;               /* NULL: unknown */
     int round, rank, code, signal, nodes, workers, count; /* as far as the kind has them */
-    const struct report_exit *exit;                       /* EXIT */
+    const struct report_exit *exit;                       /* EXIT; NULL: it is no failure */
     bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */
     struct stacks *stacks;          /* STACKS: a subscriber may take them */

@@ -178,6 +178,8 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     case JOURNAL_JOIN:
     case JOURNAL_SIGNAL:
     case JOURNAL_WARNING:
+    case JOURNAL_MARK:
+    case JOURNAL_MARK_END:
     case JOURNAL_REFUSED:
     case JOURNAL_STACKS:
     case JOURNAL_NODE_DONE:
@@ -194,7 +196,8 @@ static bool notify_is_wanted(const struct notify *n, const struct journal_event 
 {
     static const bool skipped[JOURNAL_KIND_MAX] = {
         [JOURNAL_JOIN] = true,    [JOURNAL_WARNING] = true,   [JOURNAL_SIGNAL] = true,
-        [JOURNAL_REFUSED] = true, [JOURNAL_NODE_DONE] = true, [JOURNAL_STOPPING] = true};
+        [JOURNAL_REFUSED] = true, [JOURNAL_NODE_DONE] = true, [JOURNAL_STOPPING] = true,
+        [JOURNAL_MARK] = true,    [JOURNAL_MARK_END] = true};
     return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
 }
 

@@ -38,14 +38,14 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
     const struct report_collect *c = arg;
     if (e->kind == JOURNAL_ROUND)
         report_round(c->report, e->round, e->workers, e->now_ns);
-    else if (e->kind == JOURNAL_EXIT)
+    else if (e->kind == JOURNAL_EXIT && e->exit != NULL)
         (void)report_exit_add(c->report, e->exit,
                               e->by_itself); /* -ENOMEM: the report omits this exit */
     else if (e->kind == JOURNAL_STACKS)
         report_stacks_take(c->report, e->stacks);
     else if (e->kind == JOURNAL_NODE_DONE)
         report_ends_add(c->report, e->ends);
-    else if (e->kind == JOURNAL_WARNING)
+    else if (e->kind == JOURNAL_WARNING || e->kind == JOURNAL_MARK)
         (void)report_warning_add(c->report, e->node, e->text);
     else if (e->kind == JOURNAL_STRAGGLER)
         (void)report_straggler_add(c->report, e->node, e->rank, e->text, e->now_ns);

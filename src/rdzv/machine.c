@@ -28,6 +28,7 @@ int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
     m->rest = calloc(n, sizeof(*m->rest));
     m->suspects = calloc(n, sizeof(*m->suspects));
     m->fault_index = -1;
+    m->leave_at = RDZV_NEVER;
     m->progress = PROGRESS_NONE;
     m->seats = calloc(n, sizeof(*m->seats));
     m->order = calloc(n, sizeof(*m->order));
@@ -64,6 +65,7 @@ void rdzv_free(struct rdzv *m)
         rdzv_members_clear(&m->known[i]);
     rdzv_members_clear(&m->planned);
     rdzv_members_clear(&m->base);
+    rdzv_marks_clear(&m->marks);
     free(m->members);
     free(m->by_index);
     free(m->losses);
@@ -98,6 +100,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_LOST] = rdzv_on_lost_early,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_early,
             [RDZV_TIME] = rdzv_on_time,
+            [RDZV_MARKS] = rdzv_on_marks,
             [RDZV_DRAIN] = rdzv_on_drain_early,
             [RDZV_PROBE_RESULT] = rdzv_on_probe_result,
         },
@@ -111,7 +114,8 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_DONE] = rdzv_on_done,
             [RDZV_LOST] = rdzv_on_lost,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_request,
-            [RDZV_TIME] = ignore,
+            [RDZV_TIME] = rdzv_on_running_time,
+            [RDZV_MARKS] = rdzv_on_marks,
             [RDZV_DRAIN] = rdzv_on_drain,
             [RDZV_PROBE_RESULT] = ignore,
         },
@@ -126,6 +130,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_LOST] = rdzv_on_lost,
             [RDZV_STOP_REQUEST] = rdzv_on_stop_request,
             [RDZV_TIME] = ignore,
+            [RDZV_MARKS] = rdzv_on_marks,
             [RDZV_DRAIN] = rdzv_on_drain,
             [RDZV_PROBE_RESULT] = ignore,
         },
@@ -140,6 +145,7 @@ static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
             [RDZV_LOST] = rdzv_on_lost_late,
             [RDZV_STOP_REQUEST] = ignore,
             [RDZV_TIME] = ignore,
+            [RDZV_MARKS] = ignore,
             [RDZV_DRAIN] = ignore,
             [RDZV_PROBE_RESULT] = ignore,
         },
@@ -149,7 +155,8 @@ static bool event_ok(const struct rdzv *m, const struct rdzv_event *e)
 {
     if ((unsigned)e->kind >= RDZV_EVENT_MAX || edge[m->state][e->kind] == NULL)
         return false;
-    if (e->kind == RDZV_TIME || (e->kind == RDZV_STOP_REQUEST && e->id < 0))
+    if (e->kind == RDZV_TIME || e->kind == RDZV_MARKS ||
+        (e->kind == RDZV_STOP_REQUEST && e->id < 0))
         return true;
     if (e->id < 0 || e->id >= m->cfg.capacity)
         return false;
@@ -189,6 +196,7 @@ const char *rdzv_event_name(enum rdzv_event_kind e)
         [RDZV_LOST] = "lost",
         [RDZV_STOP_REQUEST] = "stop-request",
         [RDZV_PROBE_RESULT] = "probe-result",
+        [RDZV_MARKS] = "marks",
         [RDZV_DRAIN] = "drain",
         [RDZV_TIME] = "time",
     };

@@ -29,6 +29,7 @@ enum rdzv_event_kind {
     RDZV_LOST,                 /* the connection of a member is lost */
     RDZV_STOP_REQUEST,         /* a member, or the daemon itself, requests the end of the job */
     RDZV_PROBE_RESULT, /* the daemon's own node has probed all others and found no other daemon */
+    RDZV_MARKS,        /* the scheduler takes these nodes out of service */
     RDZV_DRAIN, /* exclude a member from further rounds at a user's request; text: the reason */
     RDZV_TIME,  /* rdzv_timer() is due */
     RDZV_EVENT_MAX,
@@ -54,7 +55,8 @@ struct rdzv_event {
     uint64_t at;       /* EXIT: time of the exit; 0: now */
     bool remote;       /* EXIT: the worker has only noticed the failure of another one */
     const char *text;  /* JOIN: why the node cannot run workers; NULL or "": it can. LOST,
-                          STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL */
+                          STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL.
+                          MARKS: all marks (rdzv/marks.h) */
     const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
     /* JOIN: rounds that the agent knows, under any daemon; NULL: none */
     const struct rdzv_members *committed; /* last round that all its members had started */
@@ -83,6 +85,7 @@ enum rdzv_action_kind {
                        */
     RDZV_SEND_NOTE,   /* to id: text is a notice for the user */
     RDZV_DROP_STORE,  /* delete the keys of the round that has ended */
+    RDZV_SEND_SIGNAL, /* to id: pass `signal` to its workers, which are to save their state */
 };
 
 struct rdzv_action {
@@ -113,6 +116,9 @@ struct rdzv_cfg {
     struct exit_rules exit_rules;
     uint64_t blame_window_ns; /* leave out a node with two first failures within this time; 0: never
                                */
+    int leave_signal;         /* to the workers before a marked node is left; 0: marked nodes are
+                                 left at the next restart */
+    uint64_t leave_ns;        /* time from leave_signal to the restart */
     int progress_restarts;    /* end the job after so many restarts in a row without a new step; 0:
                                  never */
     int probes_first; /* 1: the daemon's node may be a restarted one, so another daemon may exist:
@@ -149,6 +155,9 @@ int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max);
 bool rdzv_misses_nodes(const struct rdzv *m); /* True before the first round of a successor while
                                                  nodes of the last round are missing. */
 int rdzv_code(const struct rdzv *m);          /* exit code of the finished job */
+/* True between leave_signal and the restart, when a worker may save its state and exit with this
+ * code, which is no failure. */
+bool rdzv_expects_exit(const struct rdzv *m, int code);
 /* True if a rule has set rdzv_code(): the exit code of the first failure does not replace it. */
 bool rdzv_code_is_ruled(const struct rdzv *m);
 const char *rdzv_text(const struct rdzv *m); /* report for the user; "": success */
@@ -170,9 +179,10 @@ struct rdzv_view {
     const char *name; /* lent */
     int index, slots;
     bool part, started,
-        done;    /* member of the current round; its workers have started; have all exited */
-    bool unfit;  /* excluded from further rounds */
-    bool rested; /* left out of the round while other nodes suffice */
+        done;         /* member of the current round; its workers have started; have all exited */
+    bool unfit;       /* excluded from further rounds */
+    bool rested;      /* left out of the round while other nodes suffice */
+    const char *mark; /* why the scheduler takes the node out of service, lent; NULL: it does not */
 };
 bool rdzv_view(const struct rdzv *m, int id,
                struct rdzv_view *ret); /* false: no member has this id */

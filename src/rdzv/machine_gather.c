@@ -50,6 +50,7 @@ static int start_round(struct rdzv *m)
     m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->criteria_met = false;
     m->running = m->ruled_code = 0;
     m->fault_index = -1;
+    m->leave_at = RDZV_NEVER;
     rdzv_progress_begin(m);
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
@@ -177,6 +178,8 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
 
 uint64_t rdzv_timer(const struct rdzv *m)
 {
+    if (m->state == RDZV_RUNNING)
+        return m->leave_at;
     if (m->state != RDZV_GATHERING || m->probing)
         return RDZV_NEVER;
     const bool waits = may_be_elsewhere(m) && rdzv_own_id(m) < 0;

@@ -3,6 +3,7 @@
 #define DD_RDZV_MACHINE_INNER_H
 
 #include "rdzv/machine.h"
+#include "rdzv/marks.h"
 #include "rdzv/progress.h"
 
 struct member {
@@ -11,11 +12,12 @@ struct member {
     bool started;      /* its workers of the current round have started */
     bool criteria_met; /* its required workers have succeeded */
     bool done;         /* its workers of the current round have exited, or were never started */
-    bool votes;      /* remembers the round whose majority is needed; a restarted agent does not */
-    bool ended_well; /* its workers of the last round of an older daemon have exited with 0 */
-    bool unfit;      /* excluded from further rounds */
-    int64_t step;    /* that it has reported in this round; -1: none */
-    int index;       /* -1 until assigned */
+    bool votes;       /* remembers the round whose majority is needed; a restarted agent does not */
+    bool ended_well;  /* its workers of the last round of an older daemon have exited with 0 */
+    bool unfit;       /* excluded from further rounds */
+    const char *mark; /* why the scheduler takes the node out of service, lent by .marks; NULL */
+    int64_t step;     /* that it has reported in this round; -1: none */
+    int index;        /* -1 until assigned */
     int slots;
     char *name;
     char *addr;
@@ -26,6 +28,7 @@ enum rest {
     REST_NONE,
     REST_EARLIER, /* it was left out of an earlier round: it takes part rather than one of these */
     REST_NOW,     /* since the last round */
+    REST_MARKED,  /* the scheduler takes it out of service */
     REST_LEVELS,
 };
 
@@ -74,6 +77,9 @@ struct rdzv {
     bool *excluded;         /* [capacity] by node index */
     unsigned char *rest;    /* [capacity] by node index: enum rest */
     struct rdzv_suspect *suspects; /* [capacity] by node index */
+    struct rdzv_marks marks;
+    uint64_t leave_at; /* marked nodes are left at this time; RDZV_NEVER */
+    bool left;         /* decided about leaving since the marks or the members changed */
     struct progress progress;
     char verdict[200];
     int fault_index;               /* node of the first failure of this round; -1: none yet */
@@ -106,7 +112,8 @@ const char *rdzv_member_name(const struct rdzv *m, int id);
 
 /* machine_members.c: connected members, and the order of the next round */
 int rdzv_fit(const struct rdzv *m);
-bool rdzv_quorum(const struct rdzv *m);      /* among the connected members */
+bool rdzv_quorum(const struct rdzv *m);          /* among the connected members */
+bool rdzv_unmarked_quorum(const struct rdzv *m); /* among the members without marks */
 bool rdzv_part_quorum(const struct rdzv *m); /* among the members that rdzv_choose() has chosen */
 int rdzv_last_size(const struct rdzv *m);    /* size of the round whose majority is needed */
 const struct rdzv_members *
@@ -154,6 +161,12 @@ enum rest rdzv_rest(const struct rdzv *m, int id);
 /* The round starts: report which of the nodes to rest are left out of it. */
 int rdzv_note_rests(struct rdzv *m);
 
+/* machine_marks.c: nodes that the scheduler takes out of service */
+/* Begin to leave marked nodes if others can take their places, unless that has been decided. */
+int rdzv_try_leave(struct rdzv *m, uint64_t now);
+/* A worker has failed: true if its failure is a consequence of leave_signal. */
+bool rdzv_absorbs_exit(struct rdzv *m, const struct rdzv_event *exit);
+
 /* machine_progress.c: --progress-restarts */
 /* A round has failed: True if the job is to end, since its restarts reach no new step. */
 bool rdzv_lacks_progress(struct rdzv *m);
@@ -181,6 +194,7 @@ static inline bool has_text(const char *text)
 
 /* Event handlers, the cells of the table in machine.c. */
 typedef int rdzv_handler(struct rdzv *m, const struct rdzv_event *e, uint64_t now);
+rdzv_handler rdzv_on_marks, rdzv_on_running_time;
 rdzv_handler rdzv_on_join, rdzv_on_join_after, rdzv_on_late_join, rdzv_on_lost_early, rdzv_on_drain,
     rdzv_on_drain_early;
 rdzv_handler rdzv_on_time, rdzv_on_probe_result, rdzv_on_stop_early;

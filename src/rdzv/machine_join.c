@@ -51,7 +51,9 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
                          .index = e->index,
                          .slots = e->slots,
                          .name = name,
-                         .addr = addr};
+                         .addr = addr,
+                         .mark = rdzv_marks_why(&m->marks, name)};
+    m->left = false;
     if (e->index >= 0)
         m->by_index[e->index] = e->id;
     m->here++;
@@ -142,7 +144,6 @@ int rdzv_on_join_after(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     bool in;
-    (void)now;
     if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
         return rdzv_refuse(m, e->id, "the job has already started with all of its %d nodes",
                            m->cfg.max_nodes);
@@ -155,9 +156,10 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = rdzv_inform_own_node(m);
     if (rc == 0)
         rc = rdzv_inform_spare(m, e->id);
-    if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW ||
-        m->norder >= m->cfg.max_nodes || !rdzv_is_fit(m, e->id))
+    if (rc < 0 || m->state != RDZV_RUNNING)
         return rc;
+    if (m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes || !rdzv_is_fit(m, e->id))
+        return rdzv_try_leave(m, now);
     m->regroup = true;
     return rdzv_send_stop(m, SIGTERM);
 }

@@ -234,8 +234,17 @@ static int seat_others(struct rdzv *m, int places, int limit, const struct pick 
     return places;
 }
 
+static int count_seats(const struct rdzv *m, int places)
+{
+    int n = 0;
+    for (int k = 0; k < places; k++)
+        n += m->order[k] >= 0;
+    return n;
+}
+
 /* Members of the previous round keep their order. New members that remember the last round precede
- * those that do not. Nodes to rest take the places that are left. */
+ * those that do not. Nodes to rest take the places that are left; nodes that the scheduler takes
+ * out of service do so only if the others are too few. */
 static void fill_order(struct rdzv *m, int before, bool rests, bool *taken)
 {
     int limit = m->cfg.max_nodes;
@@ -246,6 +255,8 @@ static void fill_order(struct rdzv *m, int before, bool rests, bool *taken)
     for (int k = 0; k < before; k++)
         m->order[k] = -1;
     for (int rest = REST_NONE; rest < (rests ? REST_LEVELS : REST_EARLIER); rest++) {
+        if (rest == REST_MARKED && count_seats(m, places) >= m->cfg.min_nodes)
+            break;
         struct pick p = {.rest = (enum rest)rest, .rests = rests, .votes = true, .taken = taken};
         seat_survivors(m, before, &p);
         places = seat_others(m, places, limit, &p);

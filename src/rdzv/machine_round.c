@@ -100,7 +100,6 @@ static int inform_spares(struct rdzv *m)
 
 int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    (void)now;
     if (e->round != m->round || !m->members[e->id].part)
         return 0;
     m->members[e->id].started = true;
@@ -111,7 +110,9 @@ int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     for (int k = 0; k < m->norder && rc == 0; k++)
         if (rdzv_act(m, RDZV_SEND_COMMIT, m->order[k]) == NULL)
             rc = -ENOMEM;
-    return rc < 0 ? rc : inform_spares(m);
+    if (rc == 0)
+        rc = inform_spares(m);
+    return rc < 0 ? rc : rdzv_try_leave(m, now);
 }
 
 /* The job ends when the required workers of all members have succeeded. Others, such as parameter
@@ -160,6 +161,8 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     const struct member *p = &m->members[e->id];
     if (e->round != m->round || !p->part || e->local_rank >= p->slots ||
         m->regroup) /* the last: a consequence of our own STOP */
+        return 0;
+    if (rdzv_absorbs_exit(m, e))
         return 0;
     rdzv_apply_exit_rule(m, e);
     rdzv_suspect_exit(m, e, now);

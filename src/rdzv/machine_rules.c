@@ -31,6 +31,8 @@ int rdzv_end_by_rule(struct rdzv *m, uint64_t now)
 enum rest rdzv_rest(const struct rdzv *m, int id)
 {
     const int index = m->members[id].index;
+    if (m->members[id].mark != NULL)
+        return REST_MARKED;
     return index >= 0 ? (enum rest)m->rest[index] : REST_NONE;
 }
 
@@ -41,7 +43,7 @@ int rdzv_note_rests(struct rdzv *m)
     int rc = 0;
     for (int id = 0; id < m->cfg.capacity && rc == 0; id++) {
         const struct member *p = &m->members[id];
-        if (!p->here || rdzv_rest(m, id) == REST_NONE)
+        if (!p->here || p->index < 0 || m->rest[p->index] == REST_NONE)
             continue;
         const char *why = m->suspects[p->index].blamed
                               ? "2 failures within --blame-window began there"

@@ -176,7 +176,8 @@ bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret)
                               .started = p->started,
                               .done = p->done,
                               .unfit = p->unfit,
-                              .rested = rdzv_rest(m, id) != REST_NONE};
+                              .rested = p->index >= 0 && m->rest[p->index] != REST_NONE,
+                              .mark = p->mark};
     return true;
 }
 

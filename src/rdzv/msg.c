@@ -72,6 +72,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
                                      FIELD(phases, sent_ns, 0, INT64_MAX),
                                      TEXT(phases, phases, PHASE_TEXT_MAX - 1))},
     [MSG_WARNINGS] = {"warnings", FIELDS(TEXT(warnings, text, WARNINGS_BYTES))},
+    [MSG_NODE_MARKS] = {"node-marks", FIELDS(TEXT(node_marks, text, LONG_BYTES))},
     [MSG_STARTED] = {"started", FIELDS(FIELD(started, round, 0, INT32_MAX))},
     [MSG_COMMIT] = {"commit", FIELDS(FIELD(commit, round, 0, INT32_MAX))},
     [MSG_ROUND_MEMBERS] = {"round", FIELDS(TEXT(round_members, addr, ADDR_BYTES),

@@ -29,8 +29,9 @@ enum msg_type {
     MSG_RECORD_PHASES, /* daemon: record phases for --timeline, and send them */
     MSG_PHASES,        /* agent: phases of this node, for --timeline */
     MSG_WARNINGS,      /* agent: what its health check has found, and does not exclude the node */
-    MSG_STARTED,       /* agent: the workers run */
-    MSG_COMMIT,        /* daemon: the workers of all nodes of the round run */
+    MSG_NODE_MARKS, /* agent of the daemon's node: nodes that the scheduler takes out of service */
+    MSG_STARTED,    /* agent: the workers run */
+    MSG_COMMIT,     /* daemon: the workers of all nodes of the round run */
     MSG_ROUND_MEMBERS, /* daemon, to a spare node: the nodes of the round and their addresses */
     MSG_PROBE_REQUEST, /* daemon: search for another daemon of this job, or join that one */
     MSG_PROBE_RESULT,  /* agent, to its own daemon: the other daemon, if there is one */
@@ -97,6 +98,9 @@ struct msg_phases {
 };
 struct msg_warnings {
     const char *text; /* sentences, one a line */
+};
+struct msg_node_marks {
+    const char *text; /* rdzv/marks.h */
 };
 struct msg_started {
     int round;
@@ -227,6 +231,7 @@ struct msg {
         struct msg_plan plan;
         struct msg_phases phases;
         struct msg_warnings warnings;
+        struct msg_node_marks node_marks;
         struct msg_started started;
         struct msg_commit commit;
         struct msg_round_members round_members;
@@ -268,6 +273,7 @@ struct msg {
 #define MSG_MEMBER_PLAN plan
 #define MSG_MEMBER_PHASES phases
 #define MSG_MEMBER_WARNINGS warnings
+#define MSG_MEMBER_NODE_MARKS node_marks
 #define MSG_MEMBER_STARTED started
 #define MSG_MEMBER_COMMIT commit
 #define MSG_MEMBER_ROUND_MEMBERS round_members

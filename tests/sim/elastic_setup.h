@@ -16,6 +16,8 @@ static inline void set_up_rules(struct world *w)
     unsigned char *of = w->cfg.exit_rules.of;
     memset(of + 1, rnd(w, 3) == 0 ? EXIT_RESTART : EXIT_MOVE, 140);
     w->cfg.blame_window_ns = rnd(w, 2) == 0 ? 0 : JOIN_MS;
+    w->cfg.leave_signal = rnd(w, 4) == 0 ? 0 : 10;
+    w->cfg.leave_ns = rnd(w, 5000);
     w->cfg.progress_restarts = rnd(w, 4) == 0 ? 1 + (int)rnd(w, 3) : 0;
     memset(of + 150, rnd(w, 2) == 0 ? EXIT_RESTART : EXIT_STOP, 20);
 }
@@ -101,7 +103,9 @@ static inline void plan_disasters(struct world *w)
         later(w, soon + 1000 + (long)rnd(w, 30000), (struct item){.kind = PARTS});
     for (unsigned n = rnd(w, 4); n < 3; n++)
         later(w, (long)rnd(w, 60000),
-              (struct item){.kind = DRAINS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
+              (struct item){.kind = rnd(w, 2) == 0 ? DRAINS : MARKS,
+                            .node = (int)rnd(w, (unsigned)w->nnodes),
+                            .life = -1});
 }
 
 static inline void set_up(struct world *w, unsigned seed)

@@ -101,6 +101,7 @@ enum item_kind {
     TIMER,
     PARTS,
     DRAINS,
+    MARKS,
     SICKENS,
     HEALS,
 };
@@ -135,7 +136,7 @@ struct world {
     enum world_kind kind; /* MILD: one loss, and enough nodes are left: the job must succeed */
     long grace;
     int successes, failures_of_workers;
-    unsigned rounds, took_over, came_back, drained, left_out, stopped, observed;
+    unsigned rounds, took_over, came_back, drained, marked, left, left_out, stopped, observed;
     char names[MAX_NODES][8];
 };
 

@@ -266,6 +266,7 @@ static void node_gets(struct world *w, const struct item *it)
     case RDZV_SEND_ROUND_STARTED:
     case RDZV_SEND_COMMIT:
     case RDZV_SEND_ROUND_MEMBERS:
+    case RDZV_SEND_SIGNAL:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;

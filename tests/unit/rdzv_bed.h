@@ -45,7 +45,7 @@ static inline const char *actions(struct bed *b)
     while (rdzv_next_action(b->m, &a)) {
         static const char *const names[] = {"refuse", "welcome", "plan",  "probe",
                                             "begun",  "commit",  "round", "stop",
-                                            "finish", "note",    "drop"};
+                                            "finish", "note",    "drop",  "signal"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);

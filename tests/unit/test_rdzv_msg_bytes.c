@@ -57,6 +57,8 @@ static const struct {
      HEAD("phases") ",'round':-1,'sent_ns':123456789012345,'phases':['10.0.0.1']}"},
     {MSG(WARNINGS, .text = "GPU 3 is slow\nGPU 4 is slow\n"),
      HEAD("warnings") ",'text':'GPU 3 is slow\\nGPU 4 is slow\\n'}"},
+    {MSG(NODE_MARKS, .text = "n1\tbeing drained\n"),
+     HEAD("node-marks") ",'text':'n1\\tbeing drained\\n'}"},
     {MSG(STARTED, .round = INT32_MAX), HEAD("started") ",'round':2147483647}"},
     {MSG(PROGRESS, .round = 5, .step = INT64_MAX),
      HEAD("progress") ",'round':5,'step':9223372036854775807}"},

@@ -1,0 +1,31 @@
+/* --watch-nodes: the leader asks the scheduler at intervals which nodes of the job it takes out of
+ * service, by one command for all of them, and tells the daemon. A command that fails changes
+ * nothing. */
+#ifndef DD_AGENT_NODE_WATCH_H
+#define DD_AGENT_NODE_WATCH_H
+
+#include "base/err.h"
+
+#include <stdint.h>
+
+struct agent_loop;
+struct node_watch;
+struct round;
+struct uplink;
+
+struct node_watch_parts {
+    struct agent_loop *loop;
+    struct uplink *uplink;
+    const struct round *round; /* commands are protected from the end of its workers */
+};
+
+/* every_ns 0: never. */
+int node_watch_new(struct node_watch **ret, const struct node_watch_parts *parts,
+                   uint64_t every_ns);
+/* Call on the leader. */
+int node_watch_start(struct node_watch *w, struct dd_err *err);
+void node_watch_round(const struct node_watch *w); /* a round has begun on this node */
+void node_watch_stop(struct node_watch *w);        /* another node leads */
+void node_watch_free(struct node_watch *w);        /* NULL is fine */
+
+#endif

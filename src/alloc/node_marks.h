@@ -1,0 +1,27 @@
+/* Finds the nodes that the scheduler takes out of service while the job runs, from the output of
+ * its command. Pure. */
+#ifndef DD_ALLOC_NODE_MARKS_H
+#define DD_ALLOC_NODE_MARKS_H
+
+#include "base/buf.h"
+#include "base/strv.h"
+#include "hostlist/hostlist.h"
+
+struct alloc_marks_row;
+
+/* Return the row of the scheduler's command for an allocation from this source, or NULL. */
+const struct alloc_marks_row *alloc_marks_find(const char *source, char *const *env);
+const char *alloc_marks_scheduler(const struct alloc_marks_row *row); /* "Slurm" */
+/* Return the variable with the nodes of the job, if the host list does not name them; NULL: none.
+ */
+const char *alloc_marks_variable(const struct alloc_marks_row *row);
+/* Make the words of one command for all nodes; *ret_directory becomes its directory if PATH may
+ * not contain it, or NULL. 0, -ENOMEM, or -E2BIG: too many nodes for a command line. */
+int alloc_marks_command(const struct alloc_marks_row *row, const struct hostlist *nodes,
+                        struct dd_strv *ret, const char **ret_directory);
+/* Read its output. Append a line "NAME<tab>WHY" for each node out of service, as in
+ * "node3<tab>being drained by Slurm (reason: bad DIMM)". Return the number of nodes that the text
+ * describes; -ENOMEM, or -EMSGSIZE: no room in out. */
+int alloc_marks_read(const struct alloc_marks_row *row, const char *text, struct dd_buf *out);
+
+#endif
