@@ -142,3 +142,58 @@ def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
         begun = assert_resumed(training, 4, len(stay))
         assert {line["node"] for line in begun} == set(stay)
         assert "too few" in training.job.err or "no daemon" in training.job.err
+
+
+class Saving(Training):
+    """Ranks that save at USR1."""
+
+    def __init__(self, slurm, *options):
+        super().__init__(slurm, "--watch-nodes=1s", *options, trains="resume_light.py")
+
+    def saved(self):
+        return [line["node"] for line in self.lines("saved")]
+
+
+@pytest.fixture
+def drained(slurm):
+    """drained(node, state="drain"): an administrator changes the state of a node."""
+    nodes = []
+
+    def drain(node, state="drain"):
+        nodes.append(node)
+        done = slurm.cluster.ctl.run(["scontrol", "update", f"nodename={node}", f"state={state}", "reason=bad DIMM"])
+        assert done.rc == 0, done.err
+
+    yield drain
+    for node in nodes:
+        slurm.cluster.ctl.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+
+
+@pytest.mark.parametrize("state", ["drain", "fail"])
+def test_a_drained_node_gives_its_place_to_a_spare(slurm, drained, state):
+    with Saving(slurm, "--nnodes=3:3", "--drain-signal=USR1@1s") as training:
+        begun = training.begun(3)
+        names = {line["node"] for line in begun}
+        victim = max(names - {"node1"})
+        drained(victim, state)
+        again = assert_resumed(training, 3, 3)
+        assert {line["node"] for line in again} == {"node1", "node2", "node3", "node4"} - {victim}
+        assert {line["restarts"] for line in again} == {0} and sorted(training.saved()) == sorted(names)
+        assert training.job.rc == 0 and f"{victim} is " in training.job.err and "reason: bad DIMM [root@" in training.job.err
+
+
+def test_an_elastic_job_leaves_the_first_node_when_that_is_drained(slurm, drained):
+    with Saving(slurm, "--nnodes=2:4", "--drain-signal=USR1@1s") as training:
+        training.begun(4)
+        drained("node1")
+        again = assert_resumed(training, 4, 3)
+        assert {line["node"] for line in again} == {"node2", "node3", "node4"} and training.job.rc == 0
+
+
+def test_a_job_that_needs_a_drained_node_goes_on(slurm, drained):
+    with Saving(slurm, "--drain-signal=USR1@1s") as training:
+        training.begun(4)
+        drained("node3")
+        until(lambda: "the job stays on node3" in training.job.err, LIMIT, lambda: training.job.err)
+        done = training.end()
+        assert len(done) == 4 and training.saved() == [] and training.job.rc == 0

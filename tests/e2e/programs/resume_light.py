@@ -1,10 +1,11 @@
 """A training with the output of resume_ddp.py, but without PyTorch: each rank speaks c10d to the job's store itself. For faults
-that the ranks do not observe, such as a cut network.
+that the ranks do not observe, such as a cut network. At USR1 each rank says that it has saved.
 
     resume_light.py CHECKPOINT END
 """
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -14,10 +15,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from train_light import Store  # noqa: E402
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+NODE = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def say(**what):
-    sys.stdout.write(json.dumps({"rank": RANK, "world": WORLD, "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+    sys.stdout.write(json.dumps({"rank": RANK, "world": WORLD, "node": NODE,
                                  "restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"]), **what}) + "\n")
     sys.stdout.flush()
 
@@ -37,6 +39,7 @@ def load(path):
 
 
 def main(checkpoint, end):
+    signal.signal(signal.SIGUSR1, lambda *_: os.write(1, (json.dumps({"saved": RANK, "node": NODE}) + "\n").encode()))
     store = Store()
     step = first = load(checkpoint)
     stop = 0
