@@ -29,6 +29,8 @@ struct node_watch {
     struct command *ask;
     struct event *tick; /* NULL: another node leads, or nothing can be asked */
     bool failing;       /* the last command has failed, which was reported */
+    bool hosts;         /* ask by names without domains */
+    bool again;         /* that has just changed, since a command has failed */
 };
 
 static const struct dd_log *watch_log(const struct node_watch *w)
@@ -78,28 +80,34 @@ static void watch_on_answer(void *arg, int code, const char *out)
     const bool linked = uplink_is_up(w->parts.uplink);
     char how[60];
     (void)snprintf(how, sizeof(how), "exit code %d", code);
-    if (code == COMMAND_TOO_LATE)
+    /* PBS may have the nodes as node1 and write node1.cluster into the node file */
+    const bool again = code > 0 && !w->again && alloc_marks_other_names(w->row, w->nodes);
+    if (again)
+        w->hosts = !w->hosts;
+    else if (code == COMMAND_TOO_LATE)
         watch_failed(w, "no answer within 20 s");
     else if (code != 0)
         watch_failed(w, out[0] != '\0' ? out : how);
     else if (linked)
         watch_take(w, out);
+    w->again = again;
     command_free(w->ask);
     w->ask = NULL;
-    wait_ms(w, w->every_ns / DD_NS_PER_MS);
+    wait_ms(w, again ? 0 : w->every_ns / DD_NS_PER_MS);
 }
 
 static void watch_ask(struct node_watch *w)
 {
     const size_t n = hostlist_count(w->nodes);
-    DD_AUTO(strv) struct dd_strv words = {0};
+    struct alloc_marks_words command = {0};
     struct dd_err err = {0};
     struct command_spec spec = {.env = w->parts.loop->cfg->env,
                                 .limit_ms = ASK_MS,
                                 .most_out = n < OUT_MAX / NODE_BYTES - 8 ? (n + 8) * NODE_BYTES
                                                                          : OUT_MAX};
-    int rc = alloc_marks_command(w->row, w->nodes, &words, &spec.directory);
-    spec.argv = (const char *const *)words.v;
+    int rc = alloc_marks_command(w->row, w->nodes, w->hosts, &command);
+    spec.argv = (const char *const *)command.words.v;
+    spec.directory = command.directory;
     rc = rc < 0 ? dd_err_set(&err, rc, "%s",
                              rc == -E2BIG ? "too many nodes for a command line" : "out of memory")
                 : command_start(&w->ask, w->parts.loop->base, &spec, watch_on_answer, w, &err);
@@ -109,6 +117,7 @@ static void watch_ask(struct node_watch *w)
     } else {
         round_protect(w->parts.round, command_pid(w->ask));
     }
+    dd_strv_done(&command.words);
 }
 
 static void watch_on_tick(evutil_socket_t fd, short what, void *arg)

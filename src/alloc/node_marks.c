@@ -270,17 +270,27 @@ static int push_folded(const struct hostlist *nodes, struct dd_strv *ret)
     return word != NULL ? dd_strv_push(ret, word) : -ENOMEM;
 }
 
-int alloc_marks_command(const struct alloc_marks_row *row, const struct hostlist *nodes,
-                        struct dd_strv *ret, const char **ret_directory)
+bool alloc_marks_other_names(const struct alloc_marks_row *row, const struct hostlist *nodes)
+{
+    for (size_t i = 0; i < hostlist_count(nodes) && !row->folded; i++)
+        if (strchr(hostlist_nth(nodes, i), '.') != NULL)
+            return true;
+    return false;
+}
+
+int alloc_marks_command(const struct alloc_marks_row *row, const struct hostlist *nodes, bool hosts,
+                        struct alloc_marks_words *ret)
 {
     size_t bytes = 0;
-    int rc = dd_strv_split(ret, row->command, " ");
-    *ret_directory = row->directory;
+    int rc = dd_strv_split(&ret->words, row->command, " ");
+    ret->directory = row->directory;
     if (rc == 0 && row->folded)
-        return push_folded(nodes, ret);
+        return push_folded(nodes, &ret->words);
     for (size_t i = 0; i < hostlist_count(nodes) && rc == 0; i++) {
-        bytes += strlen(hostlist_nth(nodes, i)) + 1;
-        rc = bytes > WORDS_MAX ? -E2BIG : dd_strv_push(ret, hostlist_nth(nodes, i));
+        const char *name = hostlist_nth(nodes, i);
+        const size_t n = hosts ? strcspn(name, ".") : strlen(name);
+        bytes += n + 1;
+        rc = bytes > WORDS_MAX ? -E2BIG : dd_strv_pushn(&ret->words, name, n);
     }
     return rc;
 }

@@ -15,10 +15,17 @@ const char *alloc_marks_scheduler(const struct alloc_marks_row *row); /* "Slurm"
 /* Return the variable with the nodes of the job, if the host list does not name them; NULL: none.
  */
 const char *alloc_marks_variable(const struct alloc_marks_row *row);
-/* Make the words of one command for all nodes; *ret_directory becomes its directory if PATH may
- * not contain it, or NULL. 0, -ENOMEM, or -E2BIG: too many nodes for a command line. */
-int alloc_marks_command(const struct alloc_marks_row *row, const struct hostlist *nodes,
-                        struct dd_strv *ret, const char **ret_directory);
+/* True if the scheduler may know the nodes by their names without domains only. */
+bool alloc_marks_other_names(const struct alloc_marks_row *row, const struct hostlist *nodes);
+/* A command that asks for all nodes. */
+struct alloc_marks_words {
+    struct dd_strv words;
+    const char *directory; /* of the program if PATH may not contain it; NULL */
+};
+/* Make the words; hosts: names without domains. 0, -ENOMEM, or -E2BIG: too many nodes for a command
+ * line. The caller owns ret->words. */
+int alloc_marks_command(const struct alloc_marks_row *row, const struct hostlist *nodes, bool hosts,
+                        struct alloc_marks_words *ret);
 /* Read its output. Append a line "NAME<tab>WHY" for each node out of service, as in
  * "node3<tab>being drained by Slurm (reason: bad DIMM)". Return the number of nodes that the text
  * describes; -ENOMEM, or -EMSGSIZE: no room in out. */

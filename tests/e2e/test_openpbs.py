@@ -216,3 +216,34 @@ def test_the_doctor_finds_nothing_wrong_in_a_healthy_job(pbs):
     for look in looks:
         assert look["findings"] == [] and [node["node"] for node in look["nodes"]] == [f"{name}.cluster.test" for name in NODES], look
     assert "3 nodes" in done.out and done.err == "", job.said()
+
+
+def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
+    saves = "\n".join(["import json, os, signal, socket, sys, time", "say = lambda **what: os.write(1, (json.dumps(what) + '\\n').encode())",
+                       "node = socket.gethostname().partition('.')[0]",
+                       "signal.signal(signal.SIGUSR1, lambda *_: say(saved=node))",
+                       "say(begun=node, restarts=os.environ['TORCHELASTIC_RESTART_COUNT'])",
+                       "while not os.path.exists(sys.argv[1]): time.sleep(0.02)"])
+
+    def taken(option, node, *more):
+        done = pbs.cluster.ctl.run(["pbsnodes", option, *more, node])
+        assert done.rc == 0, done.err
+
+    job = pbs.submit(DDRUN, "--nnodes=2:2", "--nproc-per-node=1", "--watch-nodes=1s", "--drain-signal=USR1@1s",
+                     pbs.file("saves.py", saves), pbs.file("go"))
+    job.wait_for("begun", 2)
+    first = [line["begun"] for line in json_lines(job.out)]
+    victim = max(first)
+    taken("-o", victim, "-C", "broken fan")
+    try:
+        job.wait_for("begun", 4)
+        pbs.file("go", "")
+        done = job.wait()
+    finally:
+        taken("-r", victim, "-C", "")
+    assert done.rc == 0, job.said()
+    lines = json_lines(done.out)
+    begun = [line for line in lines if "begun" in line]
+    assert {line["begun"] for line in begun[2:]} == set(NODES) - {victim} and {line["restarts"] for line in begun} == {"0"}
+    assert sorted(line["saved"] for line in lines if "saved" in line) == sorted(first)
+    assert some_line(done.err, f"{victim} is taken offline by PBS (reason: broken fan)")

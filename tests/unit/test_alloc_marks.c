@@ -100,23 +100,29 @@ static void a_full_buffer_is_an_error(void **state)
 static void one_command_asks_for_all_nodes(void **state)
 {
     static const struct {
-        const char *source, *words;
+        const char *source, *nodes;
+        bool hosts, others;
+        const char *words;
     } rows[] = {
-        {"slurm-step", "scontrol show node -o n[1-3],m"},
-        {"pbs", "pbsnodes n1 n2 n3 m"},
+        {"slurm-step", "n[1-3],m", false, false, "scontrol show node -o n[1-3],m"},
+        {"pbs", "n[1-3],m", false, false, "pbsnodes n1 n2 n3 m"},
+        {"pbs", "n1.net,m", false, true, "pbsnodes n1.net m"},
+        {"pbs", "n1.net,m", true, true, "pbsnodes n1 m"},
     };
-    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
     (void)state;
-    assert_int_equal(hostlist_parse(&nodes, "n[1-3],m", NULL), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        DD_AUTO(strv) struct dd_strv words = {0};
+        const struct alloc_marks_row *row = row_of(rows[i].source);
+        DD_AUTO(hostlist) struct hostlist *nodes = NULL;
         DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(4096);
-        const char *directory;
-        assert_int_equal(alloc_marks_command(row_of(rows[i].source), nodes, &words, &directory), 0);
-        for (size_t k = 0; k < words.n; k++)
-            (void)dd_buf_printf(&text, "%s%s", k > 0 ? " " : "", words.v[k]);
+        struct alloc_marks_words c = {0};
+        assert_int_equal(hostlist_parse(&nodes, rows[i].nodes, NULL), 0);
+        assert_int_equal(alloc_marks_command(row, nodes, rows[i].hosts, &c), 0);
+        for (size_t k = 0; k < c.words.n; k++)
+            (void)dd_buf_printf(&text, "%s%s", k > 0 ? " " : "", c.words.v[k]);
         assert_string_equal(dd_buf_str(&text), rows[i].words);
-        assert_true((directory != NULL) == (i == 1));
+        assert_true((c.directory != NULL) == (strcmp(rows[i].source, "pbs") == 0));
+        assert_true(alloc_marks_other_names(row, nodes) == rows[i].others);
+        dd_strv_done(&c.words);
     }
 }
 
