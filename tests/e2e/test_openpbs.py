@@ -246,4 +246,4 @@ def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
     begun = [line for line in lines if "begun" in line]
     assert {line["begun"] for line in begun[2:]} == set(NODES) - {victim} and {line["restarts"] for line in begun} == {"0"}
     assert sorted(line["saved"] for line in lines if "saved" in line) == sorted(first)
-    assert some_line(done.err, f"{victim} is taken offline by PBS (reason: broken fan)")
+    assert some_line(done.err, victim, "is taken offline by PBS (reason: broken fan)")
