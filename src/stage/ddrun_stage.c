@@ -32,6 +32,15 @@ static int begin_round(struct serve *s, struct dd_err *err)
     return rc == 0 ? serve_begin(s, err) : rc;
 }
 
+static void warn_not_kept(const struct serve *s, const char *why)
+{
+    char text[500];
+    (void)snprintf(text, sizeof(text),
+                   "--stage-keep: %.100s keeps no copy, since it cannot mount one (%.200s)",
+                   s->setup.texts.v[STAGE_SETUP_NODE], why);
+    serve_send(s, STAGE_MSG_WARNING, text);
+}
+
 static int take_setup(struct serve *s, struct dd_err *err)
 {
     struct dd_err why = {0};
@@ -46,6 +55,8 @@ static int take_setup(struct serve *s, struct dd_err *err)
     serve_send(s, STAGE_MSG_PORT, text);
     s->mounts = setup[STAGE_SETUP_DIR][0] != '\0' && strcmp(setup[STAGE_SETUP_MOUNT], "1") == 0 &&
                 serve_can_mount(s, &why);
+    if (strcmp(setup[STAGE_SETUP_KEEP], "1") == 0 && !s->mounts)
+        warn_not_kept(s, why.text[0] != '\0' ? why.text : "--stage-mount=no");
     const int threads = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (int)cpus;
     return stage_pool_new(&s->pool, threads, s->wake_fd, err);
 }

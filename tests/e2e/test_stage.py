@@ -100,10 +100,11 @@ def test_a_node_without_namespaces_falls_back_to_variables(source):
     if subprocess.run([*off, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this user cannot switch namespaces off for a process")
     assert not mounts(*off)
-    with Job(f"--stage={source}", "--log-level=info", sys.executable, "-c", LOOK, source, before=off,
+    with Job(f"--stage={source}", "--stage-keep", "--log-level=info", sys.executable, "-c", LOOK, source, before=off,
              env=clean_env(VIRTUAL_ENV=source)) as job:
         assert job.wait() == 0, job.err
         assert some_line(job.err, "staged ", "variables point there")
+        assert some_line(job.err, "--stage-keep:", "keeps no copy", "cannot mount"), job.err
         job.assert_nothing_left()
 
 
