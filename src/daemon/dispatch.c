@@ -327,7 +327,9 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
                s->name);
         return;
     }
-    if (rdzv_state(machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(machine))
+    /* While a round is being stopped, its nodes still agree on what comes back (--collect). */
+    if ((rdzv_state(machine) != RDZV_RUNNING && rdzv_state(machine) != RDZV_STOPPING) ||
+        p.round != (uint32_t)rdzv_round(machine))
         return; /* a message of an earlier round */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
         dd_log(s->set->cfg.log, DD_LOG_WARN, "%s is not a member of exchange '%s' as node rank %u",

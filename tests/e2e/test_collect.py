@@ -69,6 +69,17 @@ def test_a_failure_keeps_its_exit_code_and_its_files(place):
     assert tree(place / "out") == {f"sim{i}/state" for i in (1, 2, 3)}
 
 
+def test_a_failure_of_all_nodes_at_once_keeps_their_files(place):
+    """The nodes still agree where their files go while the round is being stopped."""
+    for i in range(1, 5):
+        (place / f"local/sim{i}/state").touch()
+    for _ in range(3):
+        job = run("--simulate-nodes=4", "--nproc-per-node=1", rule(place), "false")
+        assert job.p.returncode == 1, job.err
+        assert tree(place / "out") == {f"sim{i}/state" for i in range(1, 5)}, job.err
+        subprocess.run(["rm", "-r", str(place / "out")], check=True)
+
+
 def test_a_restart_collects_again_and_never_replaces_a_newer_file(place):
     newer = place / "out" / "sim1" / "kept"
     newer.parent.mkdir(parents=True)
