@@ -7,6 +7,7 @@
 #include "base/core.h"
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/scratch_keeper.h"
 #include "cmd/stage_dirs.h"
 
 #include <string.h>
@@ -45,9 +46,14 @@ static int run_guardian(struct run *r)
     const struct guardian_cfg guardian = {.grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS,
                                           .terminal = &r->terminal,
                                           .log = &r->log};
+    const struct dd_scratch *const dirs[KEEPER_DIRS] = {&r->tmp, &r->shm, &r->stage_dir,
+                                                        &r->stage_spare};
+    struct scratch_keeper keeper;
+    scratch_keeper_start(&keeper, dirs);
     r->agent.guardian = getpid();
     int code = guardian_run(run_agent, r, &guardian);
     run_remove_scratch(r);
+    scratch_keeper_end(&keeper);
     dd_scratch_sweep(&r->tmp);
     dd_scratch_sweep(&r->shm);
     dd_scratch_sweep(&r->stage_dir);

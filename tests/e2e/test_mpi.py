@@ -121,8 +121,6 @@ def whose_parent_is_no_ddrun(job):
 def test_nothing_is_left_of_open_mpi_whoever_is_killed(built, who):
     with Job("--mpi=pmix", "--nproc-per-node=2", built("openmpi"), "wait", "1") as job:
         job.line("rank 1/2")
-        # both: the agent first. An agent that outlives the guardian, however briefly, ends the round and the helper with
-        # it; if it is killed then, its directory stays until the next job of this user sweeps it (docs/design.md).
         agent, guardian, helper = job.agents(), whose_parent_is_no_ddrun(job), job.processes("ddrun-pmix")
         assert agent and guardian and helper
         victims = {"agent": agent, "guardian": guardian, "both": agent + guardian, "helper": helper}[who]
