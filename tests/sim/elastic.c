@@ -690,6 +690,7 @@ static void node_gets(struct world *w, struct item *it)
         [RDZV_SEND_PROBE_REQUEST] = {true, AM_PROBE_REQUEST},
         [RDZV_SEND_ROUND_MEMBERS] = {true, AM_ROUND_MEMBERS},
         [RDZV_DROP_STORE] = {false, AM_EVENTS},
+        [RDZV_SEND_SIGNAL] = {false, AM_EVENTS},
     };
     int n = w->links[it->link].node;
     struct node *p = &w->nodes[n];
