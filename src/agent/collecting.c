@@ -209,7 +209,7 @@ static void collecting_begin(struct collecting *co)
     dd_buf_clear(&co->lines);
     collecting_wait_ms(co, SILENT_MS);
     if (co->first.addr[0] == '\0')
-        collecting_done(co, "the first node receives no files");
+        collecting_done(co, "the first node could not start ddrun-stage");
     else if (collecting_start(co, &co->sender, &co->sender_event, collecting_on_sender, &err) < 0)
         collecting_done(co, err.text);
 }

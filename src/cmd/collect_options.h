@@ -21,11 +21,11 @@ struct collect_options {
      .more = "PATTERN is a wildcard pattern (glob) for files or directories in local storage "     \
              "of the nodes; each node replaces $NAME by its own variable, and "                    \
              "$DDRUN_NODE by its name. DIR is a directory "                                        \
-             "of the first node or of a shared file system. The files of a node come to "          \
+             "of the first node or of a shared file system. ddrun copies the files of a node to "  \
              "DIR/NODE when its workers have exited, also after a failure, and at the signal "     \
-             "of --signal-before-end. Each file comes complete or not at all, and never "          \
-             "replaces a newer one. ddrun names what has not come in warnings; the exit code "     \
-             "stays that of the job. See docs/collect.md.",                                        \
+             "of --signal-before-end or --drain-signal. A file appears complete or not at all, "   \
+             "and never replaces a newer one. Warnings name the files that were not copied; "      \
+             "the exit code stays that of the job. See docs/collect.md.",                          \
      OPT_FIELD(type, collect.rules)}
 
 #endif

@@ -29,7 +29,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_FLAG,
      .no_env = true,
      .group = "Output",
-     .help = "print the state once, as text without a terminal",
+     .help = "print the state once as plain text",
      OPT_FIELD(struct top_command, once)},
     {.name = "interval",
      .kind = OPT_DURATION,
@@ -39,7 +39,7 @@ static const struct opt_row rows[] = {
      .min = INT64_C(200000000),
      .max = INT64_C(3600000000000),
      .group = "Output",
-     .help = "time between two questions to the job",
+     .help = "time between refreshes",
      OPT_FIELD(struct top_command, interval)},
 };
 

@@ -66,7 +66,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .help = "ask Slurm or PBS every TIME which nodes they drain",                                                        \
          .more =                                                                                                              \
              "The first node asks for the state of all nodes by one command (scontrol show node, pbsnodes). "                 \
-             "A node that is drained, offline, failing, down or in maintenance is reported, and left at the next restart if " \
+             "ddrun reports a drained, offline, failing or down node or one in maintenance. The next restart excludes it if " \
              "a spare node can take its place or the job can become smaller (--nnodes=MIN:MAX). "                             \
              "A command that fails changes nothing. See docs/restarts.md.",                                                   \
          OPT_FIELD(type, failure.watch_nodes)},                                                                               \
@@ -75,11 +75,11 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .metavar = "SIG@TIME",                                                                                               \
          .example = "USR1@60",                                                                                                \
          .group = "Failures",                                                                                                 \
-         .help = "when a node is drained, send SIG, and restart after TIME",                                                  \
+         .help = "send SIG, then restart without drained nodes after TIME",                                                   \
          .more =                                                                                                              \
-             "If the job can leave a node that --watch-nodes has found, USR1 or USR2 goes to all workers, "                   \
-             "which save a checkpoint. TIME later, or when all workers have exited, "                                         \
-             "they start again without the node. This does not count as a restart.",                                          \
+             "If the job can continue without a node that --watch-nodes has found, ddrun sends USR1 or USR2 to all workers, " \
+             "which should save a checkpoint. TIME later, or when all workers have exited, "                                  \
+             "ddrun starts them again without the node. This does not count as a restart.",                                   \
          .parse = parse_drain_signal,                                                                                         \
          OPT_FIELD(type, failure.drain_signal)},                                                                              \
         {.name = "flight-recorder",                                                                                           \

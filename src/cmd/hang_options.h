@@ -24,7 +24,7 @@ struct hang_options {
      .example = "10m",                                                                                             \
      .group = "Health checks and hung workers",                                                                    \
      .help = "kill workers that have shown no activity for TIME",                                                  \
-     .more = "--hang-sign chooses what counts as activity. A hung worker has failed. ddrun "                       \
+     .more = "--hang-sign chooses what counts as activity. ddrun treats a hung worker as failed. It "              \
              "reports the stacks of all workers (see --stacks). The hung worker then gets "                        \
              "SIGABRT, on which Python's faulthandler prints its stacks, and SIGKILL 10 s later. "                 \
              "Time in which ddrun is stopped does not count, nor does that in which a debugger "                   \
@@ -37,15 +37,17 @@ struct hang_options {
          .example = "output,network",                                                                              \
          .needs = "hang-timeout",                                                                                  \
          .group = "Health checks and hung workers",                                                                \
-         .help = "what shows that a worker is active",                                                             \
+         .help = "signs that a worker is active",                                                                  \
          .more =                                                                                                   \
              "output: its output, which ddrun reads through a pipe. file: a change of its "                        \
-             "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: bytes read and written. " \
-             "network: bytes on TCP connections, to the store also. any: output and file. "                        \
-             "activity: all five, but cpu not on nodes with GPUs, where programs busy-wait. With "                 \
-             "output and file only, each worker must show one of them in time; with the others, "                  \
-             "a worker may wait as long as another one is active, and ddrun acts when no worker "                  \
-             "of the job is. The variable DDRUN_HEARTBEAT_FILE contains the path of a worker's "                   \
+             "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: more than 4 KiB/s "       \
+             "read and written. network: more than 1 KiB/s on TCP connections, including those to the "            \
+             "store. any: output and file. "                                                                       \
+             "activity: all five; on nodes with GPUs, where programs busy-wait, all but cpu. With "                \
+             "output and file only, ddrun ends each worker that shows neither within --hang-timeout. "             \
+             "With any other sign, a worker may wait while another one is active: ddrun ends the "                 \
+             "workers when none of the job has been active within --hang-timeout. "                                \
+             "The variable DDRUN_HEARTBEAT_FILE contains the path of a worker's "                                  \
              "heartbeat file; a training loop may call "                                                           \
              "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. In a container, this "                  \
              "path may not exist: os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the "                  \

@@ -19,8 +19,8 @@ static int keep_at(int from, int to)
     return from == to ? to : dup2(from, to);
 }
 
-/* Give up all descriptors but the pipe and the directories: a reader of ddrun's output must not
- * wait for this process. Descriptors are first moved out of the way of those that they become. */
+/* Close all descriptors but the pipe and the directories, or a reader of ddrun's output would wait
+ * for this process. Move the descriptors to high numbers first, so that dup2() overwrites none. */
 static int keep_only(int *pipe_fd, struct dd_scratch dirs[KEEPER_DIRS], int n)
 {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);

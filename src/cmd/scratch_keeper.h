@@ -12,15 +12,15 @@ enum { KEEPER_DIRS = 4 };
 
 struct scratch_keeper {
     pid_t pid; /* 0: none */
-    int fd;    /* its end tells the keeper that no process of ddrun is left on this node */
+    int fd;    /* write end of a pipe; EOF: guardian and agent have ended */
 };
 
-/* Start it, unless no directory exists. Call it before the guardian starts: the guardian does not
- * wait for children that are older than itself. A failure is no error: the next job of the user
- * removes what is left. */
+/* Start the keeper if a directory exists. Call this before guardian_run(), which does not wait for
+ * children that exist already. Failures are ignored: the next job of the user removes the
+ * directories. */
 void scratch_keeper_start(struct scratch_keeper *k,
                           const struct dd_scratch *const dirs[KEEPER_DIRS]);
-/* The directories have been removed: end it. */
+/* End the keeper; the directories have been removed. */
 void scratch_keeper_end(struct scratch_keeper *k);
 
 #endif

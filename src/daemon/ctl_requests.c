@@ -431,7 +431,7 @@ static void ctl_on_workers(const struct ctl_requests *c, struct session *s,
         ctl_refuse(s, m->id, "%s",
                    rc == -ENOENT   ? "no worker of this job has this rank"
                    : rc == -EINVAL ? "invalid request for workers"
-                                   : "the nodes are being asked for too many others");
+                                   : "too many requests for workers are in progress; try again");
 }
 
 static const struct {

@@ -73,7 +73,7 @@ static void tell(struct step_collect *c, bool slow, const char *text)
     if (c->cfg.sessions->leader == NULL || c->told == TOLD_MAX)
         return;
     (void)snprintf(line, sizeof(line), "%s: %s%s", slow ? "straggler" : "no longer a straggler",
-                   text, ++c->told == TOLD_MAX ? "; 'ddctl status' has further ones" : "");
+                   text, ++c->told == TOLD_MAX ? "; run 'ddctl status' to see others" : "");
     session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
 }
 
@@ -120,7 +120,7 @@ void step_collect_take(struct step_collect *c, const struct session *s, const st
     while ((rc = step_times_take(&at, workers, &local, &t)) > 0)
         stragglers_take(c->found, first + local, &t);
     if (rc < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed times of steps from %s", s->name);
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed STEPS from %s", s->name);
     judge(c, now);
 }
 

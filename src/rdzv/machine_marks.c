@@ -1,5 +1,5 @@
-/* Marks: nodes that the scheduler takes out of service while the job runs. The workers are told to
- * save their state, and then the next round leaves these nodes out, if it can do without them. */
+/* Marks: nodes that the scheduler takes out of service while the job runs. The workers get a signal
+ * to save their state. The next round excludes these nodes if enough others remain. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -12,7 +12,7 @@
 
 enum { NAMES_MAX = 150, NOTES_MAX = 8 };
 
-/* ---- what the user is told ---- */
+/* ---- notes to the user ---- */
 
 /* Nodes for a sentence: a host list, or their number if it is long. */
 struct names {
@@ -151,7 +151,7 @@ static int send_signals(struct rdzv *m)
     return 0;
 }
 
-/* Tell the user what follows from the marks, and begin it. */
+/* Report the consequence of the marks, and start the restart if there is one. */
 static int decide(struct rdzv *m, const char *names, uint64_t now)
 {
     const int to = rdzv_reporter(m);
@@ -182,13 +182,14 @@ int rdzv_try_leave(struct rdzv *m, uint64_t now)
     return rc;
 }
 
-/* No marked node is left: what was begun for their sake ends. */
+/* Cancel the planned restart if no node of the round is marked any more. */
 static int stay(struct rdzv *m)
 {
     if (m->leave_at == RDZV_NEVER || m->regroup || count_marked_parts(m) > 0)
         return 0;
     m->leave_at = RDZV_NEVER;
-    return rdzv_act_text(m, RDZV_SEND_NOTE, rdzv_reporter(m), "not restarting");
+    return rdzv_act_text(m, RDZV_SEND_NOTE, rdzv_reporter(m),
+                         "no node of the round is drained any more; not restarting");
 }
 
 int rdzv_on_marks(struct rdzv *m, const struct rdzv_event *e, uint64_t now)

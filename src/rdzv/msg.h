@@ -51,7 +51,7 @@ enum msg_type {
     MSG_STACKS_REQUEST,       /* daemon: read the stacks of the workers of this node */
     MSG_STACKS,               /* agent: what it has read */
     MSG_STACKS_TAKEN,         /* daemon: all nodes have answered STACKS_REQUEST */
-    MSG_USAGE_REQUEST,        /* daemon: what do the workers of this node use? */
+    MSG_USAGE_REQUEST,        /* daemon: report what the workers of this node use */
     MSG_USAGE,                /* agent: the answer */
     MSG_WHOIS,                /* daemon: which user owns this connection of the agent's machine? */
     MSG_WHOIS_REPLY,          /* agent */

@@ -77,12 +77,12 @@ static int compare_existing(const struct collect_file *f, struct dd_err *err)
     if (fstatat(f->parent, f->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 1 : dd_err_set(err, -errno, "%m");
     if (!S_ISREG(st.st_mode))
-        return dd_err_set(err, -EEXIST, "what has this name there is not a file");
+        return dd_err_set(err, -EEXIST, "the destination exists and is not a file");
     const int64_t s = (int64_t)st.st_mtim.tv_sec - (int64_t)f->mtime.tv_sec;
     const int64_t ns = (int64_t)st.st_mtim.tv_nsec - (int64_t)f->mtime.tv_nsec;
     if (s == 0 && ns == 0 && (uint64_t)st.st_size == f->size)
         return 0;
-    return s > 0 || (s == 0 && ns > 0) ? dd_err_set(err, -EEXIST, "the file that is there is newer")
+    return s > 0 || (s == 0 && ns > 0) ? dd_err_set(err, -EEXIST, "the destination is newer")
                                        : 1;
 }
 

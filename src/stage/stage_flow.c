@@ -108,7 +108,7 @@ static void flow_take_end(struct serve *s, const struct stage_frame *sf, const s
     if (!stage_ledger_is_complete(&s->ledger, sf->chunks)) {
         if (!s->reconnected || s->ledger.received >= sf->chunks)
             flow_fail_malformed(s);
-        serve_leave_parent(s, "it does not have all missing parts any more");
+        serve_leave_parent(s, "it no longer has all missing chunks");
         return;
     }
     flow_keep(s, &s->end, f);

@@ -113,7 +113,7 @@ def greeted(node, folder=b"node7"):
     assert node.answer() == (WANT, 0, "")
 
 
-def test_a_file_that_is_sent_as_agreed_comes():
+def test_a_valid_transfer_creates_the_file():
     with Receiver() as r, Node(r) as node:
         greeted(node)
         node.send(collect(OFFER, b"run/a", size=5))

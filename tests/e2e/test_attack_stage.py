@@ -279,7 +279,7 @@ def test_a_node_whose_parent_is_lost_connects_to_the_parent_of_that():
         assert node.hear()[0] == "D"
 
 
-def test_a_parent_that_misses_parts_is_left_for_the_next():
+def test_a_node_switches_from_a_parent_that_lacks_chunks():
     with Node(parents=3) as node:
         node.send(head(), chunk(0, DIRECTORIES, TREE))
         node.listeners[0].close()

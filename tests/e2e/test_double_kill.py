@@ -1,4 +1,4 @@
-"""The guardian and the agent of a node are killed at one blow, so that neither cleans up after the other: nothing is left."""
+"""Guardian and agent of a node are killed at the same time, so that neither cleans up after the other: nothing is left."""
 
 import os
 import signal

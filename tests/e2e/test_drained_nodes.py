@@ -232,7 +232,7 @@ def test_a_missing_command_changes_nothing(scheduler):
     assert some_line(said, "--watch-nodes: cannot ask PBS", "pbsnodes", "not found")
 
 
-def test_without_a_scheduler_there_is_no_one_to_ask():
+def test_watch_nodes_has_no_effect_without_a_scheduler():
     job = run("--nproc-per-node=1", "--watch-nodes=1s", "true")
     assert job.p.returncode == 0 and "watch-nodes" not in job.err
 

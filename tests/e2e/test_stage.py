@@ -163,7 +163,7 @@ def test_a_second_job_uses_the_kept_copy(source, tmp_path):
     assert len(os.listdir(place / f"ddrun-kept-{os.geteuid()}")) == 2
 
 
-def test_a_directory_that_a_neighbour_has_made_keeps_no_copy(source, tmp_path):
+def test_a_kept_directory_of_another_user_is_not_used(source, tmp_path):
     if os.geteuid() != 0 or not mounts():
         pytest.skip("needs root and mounts")
     place = tmp_path / "place"

@@ -74,7 +74,7 @@ def same(node, source):
             assert a.read() == b.read(), name
 
 
-def test_a_copy_arrives_through_a_wire_that_is_cut_three_times(source):
+def test_a_copy_completes_after_three_lost_connections(source):
     with Node(parents=0, children=1, source=source) as first, Wire(first.port, 3) as wire, \
             Node(places=[wire.here], source=source) as node:
         kind, texts = node.hear()

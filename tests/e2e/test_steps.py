@@ -66,7 +66,7 @@ def test_the_node_whose_steps_take_ten_times_as_long_is_named_and_no_other(tmp_p
         assert some_line(again.stdout, "straggler: rank", f"on {name}"), again
 
 
-def test_a_node_that_is_as_fast_as_the_others_again_is_one_further_event(tmp_path):
+def test_recovery_of_a_straggler_publishes_one_event(tmp_path):
     with Training(tmp_path, "marked", "slow") as job:
         name, _ = slow_node(job)
         until(job.stragglers)
