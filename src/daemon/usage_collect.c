@@ -169,8 +169,7 @@ void usage_collect_take(struct usage_collect *c, const struct session *s, const 
     if (a == NULL)
         return; /* too late, or never asked */
     if (usage_take(k->workers, m->text, a->first, a->workers) < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed USAGE from %s",
-               s->name);
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed USAGE from %s", s->name);
     a->session = NULL;
     if (--k->waiting == 0)
         question_end(k);
