@@ -100,13 +100,24 @@ static void collecting_done(struct collecting *co, const char *why)
     co->leaving = false;
 }
 
+/* The sender has failed. If it ran before the workers ended, their files are still to come. */
+static void collecting_failed(struct collecting *co, const char *why)
+{
+    if (!co->first.known || !co->due || !co->leaving) {
+        collecting_done(co, why);
+        return;
+    }
+    collecting_end_client(&co->sender, &co->sender_event);
+    collecting_begin(co);
+}
+
 static void collecting_on_silent(evutil_socket_t fd, short what, void *arg)
 {
     struct collecting *co = arg;
     (void)fd;
     (void)what;
-    collecting_done(co, co->first.known ? "the file system does not respond"
-                                        : "the job ended before all nodes had started");
+    collecting_failed(co, co->first.known ? "the file system does not respond"
+                                          : "the job ended before all nodes had started");
 }
 
 static void collecting_wait_ms(struct collecting *co, uint64_t ms)
@@ -140,13 +151,13 @@ static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
         return;
     collecting_wait_ms(co, SILENT_MS);
     if (n < 0)
-        collecting_done(co, "ddrun-stage exited unexpectedly");
+        collecting_failed(co, "ddrun-stage exited unexpectedly");
     else if (m.type == STAGE_MSG_MISSING)
         collecting_note(co, m.texts.v[0]);
     else if (m.type == STAGE_MSG_COLLECTED)
         collecting_sent(co, m.texts.v[0]);
     else if (m.type == STAGE_MSG_FAILED)
-        collecting_done(co, m.texts.v[0]);
+        collecting_failed(co, m.texts.v[0]);
 }
 
 /* ---- start of the processes ---- */
@@ -219,7 +230,28 @@ static void collecting_begin(struct collecting *co)
 /* What a node contributes to the exchange: "PORT ADDRESS KEY NAME"; "-": unknown. */
 struct contribution {
     char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+    bool shared; /* another agent has the same name */
 };
+
+static int contribution_compare(const void *a, const void *b)
+{
+    return strcmp((*(struct contribution *const *)a)->name,
+                  (*(struct contribution *const *)b)->name);
+}
+
+static int contributions_mark_shared(struct contribution *all, int n)
+{
+    DD_AUTO(free) struct contribution **v = calloc((size_t)n, sizeof(struct contribution *));
+    if (v == NULL)
+        return -ENOMEM;
+    for (int i = 0; i < n; i++)
+        v[i] = &all[i];
+    qsort(v, (size_t)n, sizeof(struct contribution *), contribution_compare);
+    for (int i = 1; i < n; i++)
+        if (strcmp(v[i - 1]->name, v[i]->name) == 0)
+            v[i - 1]->shared = v[i]->shared = true;
+    return 0;
+}
 
 static int contribution_parse(struct contribution *ret, const struct exchange_part *part)
 {
@@ -232,12 +264,9 @@ static int contribution_parse(struct contribution *ret, const struct exchange_pa
 }
 
 /* Agents may share a host and its name: then their node rank distinguishes them. */
-static void collecting_folder(char *out, size_t size, const struct contribution *all, int n, int i)
+static void collecting_folder(char *out, size_t size, const struct contribution *all, int i)
 {
-    bool unique = true;
-    for (int k = 0; k < n; k++)
-        unique &= k == i || strcmp(all[k].name, all[i].name) != 0;
-    if (unique)
+    if (!all[i].shared)
         (void)snprintf(out, size, "%s", all[i].name);
     else
         (void)snprintf(out, size, "%s.%d", all[i].name, i);
@@ -257,14 +286,14 @@ static void collecting_take_first(struct collecting *co, const struct contributi
     (void)snprintf(co->first.name, sizeof(co->first.name), "%s", first->name);
     (void)snprintf(co->first.addr, sizeof(co->first.addr), "%s",
                    strcmp(first->port, "-") == 0 ? "" : addr);
-    collecting_folder(co->folder, sizeof(co->folder), all, n, r->plan.node_rank);
+    collecting_folder(co->folder, sizeof(co->folder), all, r->plan.node_rank);
     dd_log(r->cfg->log, DD_LOG_DEBUG, "event=collect-known first=%s folder=%s", first->name,
            co->folder);
     dd_strv_done(&co->folders);
     co->folders = (struct dd_strv){0};
     for (int i = 0; i < n && r->plan.node_rank == 0; i++) {
         char folder[sizeof(co->folder)];
-        collecting_folder(folder, sizeof(folder), all, n, i);
+        collecting_folder(folder, sizeof(folder), all, i);
         (void)dd_strv_push(&co->folders, folder);
     }
 }
@@ -276,6 +305,8 @@ static void collecting_on_parts(void *arg, const struct exchange_part *parts, in
     int rc = all == NULL ? -ENOMEM : 0;
     for (int i = 0; i < n && rc == 0; i++)
         rc = contribution_parse(&all[i], &parts[i]);
+    if (rc == 0)
+        rc = contributions_mark_shared(all, n);
     if (rc == 0)
         collecting_take_first(co, all, n);
     else

@@ -37,7 +37,7 @@ enum {
     DETAIL_BYTES = MSG_MAX_BYTES / 4,
     SPENT_BYTES = 1024,
     UNFIT_BYTES = 400,
-    WARNINGS_BYTES = 4000,
+    WARNINGS_BYTES = 8192, /* of the health check and of --collect together */
 };
 
 static const struct message messages[MSG_TYPE_MAX] = {

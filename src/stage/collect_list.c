@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-enum { ITEMS_MAX = 1 << 20 };
+enum { ITEMS_MAX = 1 << 20, TELL_EACH = 1024 };
 
 struct visit {
     struct collect_list *list;
@@ -74,14 +75,18 @@ static int visit_entry(const struct visit *v, int at, const char *name, const ch
 {
     struct collect_list *l = v->list;
     struct stat st;
+    if (l->alive != NULL && l->seen++ % TELL_EACH == 0)
+        l->alive(l->arg);
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         if (errno != ENOENT) /* else removed meanwhile */
             l->unreadable(l->arg, path, errno);
         return 0;
     }
-    if (S_ISREG(st.st_mode))
+    /* other users can create files where a pattern looks, such as in /tmp */
+    const bool ours = st.st_uid == geteuid() || st.st_uid == 0;
+    if (ours && S_ISREG(st.st_mode))
         return visit_add(v, path);
-    if (!S_ISDIR(st.st_mode)) {
+    if (!ours || !S_ISDIR(st.st_mode)) {
         if (l->skipped++ == 0)
             (void)snprintf(l->first_skipped, sizeof(l->first_skipped), "%s", path);
         return 0;

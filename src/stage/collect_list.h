@@ -19,6 +19,8 @@ struct collect_list {
     char first_skipped[512];
     /* Called for each directory that cannot be read. */
     void (*unreadable)(void *arg, const char *path, int error);
+    void (*alive)(void *arg); /* called now and then; NULL: not */
+    size_t seen;
     void *arg;
 };
 

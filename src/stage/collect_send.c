@@ -54,6 +54,12 @@ static void send_unreadable(void *arg, const char *path, int error)
     send_missing(arg, path, strerror(error));
 }
 
+static void send_alive(void *arg)
+{
+    const struct send *s = arg;
+    collect_tell(s->c, STAGE_MSG_ALIVE, NULL);
+}
+
 static void send_finish(const struct send *s)
 {
     char text[200];
@@ -109,6 +115,10 @@ static bool send_offer(struct send *s)
     s->fd = open(i->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (s->fd < 0 || fstat(s->fd, &s->st) < 0 || !S_ISREG(s->st.st_mode)) {
         send_missing(s, i->path, s->fd < 0 ? strerror(errno) : "it is not a file any more");
+        return false;
+    }
+    if (s->st.st_uid != geteuid() && s->st.st_uid != 0) {
+        send_missing(s, i->path, "it belongs to another user");
         return false;
     }
     (void)snprintf(f.text, sizeof(f.text), "%s", i->path + i->prefix);
@@ -329,12 +339,16 @@ static int send_list(struct send *s, struct dd_err *err)
             send_missing(s, t->v[i], err->text);
     }
     if (s->list.skipped > 0) {
-        char why[100];
-        (void)snprintf(why, sizeof(why),
-                       "left out, with %zu more: symbolic links, pipes, sockets and devices",
-                       s->list.skipped - 1);
-        send_missing(s, s->list.first_skipped,
-                     s->list.skipped == 1 ? "it is a symbolic link, pipe, socket or device" : why);
+        char why[160];
+        (void)snprintf(
+            why, sizeof(why),
+            "left out, with %zu more: symbolic links, pipes, sockets, devices and files of other users",
+            s->list.skipped - 1);
+        send_missing(
+            s, s->list.first_skipped,
+            s->list.skipped == 1
+                ? "it is a symbolic link, pipe, socket or device, or belongs to another user"
+                : why);
     }
     return 0;
 }
@@ -352,6 +366,7 @@ int collect_send(struct collect *c, struct dd_err *err)
     if (s.raw == NULL || s.packed == NULL || s.pack == NULL || s.limit_event == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     s.list.unreadable = send_unreadable;
+    s.list.alive = send_alive;
     s.list.arg = &s;
     const int rc = send_list(&s, err);
     return rc == 0 ? send_connect(&s, err) : rc;

@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { ATTEMPTS = 8 };
+enum { ATTEMPTS = 8, WRITE_BACK = 64 << 20 };
 
 /* ---- directories ---- */
 
@@ -78,12 +78,13 @@ static int compare_existing(const struct collect_file *f, struct dd_err *err)
         return errno == ENOENT ? 1 : dd_err_set(err, -errno, "%m");
     if (!S_ISREG(st.st_mode))
         return dd_err_set(err, -EEXIST, "the destination exists and is not a file");
-    const int64_t s = (int64_t)st.st_mtim.tv_sec - (int64_t)f->mtime.tv_sec;
-    const int64_t ns = (int64_t)st.st_mtim.tv_nsec - (int64_t)f->mtime.tv_nsec;
-    if (s == 0 && ns == 0 && (uint64_t)st.st_size == f->size)
+    const struct timespec *there = &st.st_mtim;
+    const bool same = there->tv_sec == f->mtime.tv_sec;
+    if (same && there->tv_nsec == f->mtime.tv_nsec && (uint64_t)st.st_size == f->size)
         return 0;
-    return s > 0 || (s == 0 && ns > 0) ? dd_err_set(err, -EEXIST, "the destination is newer")
-                                       : 1;
+    return there->tv_sec > f->mtime.tv_sec || (same && there->tv_nsec > f->mtime.tv_nsec)
+               ? dd_err_set(err, -EEXIST, "the destination is newer")
+               : 1;
 }
 
 static int check_space(const struct collect_file *f, struct dd_err *err)
@@ -147,9 +148,24 @@ enum collect_verdict collect_file_begin(struct collect_file *f, const struct col
 
 /* ---- data ---- */
 
+/* At most two parts of a file wait to be written to disk, so that fsync() does not take minutes, in
+ * which the receiver would be silent and its senders would give it up. */
+static void write_back(const struct collect_file *f, uint64_t before)
+{
+    const uint64_t at = f->got / WRITE_BACK * WRITE_BACK;
+    if (at == before / WRITE_BACK * WRITE_BACK)
+        return;
+    (void)sync_file_range(f->fd, (off_t)(at - WRITE_BACK), WRITE_BACK, SYNC_FILE_RANGE_WRITE);
+    if (at > WRITE_BACK)
+        (void)sync_file_range(f->fd, (off_t)(at - 2 * WRITE_BACK), WRITE_BACK,
+                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                  SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
 int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err)
 {
     const unsigned char *from = p;
+    const uint64_t before = f->got;
     if (n > f->size - f->got)
         return dd_err_set(err, -EPROTO, "more data came than announced");
     while (n > 0) {
@@ -162,6 +178,7 @@ int collect_file_write(struct collect_file *f, const void *p, size_t n, struct d
         n -= (size_t)k;
         f->got += (uint64_t)k;
     }
+    write_back(f, before);
     return 0;
 }
 

@@ -52,6 +52,20 @@ def test_files_of_all_nodes_come_back_at_the_end(place):
     assert not job.err, job.err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_is_left_out(place):
+    """Another user can create files where a pattern looks; the copy would belong to the user of the job."""
+    (place / "local/sim1/ours").write_text("a")
+    (place / "local/sim1/planted").write_text("b")
+    (place / "local/sim1/tree").mkdir()
+    (place / "local/sim1/tree/planted").write_text("c")
+    for name in ("planted", "tree"):
+        os.chown(place / "local/sim1" / name, 2002, 2002)
+    job = run("--nproc-per-node=1", f"--collect={place}/local/sim1/*:{place}/out", "true")
+    assert job.p.returncode == 0 and [p.name for p in (place / "out").rglob("*") if p.is_file()] == ["ours"], job.err
+    assert some_line(job.err, "not collected", "another user") or some_line(job.err, "not collected", "other users"), job.err
+
+
 def test_a_worker_that_ends_at_once_loses_nothing(place):
     (place / "local/sim1/ready").write_text("before the job")
     for _ in range(3):
