@@ -60,7 +60,8 @@ struct serve {
     uint64_t connect_end_ns;     /* limit of all attempts */
     int nparents, at_parent;     /* of STAGE_ROUND_PARENTS; the one in use */
     bool reconnected;
-    char lost_why[400]; /* why the link to a parent was lost; "": none was */
+    uint32_t lost_received; /* chunks that had come when the last link was lost */
+    char lost_why[400];     /* why the link to a parent was lost; "": none was */
     struct link *parent;
     struct stage_caller callers[STAGE_CALLERS];
     struct stage_child children[STAGE_CHILDREN];

@@ -180,8 +180,10 @@ void serve_leave_parent(struct serve *s, const char *why)
     (void)snprintf(s->lost_why, sizeof(s->lost_why),
                    "%.100s lost the connection to %.100s, which sends the copy: %.150s",
                    s->setup.texts.v[STAGE_SETUP_NODE], serve_parent_name(s), why);
-    if (!s->reconnected)
+    /* the time begins anew once a link has brought something */
+    if (!s->reconnected || s->ledger.received > s->lost_received)
         s->connect_end_ns = dd_now_ns() + HEAL_S * DD_NS_PER_S;
+    s->lost_received = s->ledger.received;
     s->reconnected = true;
     s->answered = false;
     net_seek_parent(s, TRY_S);

@@ -93,6 +93,23 @@ bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST])
     return s->kept.path != NULL;
 }
 
+/* Lock the copy, then move it: another job that needs space must not find it unlocked. */
+static int place_store(struct serve *s, const struct dd_scratch *root)
+{
+    DD_AUTO(scratch) struct dd_scratch copy = DD_SCRATCH_NONE;
+    char *path = NULL;
+    int rc = stage_keep_take(&copy, &s->dir, MADE);
+    if (rc == 0 && asprintf(&path, "%s/%s", root->path, s->keep_name) < 0)
+        return -ENOMEM;
+    rc = rc == 0 ? stage_keep_store(root, &s->dir, MADE, s->keep_name) : rc;
+    if (rc < 0) {
+        free(path);
+        return rc == -EEXIST ? stage_keep_take(&s->kept, root, s->keep_name) : rc;
+    }
+    s->kept = (struct dd_scratch){.path = path, .fd = DD_TAKE_FD(copy.fd)};
+    return 0;
+}
+
 /* Keep the copy that is complete now. Without success it is used as it is. */
 static void place_keep(struct serve *s)
 {
@@ -103,11 +120,9 @@ static void place_keep(struct serve *s)
         return;
     int rc = stage_keep_open(&root, s->dir.path, true, &err);
     if (rc == 0) {
-        rc = stage_keep_store(&root, &s->dir, MADE, s->keep_name);
+        rc = place_store(s, &root);
         (void)dd_err_set(&err, rc, "%s", strerror(-rc));
     }
-    if (rc == 0 || rc == -EEXIST)
-        rc = stage_keep_take(&s->kept, &root, s->keep_name);
     if (rc == 0)
         return;
     (void)snprintf(text, sizeof(text), "--stage-keep: cannot keep the copy on %.100s: %.400s",
