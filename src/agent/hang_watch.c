@@ -37,6 +37,7 @@ struct hung {
     bool reported; /* reported as hung */
     bool waits;    /* until the stacks of all workers have been read */
     bool asked;    /* --on-hang has been started, instead of py-spy */
+    bool stopped;  /* by a signal, at the last check */
     int local_rank;
     struct command *command;
 };
@@ -199,8 +200,11 @@ static void count_workers(struct hangs *s, uint64_t now)
     for (int i = 0; i < s->n && r->group != NULL; i++) {
         struct hang_counters c;
         const pid_t pid = worker_group_pid(r->group, i);
+        const bool stopped = pid != 0 && children_is_stopped(pid);
+        const bool continued = pid != 0 && s->v[i].stopped && !stopped;
+        s->v[i].stopped = stopped;
         (void)hang_look(s->watch, i, sign_of_life(r, &s->v[i]), now);
-        if (pid != 0 && children_state_letter(pid) == 't')
+        if (continued || (pid != 0 && children_state_letter(pid) == 't'))
             hang_alive(s->watch, i, now);
         if (pid == 0 || !hang_wants_counters(s->watch, i, now))
             continue;

@@ -36,6 +36,8 @@ struct job {
     struct usage_collect *usage;
     int64_t reading; /* id of the question for the stacks of this round; 0: none is open */
     int read_round;  /* last round whose stacks were asked for; -1: none */
+    int hung_round;  /* round whose agents have got HUNG, unless a node has been active since; -1:
+                        none */
     bool holds_stop; /* STOP is sent after the stacks have been read */
     int held_signal;
     bool signals;      /* RDZV_SEND_SIGNAL has been carried out in this step */
@@ -318,9 +320,12 @@ void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m)
 {
     s->idle = m->idle ? (int64_t)m->round + 1 : 0;
     s->stopped = m->stopped;
+    if (!m->idle)
+        j->hung_round = -1;
     if (rdzv_state(j->machine) != RDZV_RUNNING || rdzv_round(j->machine) != m->round ||
-        !job_is_idle(j, m->round))
+        j->hung_round == m->round || !job_is_idle(j, m->round))
         return;
+    j->hung_round = m->round;
     for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
         struct session *to = session_of_id(j->cfg.sessions, id);
         if (to != NULL && to->idle == (int64_t)m->round + 1)
@@ -579,8 +584,12 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
     struct job *j = calloc(1, sizeof(*j));
     if (j == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *j = (struct job){
-        .cfg = *cfg, .start_ns = dd_now_ns(), .round = -1, .stopping = -1, .read_round = -1};
+    *j = (struct job){.cfg = *cfg,
+                      .start_ns = dd_now_ns(),
+                      .round = -1,
+                      .stopping = -1,
+                      .read_round = -1,
+                      .hung_round = -1};
     j->timer = evtimer_new(cfg->base, job_on_timer, j);
     j->progress = evtimer_new(cfg->base, job_on_progress, j);
     j->stop = evtimer_new(cfg->base, job_on_stop, j);

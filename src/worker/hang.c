@@ -101,7 +101,9 @@ bool hang_wants_counters(const struct hang *h, int i, uint64_t now)
     const struct hang_worker *w = &h->v[i];
     if (w->read_at == 0)
         return now > w->alive_at;
-    const uint64_t pause = h->timeout_ns / LOOKS;
+    /* what a worker that may be ended has used is read each time */
+    const bool silent = now - w->alive_at >= h->timeout_ns;
+    const uint64_t pause = silent ? h->interval_ns : h->timeout_ns / LOOKS;
     return now - w->read_at >= (pause > h->interval_ns ? pause : h->interval_ns);
 }
 

@@ -184,6 +184,22 @@ static void counters_are_read_only_while_no_sign_comes(void **state)
     hang_free(h);
 }
 
+/* Another node may end the wait at any time: what is known then must not be old. */
+static void past_the_timeout_counters_are_wanted_at_each_check(void **state)
+{
+    struct hang *h = NULL;
+    const struct hang_counters none = {0};
+    uint64_t now = START + S;
+    (void)state;
+    assert_int_equal(hang_new(&h, 1, 60 * LIMIT, START), 0);
+    hang_count(h, 0, HANG_SIGNS_ALL, &none, now);
+    assert_false(hang_wants_counters(h, 0, now + hang_interval(h)));
+    now += 61 * LIMIT;
+    hang_count(h, 0, HANG_SIGNS_ALL, &none, now);
+    assert_true(hang_wants_counters(h, 0, now + hang_interval(h)));
+    hang_free(h);
+}
+
 static void missing_signs_are_named(void **state)
 {
     static const struct {
@@ -217,6 +233,7 @@ int main(void)
         cmocka_unit_test(silence_begins_when_the_worker_stops_working),
         cmocka_unit_test(a_process_that_ends_was_active),
         cmocka_unit_test(counters_are_read_only_while_no_sign_comes),
+        cmocka_unit_test(past_the_timeout_counters_are_wanted_at_each_check),
         cmocka_unit_test(missing_signs_are_named),
         cmocka_unit_test(looks_are_neither_too_many_nor_too_few),
     };
