@@ -158,7 +158,8 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = rdzv_inform_spare(m, e->id);
     if (rc < 0 || m->state != RDZV_RUNNING)
         return rc;
-    if (m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes || !rdzv_is_fit(m, e->id))
+    if (m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes || !rdzv_is_fit(m, e->id) ||
+        m->members[e->id].mark != NULL) /* fill_order() leaves it out */
         return rdzv_try_leave(m, now);
     m->regroup = true;
     return rdzv_send_stop(m, SIGTERM);

@@ -263,6 +263,21 @@ static void a_spare_that_joins_later_takes_the_place(void **state)
 }
 
 /* The mark comes while the workers start, or before the first round. */
+static void a_marked_node_that_joins_later_ends_no_round(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_marks(1, 3, 2);
+    (void)state;
+    cfg.grow = RDZV_GROW_NOW;
+    start(&b, &cfg, 2);
+    marks(&b, "n2\tx");
+    assert_int_equal(joins(&b, &cfg, 2), 0);
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    assert_int_equal(joins(&b, &cfg, 3), 0);
+    assert_int_equal(rdzv_state(b.m), RDZV_STOPPING);
+    bed_free(&b);
+}
+
 static void a_mark_counts_from_the_start_of_the_workers_on(void **state)
 {
     struct bed b;
@@ -408,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_job_that_needs_the_node_goes_on),
         cmocka_unit_test(as_many_nodes_are_left_as_spares_replace),
         cmocka_unit_test(a_spare_that_joins_later_takes_the_place),
+        cmocka_unit_test(a_marked_node_that_joins_later_ends_no_round),
         cmocka_unit_test(a_mark_counts_from_the_start_of_the_workers_on),
         cmocka_unit_test(a_mark_that_is_taken_back_in_time_has_no_effect),
         cmocka_unit_test(workers_that_exit_after_the_signal_have_not_failed),
