@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum {
-    STEP_PAGE_BYTES = 4096,
-    STEP_WINDOW = 16, /* steps that are kept: the times of a worker are medians of these */
+    STEP_PAGE_BYTES = 65536, /* the largest page of any kernel: mmap() takes multiples of a page */
+    STEP_WINDOW = 16,        /* steps that are kept: the times of a worker are medians of these */
 };
 #define STEP_US_MAX UINT64_C(86400000000) /* of one step: a day */
 
