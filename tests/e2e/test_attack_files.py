@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from support import (ATTACKER, DDRUN, LIMIT, SYSTEM_PYTHON, VICTIM, as_two_users, as_user, built_with, clean_env, marked, program,
+from support import (ATTACKER, DDRUN, LIMIT, SYSTEM_PYTHON, VICTIM, as_two_users, as_user, built_with, clean_env, comm, marked, program,
                      until)
 
 pytestmark = as_two_users
@@ -117,7 +117,7 @@ def test_no_error_file_is_left_after_kill_9(place, who):
                **dict([mark.split("=", 1)]))
     assert p.stdout.readline() == "ready\n"
     with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
-        agent = int(f.read().split()[0])
+        agent = next(int(pid) for pid in f.read().split() if comm(int(pid)) == "ddrun")
     os.kill(agent if who == "agent" else p.pid, signal.SIGKILL)
     p.communicate(timeout=LIMIT)
     until(lambda: not marked(mark), say="the end of all processes")

@@ -1,5 +1,6 @@
 """Guardian and agent of a node are killed at the same time, so that neither cleans up after the other: nothing is left."""
 
+import contextlib
 import os
 import signal
 
@@ -20,7 +21,8 @@ def kill_at_one_blow(pids):
     """Stop them all first: none sees the end of another."""
     for sig in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
-            os.kill(pid, sig)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sig)
 
 
 def make_tree(tmp_path):
@@ -73,7 +75,8 @@ def test_a_guardian_killed_before_its_agent_leaves_no_files(tmp_path):
         os.kill(job.p.pid, signal.SIGKILL)
         until(lambda: os.path.exists(f"{tmp}/stopping"), say="the agent stops the worker")
         for helper in job.processes("ddrun-pmix"):
-            os.kill(helper, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(helper, signal.SIGKILL)
         os.kill(agent, signal.SIGKILL)
         assert job.wait() != 0
         until(lambda: not marked(job.mark), say="the end of all processes")

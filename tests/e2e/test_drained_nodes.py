@@ -114,7 +114,7 @@ def victim(job):
 def test_a_drained_node_gives_its_place_to_a_spare_after_a_checkpoint(scheduler, code):
     """The workers save before they are stopped, or exit by themselves. No restart is used: none is allowed."""
     scheduler.slurm()
-    wait = "1s" if code == 0 else "1h"
+    wait = "15s" if code == 0 else "1h"
     with Training(scheduler, "--nnodes=2:2", f"--drain-signal=USR1@{wait}", code=code) as job:
         job.wait_for("ready", 2)
         until(lambda: len(job.status()["nodes"]) == 3)

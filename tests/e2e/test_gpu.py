@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, HERE, PYTHON, Job, clean_env, has_module, json_lines, lines_with, program, run, until
+from support import BUILD, HERE, PYTHON, Job, clean_env, has_module, json_lines, lines_with, marked, program, run, until
 
 TOP = os.path.dirname(os.path.dirname(HERE))
 
@@ -70,7 +70,7 @@ def test_no_process_stays_on_the_gpu(victim):
         os.kill(job.agents()[0] if victim == "agent" else job.p.pid, signal.SIGKILL)
         job.wait()
         until(lambda: not job.workers() and not mine & gpu_processes(), say="the release of the GPU")
-        until(lambda: not job.processes("ddrun"), say="the end of ddrun")
+        until(lambda: not marked(job.mark), say="the end of all processes")
         job.assert_nothing_left()
 
 

@@ -149,9 +149,12 @@ PAIR = ["--simulate-nodes=2", "--nproc-per-node=1", "--shutdown-timeout=2s", "--
 MUCH_LATER = "9"  # seconds: three times --hang-timeout
 
 
-@pytest.mark.parametrize("sign", ["cpu", "io", "network"])
-def test_what_workers_use_shows_that_they_are_active(sign, tmp_path):
-    job = run(*PAIR, f"--hang-sign={sign}", program("idle.py"), sign, MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
+@pytest.mark.parametrize("sign, timeout, later", [
+    ("cpu", "3s", MUCH_LATER), ("io", "3s", MUCH_LATER),
+    ("network", "15s", "40")])  # no byte passes before both programs have started
+def test_what_workers_use_shows_that_they_are_active(sign, timeout, later, tmp_path):
+    job = run(*PAIR[:-1], f"--hang-timeout={timeout}", f"--hang-sign={sign}", program("idle.py"), sign, later,
+              env=clean_env(PLACE=str(tmp_path)))
     assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
 
 

@@ -229,7 +229,7 @@ def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
         done = pbs.cluster.ctl.run(["pbsnodes", option, *more, node])
         assert done.rc == 0, done.err
 
-    job = pbs.submit(DDRUN, "--nnodes=2:2", "--nproc-per-node=1", "--watch-nodes=1s", "--drain-signal=USR1@1s",
+    job = pbs.submit(DDRUN, "--nnodes=2:2", "--nproc-per-node=1", "--watch-nodes=1s", "--drain-signal=USR1@15s",
                      pbs.file("saves.py", saves), pbs.file("go"))
     job.wait_for("begun", 2)
     first = [line["begun"] for line in json_lines(job.out)]

@@ -171,7 +171,7 @@ def drained(slurm):
 
 @pytest.mark.parametrize("state", ["drain", "fail"])
 def test_a_drained_node_gives_its_place_to_a_spare(slurm, drained, state):
-    with Saving(slurm, "--nnodes=3:3", "--drain-signal=USR1@1s") as training:
+    with Saving(slurm, "--nnodes=3:3", "--drain-signal=USR1@15s") as training:
         begun = training.begun(3)
         names = {line["node"] for line in begun}
         victim = max(names - {"node1"})

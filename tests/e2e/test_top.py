@@ -21,9 +21,13 @@ SHELL = ["--no-python", "sh", "-c"]
 
 
 def job_id(job):
-    until(job.workers)
-    pid = job.workers()[0]
-    return re.search(rb"TORCHELASTIC_RUN_ID=([^\0]+)", open(f"/proc/{pid}/environ", "rb").read()).group(1).decode()
+    def found():
+        for pid in job.workers():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:
+                if match := re.search(rb"TORCHELASTIC_RUN_ID=([^\0]+)", f.read()):
+                    return match.group(1).decode()
+        return None
+    return until(found)
 
 
 def ddctl(*arguments, **env):
@@ -196,7 +200,7 @@ def test_a_failure_appears_and_the_end_of_the_job_is_shown(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)
     script = f'if [ $RANK = 1 ]; then read line <{go}; echo boom >&2; exit 7; fi; trap "" TERM; while :; do sleep 1000; done'
-    with Job("--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=50s", *SHELL, script) as job, Top(job_id(job)) as top:
+    with Job("--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=500s", *SHELL, script) as job, Top(job_id(job)) as top:
         top.shows("2 running, 0 failed")
         go.write_text("\n")
         top.shows(r"^first failure: rank 1 on ", r"^ +1  \S+ +failed", "1 failed")
@@ -245,8 +249,8 @@ def test_a_signal_restores_the_terminal(sig):
 
 def test_ctrl_z_restores_the_terminal_until_it_continues(tmp_path):
     # a shell with job control would do the same: the process group must not be orphaned
-    stand_in = "import os, signal, sys\npid = os.fork()\nif pid == 0:\n    os.setpgid(0, 0)\n    os.execv(sys.argv[1], sys.argv[1:])\n" \
-               "try:\n    os.setpgid(pid, pid)\nexcept OSError:\n    pass\nsignal.signal(signal.SIGTTOU, signal.SIG_IGN)\nos.tcsetpgrp(0, pid)\n" \
+    stand_in = "import os, signal, sys\npid = os.fork()\nif pid == 0:\n    os.setpgid(0, 0)\n    signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n" \
+               "    os.tcsetpgrp(0, os.getpid())\n    signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n    os.execv(sys.argv[1], sys.argv[1:])\n" \
                f"os.waitpid(pid, os.WUNTRACED)\nopen({str(tmp_path / 'stopped')!r}, 'w').write(str(pid))\n" \
                "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     with sleeping() as job, Top(job_id(job), before=[sys.executable, "-c", stand_in]) as top:
@@ -289,7 +293,13 @@ def test_no_colour_on_request():
 
 def test_without_a_terminal_it_prints_text_once_or_fails():
     with sleeping(nodes=2) as job:
-        p = ddctl(f"--job={job_id(job)}", "--once", TERM="dumb")
+        tried = []
+
+        def once():
+            tried.append(ddctl(f"--job={job_id(job)}", "--once", TERM="dumb"))
+            return tried[-1].returncode != 0 or "4 workers: 4 running" in tried[-1].stdout
+        until(once, say="4 running workers")
+        p = tried[-1]
         assert p.returncode == 0, p.stderr
         assert re.search(r"^2 nodes, 4 workers: 4 running, 0 failed", p.stdout, re.M), p.stdout
         assert len(re.findall(r"^ +[0-3]  sim[12]  running", p.stdout, re.M)) == 4 and "\x1b" not in p.stdout

@@ -97,8 +97,8 @@ SEEN = """
 
 
 def without_ids(environ):
-    """The values of ports, ids and file names differ between two runs."""
-    return {k: "" if re.search("PORT|ADDRESS|ID|JOB|FILE|MARK|^HOME$|^TMPDIR$", k) else v for k, v in environ.items()}
+    """The values of ports, ids, processes and file names differ between two runs."""
+    return {k: "" if re.search("PORT|ADDRESS|ID|JOB|FILE|MARK|^DDRUN_STEPS$|^HOME$|^TMPDIR$", k) else v for k, v in environ.items()}
 
 
 @pytest.mark.parametrize("arguments", [["train.py", "a", "b c"], ["-m", "train", "a"], ["python3", "-O", "train.py"]])
