@@ -25,7 +25,7 @@
 enum {
     NAME_TRIES = 8,
     ANSWER_MS = 10000, /* time limit for a file system to respond */
-    DEPTH_MAX = 64,   /* maximum depth of directories; each level costs a descriptor */
+    DEPTH_MAX = 64,    /* maximum depth of directories; each level costs a descriptor */
     LOOK_AT = 4096, /* maximum number of entries examined in the parent; any user can create more */
     UNMAPPED = 65534 /* owner of the system's directories as seen in a user namespace */
 };
