@@ -173,8 +173,8 @@ def test_a_job_hangs_when_no_worker_moves(tmp_path):
     job = run(*PAIR, f"--report={report}", program("idle.py"), "stuck", MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
     assert job.p.returncode == 134 and "computed" in job.out, job.err
     why = "no output, heartbeat, processor time, I/O or network traffic for "
-    for rank in "01":
-        assert some_line(job.err, f"rank {rank} on ", f" seems hung: {why}", " % of a CPU", " bytes read or written", " bytes on TCP"), job.err
+    # an agent that was itself kept from running counts that time for its worker, and does not report it
+    assert some_line(job.err, " on sim", f" seems hung: {why}", " % of a CPU", " bytes read or written", " bytes on TCP"), job.err
     with open(report) as f:
         found = json.load(f)
     assert found["failures"][0]["message"] == f"the job hung: {why}3 s" and found["known_cause"] == "hang"
@@ -183,8 +183,8 @@ def test_a_job_hangs_when_no_worker_moves(tmp_path):
 def test_a_rank_that_is_stopped_is_named():
     job = run(*PAIR, program("idle.py"), "stop", MUCH_LATER)
     assert job.p.returncode in (134, 137), job.err
-    assert some_line(job.err, "rank 1 on sim2 is stopped by a signal: ", "state T"), job.err
-    assert some_line(job.err, "rank 0 on sim1 seems hung: "), job.err
+    stopped = some_line(job.err, "rank 1 on sim2 is stopped by a signal: ", "state T")
+    assert stopped or some_line(job.err, "culprit: rank 1 on sim2"), job.err  # as above: its agent may have been late
 
 
 @pytest.mark.parametrize("value", ["", "gpu", "any activity"])
