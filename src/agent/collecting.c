@@ -13,10 +13,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum {
-    KEY_BYTES = 32,
     PART_MAX = 1024,
     NAMED_MAX = 10,   /* files that are named in the log and the report */
     LINES_MAX = 3500, /* bytes of them in the report; below the limit of WARNINGS */
@@ -29,10 +27,10 @@ struct collecting {
     const struct round *round;
     struct stage_client receiver, sender;
     struct event *receiver_event, *sender_event, *silent_event;
-    char key[2 * KEY_BYTES + 1]; /* offered for the round; that of the first node is used */
+    char key[STAGE_KEY_TEXT]; /* offered for the round; that of the first node is used */
     struct {
         bool known;
-        char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+        char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
     } first;                /* the receiving node */
     char folder[300];       /* of this node */
     struct dd_strv folders; /* on the first node: of the nodes that have not sent yet */
@@ -100,8 +98,9 @@ static void collecting_done(struct collecting *co, const char *why)
     co->leaving = false;
 }
 
-/* The sender has failed. If it ran before the workers ended, their files are still to come. */
-static void collecting_failed(struct collecting *co, const char *why)
+/* The sender has ended or failed. If it ran before the workers ended, it may have read incomplete
+ * files: collect again. */
+static void collecting_over(struct collecting *co, const char *why)
 {
     if (!co->first.known || !co->due || !co->leaving) {
         collecting_done(co, why);
@@ -116,8 +115,8 @@ static void collecting_on_silent(evutil_socket_t fd, short what, void *arg)
     struct collecting *co = arg;
     (void)fd;
     (void)what;
-    collecting_failed(co, co->first.known ? "the file system does not respond"
-                                          : "the job ended before all nodes had started");
+    collecting_over(co, co->first.known ? "the file system does not respond"
+                                        : "the job ended before all nodes had started");
 }
 
 static void collecting_wait_ms(struct collecting *co, uint64_t ms)
@@ -126,18 +125,11 @@ static void collecting_wait_ms(struct collecting *co, uint64_t ms)
     (void)evtimer_add(co->silent_event, &t);
 }
 
-/* The files that this collection has read may have been incomplete. */
 static void collecting_sent(struct collecting *co, const char *summary)
 {
     const struct round *r = co->round;
     dd_log(r->cfg->log, DD_LOG_INFO, "collected from %s: %s", r->cfg->node_name, summary);
-    const bool again = co->due && co->leaving;
-    if (!again) {
-        collecting_done(co, NULL);
-        return;
-    }
-    collecting_end_client(&co->sender, &co->sender_event);
-    collecting_begin(co);
+    collecting_over(co, NULL);
 }
 
 static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
@@ -151,13 +143,13 @@ static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
         return;
     collecting_wait_ms(co, SILENT_MS);
     if (n < 0)
-        collecting_failed(co, "ddrun-stage exited unexpectedly");
+        collecting_over(co, "ddrun-stage exited unexpectedly");
     else if (m.type == STAGE_MSG_MISSING)
         collecting_note(co, m.texts.v[0]);
     else if (m.type == STAGE_MSG_COLLECTED)
         collecting_sent(co, m.texts.v[0]);
     else if (m.type == STAGE_MSG_FAILED)
-        collecting_failed(co, m.texts.v[0]);
+        collecting_over(co, m.texts.v[0]);
 }
 
 /* ---- start of the processes ---- */
@@ -229,7 +221,7 @@ static void collecting_begin(struct collecting *co)
 
 /* What a node contributes to the exchange: "PORT ADDRESS KEY NAME"; "-": unknown. */
 struct contribution {
-    char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+    char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
     bool shared; /* another agent has the same name */
 };
 
@@ -381,16 +373,6 @@ static int collecting_create(void **state, const struct round *r, struct dd_err 
     return co->silent_event != NULL ? 0 : dd_err_set(err, -ENOMEM, "--collect: out of memory");
 }
 
-static int collecting_make_key(struct collecting *co, struct dd_err *err)
-{
-    unsigned char bytes[KEY_BYTES];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return dd_err_set(err, -EIO, "getrandom failed: %m");
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        (void)snprintf(co->key + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
-}
-
 static int collecting_prepare(void **state, const struct round *r, struct dd_err *err)
 {
     struct collecting *co = *state;
@@ -398,7 +380,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
         return 0;
     co->first.known = co->due = co->leaving = false;
     collecting_end_client(&co->receiver, &co->receiver_event); /* of the round before */
-    int rc = collecting_make_key(co, err);
+    int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
         return rc;
     if (r->plan.node_rank > 0)

@@ -14,19 +14,18 @@
 #include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
-enum { KEY_BYTES = 32, BAD_INPUT = 2, PART_MAX = 1024 };
+enum { BAD_INPUT = 2, PART_MAX = 1024 };
 
 struct staging {
     const struct round *round;
     struct stage_client client;
     struct event *event;
-    char key[2 * KEY_BYTES + 1]; /* offered for the round; that of the first node is used */
-    bool has;                    /* the copies are complete */
-    struct stage_msg ready;      /* as ddrun-stage has sent it, once `has` */
-    int fds[STAGE_CLIENT_FDS];   /* namespaces that show the copies */
+    char key[STAGE_KEY_TEXT];  /* offered for the round; that of the first node is used */
+    bool has;                  /* the copies are complete */
+    struct stage_msg ready;    /* as ddrun-stage has sent it, once `has` */
+    int fds[STAGE_CLIENT_FDS]; /* namespaces that show the copies */
     int nfds;
     int kept;     /* locks a kept copy; -1: none */
     int pair[2];  /* of this round; the workers read from pair[1]; -1: none */
@@ -99,7 +98,7 @@ static int staging_started(void *state, const struct round *r, struct dd_err *er
 /* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME". */
 struct offer {
     enum stage_has has;
-    char port[8], addr[NET_ADDR_TEXT], key[2 * KEY_BYTES + 1], name[256];
+    char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
 };
 
 static int offer_parse(struct offer *ret, const struct exchange_part *part)
@@ -305,16 +304,6 @@ static int staging_create(void **state, const struct round *r, struct dd_err *er
     return 0;
 }
 
-static int staging_make_key(struct staging *st, struct dd_err *err)
-{
-    unsigned char bytes[KEY_BYTES];
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        return dd_err_set(err, -EIO, "getrandom failed: %m");
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        (void)snprintf(st->key + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
-}
-
 static int staging_prepare(void **state, const struct round *r, struct dd_err *err)
 {
     struct staging *st = *state;
@@ -322,7 +311,7 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
         return 0;
     st->started = st->agreed = false;
     staging_end_helper(st); /* of the round before */
-    int rc = staging_make_key(st, err);
+    int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
         rc = dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
     if (rc < 0)

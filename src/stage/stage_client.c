@@ -6,15 +6,27 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { END_MS = 2000, SEND_S = 5 };
+
+int stage_client_make_key(char ret[STAGE_KEY_TEXT], struct dd_err *err)
+{
+    unsigned char bytes[STAGE_KEY_TEXT / 2];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
 
 union client_control {
     struct cmsghdr align;

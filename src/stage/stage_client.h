@@ -7,13 +7,15 @@
 
 #include <sys/types.h>
 
-enum { STAGE_CLIENT_FD = 3, STAGE_CLIENT_FDS = 3 };
+enum { STAGE_CLIENT_FD = 3, STAGE_CLIENT_FDS = 3, STAGE_KEY_TEXT = 65 };
 
 struct stage_client {
     pid_t pid; /* 0: none */
     int fd;    /* -1: none */
 };
 
+/* Make a random key of 32 bytes, as hexadecimal text. */
+int stage_client_make_key(char ret[STAGE_KEY_TEXT], struct dd_err *err);
 /* Start `helper` with `mode` as its argument. It ignores the signals that end jobs, and dies with
  * the caller. */
 int stage_client_start(struct stage_client *c, const char *helper, const char *mode,
