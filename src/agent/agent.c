@@ -12,6 +12,7 @@ static void on_link_change(void *arg)
     const struct link *l = uplink_link(a->uplink);
     control_lost(a->control);
     status_line_link_changed(a->status_line);
+    rounds_link_lost(a);
     if (l == NULL)
         return;
     /* another node leads, and handles --timeout, the signal before the end, --watch-nodes and
@@ -126,6 +127,7 @@ static void agent_done(struct agent *a)
     status_line_free(a->status_line);
     uplink_free(a->uplink);
     round_free(a->round);
+    rounds_done(a);
     round_history_done(&a->history);
     agent_loop_done(&a->loop);
 }

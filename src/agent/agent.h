@@ -4,12 +4,14 @@
 #define DD_AGENT_AGENT_H
 
 #include "agent/collecting.h"
+#include "agent/cuda_core.h"
 #include "agent/error_names.h"
 #include "agent/flight_recorder.h"
 #include "agent/hang_watch.h"
 #include "agent/health_check.h"
 #include "agent/locate_etcd.h"
 #include "agent/mpi_servers.h"
+#include "agent/nccl_query.h"
 #include "agent/progress_watch.h"
 #include "agent/round_specs.h"
 #include "agent/signal_before_end.h"
@@ -61,6 +63,7 @@ struct agent_cfg {
     const struct error_names *error_names;
     struct health_cfg health;
     const char *report;  /* --report: file that the reporting node writes; NULL: none */
+    bool relay_store;    /* --store=relay */
     bool profile;        /* --profile: print a profile of the store at the end */
     const char *metrics; /* --metrics: file that the leader writes; NULL: none */
     struct spec_cfg worker;
@@ -69,9 +72,11 @@ struct agent_cfg {
     int frameworks;                  /* bits of FRAMEWORK_*; some need a reserved port per worker */
     const struct tf_roles *tf_roles; /* NULL: all tasks have the role "worker" */
     struct mpi_servers_cfg mpi;
-    struct staging_cfg staging;
+    struct staging_cfg staging, compile_cache;
     struct collecting_cfg collecting;
     struct flight_recorder_cfg flight;
+    struct nccl_query_cfg ras;
+    struct cuda_core_cfg cuda_core;
     struct locate_etcd_cfg etcd; /* rendezvous through etcd */
     const char *notify;          /* URL of a web hook for the job's events; NULL */
     const char *timeline;        /* --timeline: file that the daemon writes; NULL: none */

@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "net/addr.h"
 #include "net/peer_uid.h"
+#include "rdzv/charges.h"
 #include "report/profile_text.h"
 
 #include <errno.h>
@@ -227,6 +228,8 @@ void agent_receive(void *arg, const struct frame *f)
     struct dd_err err = {0};
     if (f->type == FRAME_EXCHANGE)
         rounds_take_piece(a, f);
+    if (f->type == FRAME_STORE)
+        rounds_take_store(a, f);
     if (f->type != FRAME_CONTROL)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);
@@ -268,6 +271,7 @@ void agent_send_join(void *arg, struct link *l)
     DD_AUTO(free) char *cannot = NULL;
     DD_AUTO(strv) struct dd_strv addrs = {0};
     DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(CHARGES_BYTES);
     size_t n = 0;
     char addr[NET_ADDR_TEXT] = "";
     (void)net_ifaces(&ifs, &n, NULL);
@@ -280,6 +284,7 @@ void agent_send_join(void *arg, struct link *l)
         asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
         cannot = NULL;
     round_history_write_ages(&a->history, &spent);
+    round_history_write_charges(&a->history, &charges);
     phase_recorder_joined(a->round, link_times(l));
     uplink_send_on(a->uplink, l,
                    MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
@@ -288,7 +293,8 @@ void agent_send_join(void *arg, struct link *l)
                        .nnodes = a->loop.cfg->rdzv.max_nodes,
                        .min_nodes = a->loop.cfg->rdzv.min_nodes, .members = a->history.members,
                        .committed = a->history.committed, .spent = dd_buf_str(&spent),
-                       .slots = a->loop.cfg->slots, .pid = getpid(), .name = a->loop.cfg->node_name,
+                       .charges = dd_buf_str(&charges), .slots = a->loop.cfg->slots,
+                       .pid = getpid(), .name = a->loop.cfg->node_name,
                        .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
                        .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
                        .text = cannot, .sent_ns = (int64_t)dd_now_ns()));

@@ -31,6 +31,8 @@ struct agent {
     struct round *round;
     struct warm_interpreter *warm; /* NULL: workers are executed */
     bool held;                     /* the round waits for it; no worker runs yet */
+    bool copying;                  /* held, and the copies of --stage are not complete */
+    struct event *on_staged;       /* they are; activated from a hook of the round */
     struct round_history history;
     struct health *health;
     struct signals *signals;
@@ -53,12 +55,15 @@ void agent_act(void *arg, const struct am_action *what);
 
 /* rounds.c */
 int rounds_new(struct agent *a, struct dd_err *err);
+void rounds_done(struct agent *a);
 /* Forward the signal before the end of the allocation to the round. */
 void rounds_presignal(const struct agent *a, int sig);
 /* Request for the stacks of this node; answered also if no round runs here. */
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
 void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);
 void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
+void rounds_take_store(const struct agent *a, const struct frame *f); /* for the store's relay */
+void rounds_link_lost(const struct agent *a);                         /* another link may follow */
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);
 /* The round is being stopped. If it still waits for its interpreter, drop it: AM_WORKERS_GONE

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "net/addr.h"
 #include "rdzv/msg.h"
+#include "stage/compile_send.h"
 #include "stage/stage_client.h"
 
 #include <errno.h>
@@ -42,6 +43,17 @@ struct collecting {
 
 static void collecting_begin(struct collecting *co);
 
+static bool collecting_has_cache(const struct collecting_cfg *c)
+{
+    return c->cache != NULL && c->cache->paths != NULL && c->cache->paths->n > 0;
+}
+
+/* For messages about all files. */
+static const char *collecting_option(const struct collecting *co)
+{
+    return co->round->cfg->collecting.patterns->n > 0 ? "--collect" : "--compile-cache";
+}
+
 static void collecting_end_client(struct stage_client *c, struct event **event)
 {
     if (*event != NULL)
@@ -59,10 +71,11 @@ static void collecting_note(struct collecting *co, const char *what)
                                                 : DD_LOG_DEBUG; /* it is tried again */
     if (++co->missing > NAMED_MAX)
         return;
-    dd_log(r->cfg->log, level, "--collect: not collected from %s: %s", r->cfg->node_name, what);
+    dd_log(r->cfg->log, level, "%s: not collected from %s: %s", collecting_option(co),
+           r->cfg->node_name, what);
     if (co->lines.len < LINES_MAX - NAME_SHOWN - 50)
-        (void)dd_buf_printf(&co->lines, "%s--collect: not collected: %.*s",
-                            co->lines.len > 0 ? "\n" : "", NAME_SHOWN, what);
+        (void)dd_buf_printf(&co->lines, "%s%s: not collected: %.*s", co->lines.len > 0 ? "\n" : "",
+                            collecting_option(co), NAME_SHOWN, what);
 }
 
 static void collecting_note_rest(struct collecting *co)
@@ -154,13 +167,35 @@ static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
 
 /* ---- start of the processes ---- */
 
+/* What a worker was writing when it was killed is not complete. */
+static int collecting_how(const struct collecting *co)
+{
+    const struct round *r = co->round;
+    const int first = r->plan.node_rank == 0 && co->leaving ? COMPILE_SEND_FIRST : 0;
+    if (co->leaving && r->ended_well)
+        return first;
+    return first | COMPILE_SEND_LATE | (co->leaving ? COMPILE_SEND_REMOVE : 0);
+}
+
+/* The part of the message for the cache. */
+static int collecting_put_cache(const struct collecting *co, bool sends, struct dd_strv *texts)
+{
+    const struct staging_cfg *c = co->round->cfg->collecting.cache;
+    const bool has = collecting_has_cache(&co->round->cfg->collecting);
+    const char *dir = !has ? NULL : sends ? c->dir->path : c->paths->v[0];
+    int rc = dd_strv_push(texts, dir != NULL ? dir : "");
+    rc = rc == 0 ? dd_strv_push(texts, has ? c->kind : "") : rc;
+    rc = rc == 0 ? dd_strv_pushf(texts, "%llu", has ? (unsigned long long)c->most : 0) : rc;
+    return rc == 0 ? dd_strv_pushf(texts, "%d", collecting_how(co)) : rc;
+}
+
 static int collecting_setup(const struct collecting *co, const struct stage_client *client,
                             struct dd_err *err)
 {
     const struct agent_cfg *cfg = co->round->cfg;
     const bool sends = client == &co->sender;
     DD_AUTO(strv) struct dd_strv texts = {0};
-    const char *const setup[STAGE_COLLECT_RULES] = {
+    const char *const setup[STAGE_COLLECT_CACHE] = {
         [STAGE_COLLECT_JOB] = cfg->alloc->job_id,
         [STAGE_COLLECT_NODE] = cfg->node_name,
         [STAGE_COLLECT_LISTEN] = cfg->listen_addr,
@@ -174,8 +209,9 @@ static int collecting_setup(const struct collecting *co, const struct stage_clie
         [STAGE_COLLECT_DIRECTORY] = cfg->collecting.directory,
     };
     int rc = 0;
-    for (int i = 0; i < STAGE_COLLECT_RULES && rc == 0; i++)
+    for (int i = 0; i < STAGE_COLLECT_CACHE && rc == 0; i++)
         rc = dd_strv_push(&texts, setup[i] != NULL ? setup[i] : "");
+    rc = rc == 0 ? collecting_put_cache(co, sends, &texts) : rc;
     rc = rc == 0
              ? dd_strv_copy(&texts, sends ? cfg->collecting.patterns->v : cfg->collecting.dirs->v)
              : rc;
@@ -303,8 +339,9 @@ static void collecting_on_parts(void *arg, const struct exchange_part *parts, in
         collecting_take_first(co, all, n);
     else
         dd_log(co->round->cfg->log, DD_LOG_WARN,
-               "--collect: a node was started without --collect, or with another version of "
-               "ddrun; nothing will be collected");
+               "%s: a node was started without %s, or with another version of ddrun; nothing will "
+               "be collected",
+               collecting_option(co), collecting_option(co));
     free(all);
     if (rc == 0 && co->due)
         collecting_begin(co);
@@ -345,13 +382,16 @@ static void collecting_on_receiver(evutil_socket_t fd, short what, void *arg)
     int rc = 0;
     if (n >= 0 && m.type == STAGE_MSG_CAME)
         collecting_came(co, m.texts.v[0]);
+    else if (n >= 0 && m.type == STAGE_MSG_WARNING)
+        dd_log(co->round->cfg->log, DD_LOG_WARN, "--compile-cache: %s", m.texts.v[0]);
     else if (n >= 0 && m.type == STAGE_MSG_PORT)
         rc = collecting_contribute(co, m.texts.v[0], &err);
     else if (n < 0 || m.type == STAGE_MSG_FAILED)
         rc = dd_err_set(&err, -EIO, "%s", n < 0 ? "ddrun-stage exited unexpectedly" : m.texts.v[0]);
     if (rc == 0)
         return;
-    dd_log(co->round->cfg->log, DD_LOG_WARN, "--collect: %s; nothing will be collected", err.text);
+    dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; nothing will be collected",
+           collecting_option(co), err.text);
     collecting_end_client(&co->receiver, &co->receiver_event);
     if (!co->first.known && collecting_contribute(co, "-", &err) < 0 && co->leaving)
         collecting_done(co, err.text);
@@ -362,7 +402,7 @@ static void collecting_on_receiver(evutil_socket_t fd, short what, void *arg)
 static int collecting_create(void **state, const struct round *r, struct dd_err *err)
 {
     const struct collecting_cfg *c = &r->cfg->collecting;
-    if (c->patterns == NULL || c->patterns->n == 0)
+    if (c->patterns == NULL || (c->patterns->n == 0 && !collecting_has_cache(c)))
         return 0;
     struct collecting *co = *state = calloc(1, sizeof(*co));
     if (co == NULL)
@@ -428,7 +468,8 @@ static void collecting_destroy(void *state)
 {
     struct collecting *co = state;
     for (size_t i = 0; i < co->folders.n; i++)
-        if (co->folders.v[i][0] != '\0' && co->receiver.pid > 0)
+        if (co->folders.v[i][0] != '\0' && co->receiver.pid > 0 &&
+            co->round->cfg->collecting.patterns->n > 0)
             dd_log(co->round->cfg->log, DD_LOG_WARN,
                    "--collect: nothing collected from %s: it did not send its files",
                    co->folders.v[i]);

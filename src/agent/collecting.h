@@ -6,6 +6,7 @@
 #define DD_AGENT_COLLECTING_H
 
 #include "agent/features.h"
+#include "agent/staging.h"
 #include "base/strv.h"
 
 struct collecting_cfg {
@@ -13,6 +14,8 @@ struct collecting_cfg {
     const struct dd_strv *dirs;     /* absolute; one for each pattern */
     const char *helper;             /* path of ddrun-stage */
     const char *directory;          /* before relative patterns, absolute */
+    const struct staging_cfg
+        *cache; /* --compile-cache: its new files go to the first of its paths */
 };
 
 extern const struct round_feature collecting_feature;

@@ -1,5 +1,6 @@
 #include "agent/dry_run.h"
 
+#include "agent/relayed_store.h"
 #include "agent/spec.h"
 #include "base/utf8.h"
 #include "net/addr.h"
@@ -73,8 +74,8 @@ struct dry_run_changes {
 static bool dry_run_is_for_libraries(const char *name)
 {
     static const char *const prefixes[] = {"CCL_",     "CROSS_", "DDRUN_", "GLOO_", "GROUP_",
-                                           "HOROVOD_", "JAX_",   "OMPI_",  "PMI",   "ROLE_",
-                                           "SLURM_",   "TORCH",  "TP_"};
+                                           "HOROVOD_", "JAX_",   "NCCL_",  "OMPI_", "PMI",
+                                           "ROLE_",    "SLURM_", "TORCH",  "TP_"};
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
@@ -111,10 +112,13 @@ static int dry_run_make(struct dd_strv *argv, struct dd_strv *env, const struct 
                         struct dd_err *err)
 {
     int rc = spec_make(argv, env, in, err);
-    if (rc < 0 || in->cfg->hang.timeout_ns == 0)
+    if (rc < 0)
         return rc;
-    rc = dd_env_set(env, "DDRUN_HEARTBEAT_FILE", "<file>");
-    if (rc == 0)
+    const bool heartbeat = in->cfg->hang.timeout_ns > 0;
+    rc = dd_env_set(env, "DDRUN_STEPS", "<file>");
+    if (rc == 0 && heartbeat)
+        rc = dd_env_set(env, "DDRUN_HEARTBEAT_FILE", "<file>");
+    if (rc == 0 && heartbeat)
         rc = dd_env_set(env, "DDRUN_HEARTBEAT_FD", "<number>");
     return rc < 0 ? dry_run_no_memory(err) : 0;
 }
@@ -152,6 +156,8 @@ static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, con
         rc = put_line(out, "", cfg->warm.plan);
     if (rc == 0 && cfg->staging.plan != NULL)
         rc = put_line(out, "", cfg->staging.plan);
+    if (rc == 0 && cfg->compile_cache.plan != NULL)
+        rc = put_line(out, "", cfg->compile_cache.plan);
     return rc < 0 ? rc
                   : dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if "
                                      "that port is in use.\n");
@@ -176,7 +182,9 @@ static int dry_run_workers(const struct plan *p, const struct agent_cfg *cfg, bo
                                       .iface = iface,
                                       .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
                                       .error_file = "<file>",
-                                      .horovod_port = "<port>"};
+                                      .horovod_port = "<port>",
+                                      .store_addr = cfg->relay_store ? RELAYED_STORE_ADDR : NULL,
+                                      .store_port = cfg->relay_store ? "<port>" : NULL};
         rc = each(arg, &in, err);
     }
     return rc;
@@ -253,6 +261,8 @@ int agent_dry_run_json(struct dd_buf *out, const struct agent_cfg *cfg, bool sim
         (void)json_object_set_new(o, "warm", dry_run_text(cfg->warm.plan));
     if (cfg->staging.plan != NULL)
         (void)json_object_set_new(o, "stage", dry_run_text(cfg->staging.plan));
+    if (cfg->compile_cache.plan != NULL)
+        (void)json_object_set_new(o, "compile_cache", dry_run_text(cfg->compile_cache.plan));
     rc = dry_run_workers(&p, cfg, simulated, dry_run_json_worker, workers, err);
     DD_AUTO(free) char *text = rc == 0 ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);

@@ -39,12 +39,16 @@ struct round_message {
         ROUND_STACKS,
         ROUND_STACKS_TAKEN,
         ROUND_USAGE,
-        ROUND_HUNG
+        ROUND_HUNG,
+        ROUND_STORE,
+        ROUND_LINK_LOST
     } type;
     const struct exchange_piece *piece;      /* ROUND_PIECE: of this round, lent for the call */
     const struct msg_stacks_request *stacks; /* ROUND_STACKS: lent for the call */
     const struct msg_usage_request *usage;   /* ROUND_USAGE: lent for the call */
-    int sig;                                 /* ROUND_PRESIGNAL: the signal before the end */
+    const void *data;                        /* ROUND_STORE: data of a frame, lent for the call */
+    size_t len;
+    int sig; /* ROUND_PRESIGNAL: the signal before the end */
 };
 
 struct round_feature {

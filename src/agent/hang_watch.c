@@ -1,6 +1,7 @@
 #include "agent/hang_watch.h"
 
 #include "agent/agent.h"
+#include "agent/cuda_core.h"
 #include "agent/pty_rank.h"
 
 #include "base/io.h"
@@ -28,7 +29,7 @@ enum {
     ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
     DUMP_LINES = 100,
     MISSING_TEXT = 80,
-    SOON_MS = 500, /* between ticks while stacks are being read */
+    SOON_MS = 500, /* between ticks while stacks are being read, or dumps written */
 };
 
 struct hung {
@@ -49,6 +50,7 @@ struct hangs {
     uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
     bool taken;        /* the daemon has answered */
     bool sent_idle;    /* the last IDLE said that all workers are idle */
+    bool blind;        /* it has been reported that bytes of TCP connections cannot be read */
     int n;
     struct hung v[];
 };
@@ -123,9 +125,11 @@ static void begin_end(struct hung *u, pid_t pid)
     struct dd_err err = {0};
     (void)snprintf(number, sizeof(number), "%d", (int)pid);
     const char *command[] = {"/bin/sh", "-c", r->cfg->hang.command, NULL};
-    const char *py_spy[] = {"py-spy", "dump", "--nonblocking", "--pid", number, NULL};
+    const char *wanted = r->cfg->stacks.py_spy != NULL ? r->cfg->stacks.py_spy : "py-spy";
+    const char *py_spy[] = {wanted, "dump", "--nonblocking", "--pid", number, NULL};
+    const bool never = strcmp(wanted, "none") == 0;
     u->asked = r->cfg->hang.command != NULL;
-    if (!u->asked && run_command(u, py_spy, pid, DUMP_MS, NULL) < 0)
+    if (!u->asked && (never || run_command(u, py_spy, pid, DUMP_MS, NULL) < 0))
         end_worker(u, SIGABRT, ABORT_MS);
     if (u->asked && run_command(u, command, pid, COMMAND_MS, &err) < 0) {
         dd_log(r->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
@@ -186,9 +190,24 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
     u->reported = true;
     report_hang(s, u, pid, now);
     u->waits = true;
+    cuda_core_start(r);
 }
 
 /* ---- idle nodes ---- */
+
+/* Read the connections of all workers. False: the kernel does not report them. A container may
+ * forbid sock_diag, and old kernels lack it. */
+static bool read_sockets(struct hangs *s, struct socket_bytes *ret)
+{
+    const int rc = socket_bytes_read(ret);
+    if (rc < 0 && !s->blind)
+        dd_log(s->round->cfg->log, DD_LOG_WARN,
+               "cannot read the bytes of TCP connections (%s), so --hang-timeout ends no worker\n"
+               "  tip: --hang-sign=output,file,io ignores the network",
+               strerror(-rc));
+    s->blind = s->blind || rc < 0;
+    return rc == 0;
+}
 
 /* Read what the workers that give no sign have used. A tracer, such as a debugger, may hold a
  * worker as long as it likes. */
@@ -197,6 +216,7 @@ static void count_workers(struct hangs *s, uint64_t now)
     DD_AUTO(socket_bytes) struct socket_bytes sockets = {0};
     const struct round *r = s->round;
     bool asked = (r->cfg->hang.signs & HANG_SIGN_NETWORK) == 0;
+    bool known = true;
     for (int i = 0; i < s->n && r->group != NULL; i++) {
         struct hang_counters c;
         const pid_t pid = worker_group_pid(r->group, i);
@@ -209,9 +229,11 @@ static void count_workers(struct hangs *s, uint64_t now)
         if (pid == 0 || !hang_wants_counters(s->watch, i, now))
             continue;
         if (!asked)
-            (void)socket_bytes_read(&sockets); /* without sock_diag no bytes are known */
+            known = read_sockets(s, &sockets);
         asked = true;
-        if (activity_read(pid, &sockets, &c) == 0)
+        if (!known)
+            hang_alive(s->watch, i, now);
+        else if (activity_read(pid, &sockets, &c) == 0)
             hang_count(s->watch, i, r->cfg->hang.signs, &c, now);
     }
 }
@@ -247,6 +269,7 @@ static void on_hung(struct hangs *s)
             continue;
         u->reported = u->waits = true;
         report_hang(s, u, pid, now);
+        cuda_core_start(r);
     }
 }
 
@@ -270,7 +293,7 @@ static void end_hung(struct hangs *s, uint64_t now)
     for (int i = 0; i < s->n && s->round->group != NULL; i++) {
         struct hung *u = &s->v[i];
         const pid_t pid = worker_group_pid(s->round->group, u->local_rank);
-        if (!u->waits || !may_end(s, now))
+        if (!u->waits || !may_end(s, now) || !cuda_core_is_ready(s->round))
             continue;
         u->waits = false;
         if (pid != 0)
@@ -281,7 +304,8 @@ static void end_hung(struct hangs *s, uint64_t now)
 static void wait_for_tick(struct hangs *s)
 {
     const uint64_t usual = hang_interval(s->watch);
-    const bool soon = s->asked_ns != 0 && !s->taken && usual > SOON_MS * DD_NS_PER_MS;
+    const bool waits = (s->asked_ns != 0 && !s->taken) || !cuda_core_is_ready(s->round);
+    const bool soon = waits && usual > SOON_MS * DD_NS_PER_MS;
     const struct timeval tv = dd_timeval(soon ? SOON_MS * DD_NS_PER_MS : usual);
     evtimer_add(s->tick, &tv);
 }
@@ -291,8 +315,13 @@ static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct hangs *s = arg;
-    uint64_t now = dd_now_ns();
-    hang_tick(s->watch, now);
+    const uint64_t now = dd_now_ns();
+    if (hang_tick(s->watch, now,
+                  activity_own_ns())) { /* first read what the workers have written */
+        const struct timeval next = {0};
+        evtimer_add(s->tick, &next);
+        return;
+    }
     if (hang_watch_is_joint(s->round))
         check_node(s, now);
     for (int i = 0; i < s->n && s->round->group != NULL && !hang_watch_is_joint(s->round); i++)

@@ -82,5 +82,6 @@ void locate_find_cfg(const struct locate *l, struct link_find_cfg *ret,
         .key_in = &l->key_in,
         .log = l->loop->cfg->log,
         .attempt_ms = ATTEMPT_MS,
+        .nnodes = al->nnodes > 0 ? (unsigned)al->nnodes : 0,
     };
 }

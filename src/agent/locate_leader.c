@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FIRST_REPORT_S = 5, REPORT_MAX_S = 60 };
+enum {
+    FIRST_REPORT_S = 5,
+    REPORT_MAX_S = 60,
+    ALL_REPORT = 8, /* with at most so many nodes, each one reports what it waits for */
+};
 
 struct locate_leader {
     const struct locate *where;
@@ -16,6 +20,8 @@ struct locate_leader {
     struct event *progress; /* periodic progress report */
     locate_status_f *status;
     const void *status_arg;
+    uint64_t begun_ns; /* of this search */
+    bool told;         /* struct locate_wait */
 };
 
 static void locate_leader_on_found(void *arg, struct link *link)
@@ -41,6 +47,26 @@ const char *locate_leader_status(const struct locate_leader *l)
     return l->status != NULL ? l->status(l->status_arg) : NULL;
 }
 
+bool locate_leader_reports(const struct locate_wait *w)
+{
+    return w->nnodes <= ALL_REPORT || w->index <= 1 || !w->for_daemon ||
+           (w->seconds >= LOCATE_ALONE_S && !w->told);
+}
+
+static enum dd_log_level locate_leader_level(struct locate_leader *l)
+{
+    const struct locate_wait w = {
+        .nnodes = l->where->alloc->nnodes,
+        .index = l->where->alloc->index,
+        .for_daemon = l->find != NULL && link_find_waits_for_daemon(l->find),
+        .seconds = (dd_now_ns() - l->begun_ns) / DD_NS_PER_S,
+        .told = l->told,
+    };
+    const bool reports = locate_leader_reports(&w);
+    l->told = l->told || (w.for_daemon && reports && w.seconds >= LOCATE_ALONE_S);
+    return reports ? DD_LOG_NOTICE : DD_LOG_INFO;
+}
+
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -62,7 +88,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         return;
     char left[DD_DURATION_TEXT];
     agent_loop_time_left(l->where->loop, AM_SEEK_LIMIT, left);
-    dd_log(l->where->loop->cfg->log, DD_LOG_NOTICE,
+    dd_log(l->where->loop->cfg->log, locate_leader_level(l),
            "waiting for the job's daemon: %s; gives up in %s", status, left);
 }
 
@@ -79,6 +105,8 @@ int locate_leader_new(struct locate_leader **ret, const struct locate *where)
 void locate_leader_begin(struct locate_leader *l, locate_status_f *status, const void *arg)
 {
     const struct timeval first = {.tv_sec = FIRST_REPORT_S};
+    l->begun_ns = dd_now_ns();
+    l->told = false;
     l->status = status;
     l->status_arg = arg;
     evtimer_add(l->progress, &first);

@@ -7,6 +7,22 @@
 
 struct locate_leader;
 
+/* A moment at which a node may report what it waits for. */
+struct locate_wait {
+    int nnodes, index;
+    bool for_daemon;  /* link_find_waits_for_daemon() */
+    uint64_t seconds; /* since the search began */
+    bool told;        /* has reported after LOCATE_ALONE_S already */
+};
+enum { LOCATE_ALONE_S = 60 };
+
+/* True if this node reports it to the user, false if only with -v. What all nodes wait for is
+ * reported by the first one after the leader: its own line is enough for the user of a step, where
+ * the output of all nodes comes together. But a node that still finds no daemon after
+ * LOCATE_ALONE_S may be the only one, for a reason of its own: another port, an old address of the
+ * first node, or a firewall. It reports that once. Pure. */
+bool locate_leader_reports(const struct locate_wait *w);
+
 /* Status of finding the leader's address, lent; NULL: no search. */
 typedef const char *locate_status_f(const void *arg);
 

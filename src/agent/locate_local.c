@@ -74,6 +74,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
             break;
         agent_fail(loop, f->taken.text);
         return;
+    case LINK_LISTENER_BUSY:
     case LINK_LISTENER_OURS: /* the search reports what prevents joining */
     case LINK_LISTENER_UNKNOWN:
     default:

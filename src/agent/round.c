@@ -111,7 +111,7 @@ void round_end(struct round *r)
         return;
     worker_group_free(DD_TAKE(r->group));
     event_del(r->left);
-    r->leaving = false;
+    r->leaving = r->prepared = false;
     features_end(r->features, r);
 }
 
@@ -172,7 +172,16 @@ static int prepare(struct round *r, struct dd_err *err)
         rc = begin_output(r, err);
     if (rc == 0)
         exit_report_begin(r);
+    r->prepared = true;
     return rc == 0 ? features_prepare(r->features, r, err) : rc;
+}
+
+int round_prepare(struct round *r, struct dd_err *err)
+{
+    const int rc = prepare(r, err);
+    if (rc < 0)
+        round_end(r);
+    return rc;
 }
 
 static void on_warm_failed(void *arg, const char *why)
@@ -210,7 +219,7 @@ static void say_started(const struct round *r)
 
 int round_launch(struct round *r, const struct round_link *link, struct dd_err *err)
 {
-    int rc = prepare(r, err);
+    int rc = r->prepared ? 0 : prepare(r, err);
     if (rc == 0)
         rc = start_workers(r, link, err);
     if (rc == 0)

@@ -48,6 +48,10 @@ struct exit_tally {
 struct round_port {
     void (*send)(void *arg, const struct msg *m); /* send to the daemon; dropped without a link */
     int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a link */
+    /* Send a message of the store's relay; NULL: it could not be made, so end the link. Dropped
+     * without a link. */
+    void (*send_store)(void *arg, const void *p, size_t n);
+    void (*refuse_store)(void *arg); /* the daemon has sent a malformed one: end the link */
     /* Handle signals that have arrived, which may stop the round. Returns true while the scheduler
      * is ending the job, so failures of workers are a consequence. */
     bool (*settling)(void *arg);
@@ -55,6 +59,7 @@ struct round_port {
     /* The interpreter that forks the workers; NULL: execute them. */
     const struct warm_fork *(*warm)(void *arg);
     void (*warm_failed)(void *arg, const char *why); /* it has not forked them */
+    void (*staged)(void *arg);                       /* staging_is_settled() has become true */
 };
 
 /* All borrowed until round_free(). */
@@ -82,6 +87,7 @@ struct round {
     struct features *features;
     struct exit_tally exits;
     struct event *left; /* activated by round_leave() */
+    bool prepared;      /* the prepare hooks have been called */
     bool leaving;       /* no worker is left; a feature has not finished yet */
     bool ended_well;    /* all workers of this node in the last round exited with 0 */
 };
@@ -96,6 +102,9 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
 /* Take the plan of the next round. No worker may run. */
 int round_plan(struct round *r, const struct msg_plan *m, const struct round_link *link,
                struct dd_err *err);
+/* Call the prepare hooks, some time before the workers are started. On failure the round has ended.
+ */
+int round_prepare(struct round *r, struct dd_err *err);
 /* Start the workers of the plan and send STARTED. On failure no worker is left. */
 int round_launch(struct round *r, const struct round_link *link, struct dd_err *err);
 bool round_is_running(const struct round *r); /* True while workers or their descendants run. */

@@ -1,5 +1,6 @@
 /* The features of a round. A feature follows those that it uses. */
 #include "agent/collecting.h"
+#include "agent/cuda_core.h"
 #include "agent/error_files.h"
 #include "agent/features.h"
 #include "agent/flight_recorder.h"
@@ -7,11 +8,13 @@
 #include "agent/held_ports.h"
 #include "agent/horovod_server.h"
 #include "agent/mpi_servers.h"
+#include "agent/nccl_query.h"
 #include "agent/node_exchange.h"
 #include "agent/phase_recorder.h"
 #include "agent/presignal.h"
 #include "agent/progress_watch.h"
 #include "agent/pty_rank.h"
+#include "agent/relayed_store.h"
 #include "agent/stack_reader.h"
 #include "agent/staging.h"
 #include "agent/step_watch.h"
@@ -24,10 +27,13 @@ const struct round_feature *const round_features[] = {
     &phase_recorder_feature,   /* --timeline; first, to see when the others begin */
     &node_exchange_feature,    /* exchanges among the nodes of the round */
     &horovod_feature,          /* Horovod's rendezvous server */
+    &relayed_store_feature,    /* --store=relay */
     &pty_rank_feature,         /* --pty */
     &error_files_feature,      /* TORCHELASTIC_ERROR_FILE */
     &flight_recorder_feature,  /* --flight-recorder */
-    &stack_reader_feature,     /* --stacks; asks the flight recorder */
+    &cuda_core_feature,        /* --on-hang=cuda-core */
+    &nccl_query_feature,       /* --nccl-ras */
+    &stack_reader_feature,     /* --stacks; asks the flight recorder and NCCL, waits for dumps */
     &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
     &progress_watch_feature,   /* --progress-file, --progress-regex */
     &step_watch_feature,       /* ddrun_step() */
@@ -37,6 +43,7 @@ const struct round_feature *const round_features[] = {
     &usage_reader_feature,     /* ddctl top */
     &presignal_feature,        /* --signal-before-end */
     &collecting_feature,       /* --collect */
+    &compile_cache_feature,    /* --compile-cache */
     &staging_feature,          /* --stage; last, since its command goes around the worker's */
     NULL,
 };

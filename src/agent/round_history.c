@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "rdzv/charges.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,13 @@ static int copy_addrs(struct dd_strv *to, const struct dd_strv *addrs, const cha
     for (size_t i = 0; rc == 0 && i < addrs->n && i <= RDZV_SUCCESSORS; i++)
         rc = dd_strv_push(to, addrs->v[i][0] != '\0' ? addrs->v[i] : first);
     return rc;
+}
+
+static void set_charges(struct round_history *h, const char *text)
+{
+    free(h->charges);
+    h->charges = text[0] != '\0' ? strdup(text) : NULL;
+    h->charges_at_ns = dd_now_ns();
 }
 
 int round_history_record(struct round_history *h, const struct msg_plan *m, int nnodes,
@@ -32,6 +40,8 @@ int round_history_record(struct round_history *h, const struct msg_plan *m, int 
         rc = h->nages < 0 ? h->nages : 0;
         h->nages = rc < 0 ? 0 : h->nages;
     }
+    if (rc == 0)
+        set_charges(h, m->charges);
     dd_strv_done(&h->addrs);
     if (rc == 0)
         rc = copy_addrs(&h->addrs, m->addrs, m->addr);
@@ -82,8 +92,20 @@ void round_history_write_ages(const struct round_history *h, struct dd_buf *out)
     (void)restart_ages_format(out, ages, h->nages);
 }
 
+/* Text that cannot be read is left out. */
+void round_history_write_charges(const struct round_history *h, struct dd_buf *out)
+{
+    DD_AUTO(charges) struct charges c = {0};
+    const uint64_t age_ms = (dd_now_ns() - h->charges_at_ns) / DD_NS_PER_MS;
+    if (h->charges == NULL || charges_parse(&c, h->charges, age_ms) < 0)
+        return;
+    for (int i = 0; i < c.count; i++)
+        (void)charge_format(out, &c.v[i]);
+}
+
 void round_history_done(struct round_history *h)
 {
+    free(h->charges);
     free(h->members);
     free(h->committed);
     rdzv_members_clear(&h->last);

@@ -23,6 +23,8 @@ struct round_history {
     uint64_t ages_ms[RESTART_AGES_MAX]; /* ages of the last restarts, at the time ages_at_ns */
     int nages;
     uint64_t ages_at_ns;
+    char *charges; /* of nodes, at the time charges_at_ns (rdzv/charges.h); NULL: none */
+    uint64_t charges_at_ns;
 };
 
 /* clang-format off */
@@ -38,6 +40,8 @@ int round_history_observe(struct round_history *h, const struct msg_round_member
 void round_history_commit(struct round_history *h); /* all nodes have started the last round */
 /* Ages of restarts, for JOIN. */
 void round_history_write_ages(const struct round_history *h, struct dd_buf *out);
+/* Charges of nodes, for JOIN. */
+void round_history_write_charges(const struct round_history *h, struct dd_buf *out);
 void round_history_done(struct round_history *h);
 
 #endif

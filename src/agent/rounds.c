@@ -1,25 +1,33 @@
 /* The rounds of this node: start a round for each PLAN, report its end to the daemon. */
 #include "agent/agent_parts.h"
 #include "agent/collecting.h"
+#include "agent/cuda_core.h"
 #include "agent/exit_report.h"
 #include "agent/features.h"
+#include "agent/staging.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "rdzv/exchange.h"
 #include "report/usage.h"
 
 #include <errno.h>
+#include <event2/event.h>
 
 /* ---- the end ---- */
 
 void rounds_send_done(const struct agent *a)
 {
     DD_AUTO(buf) struct dd_buf warnings = DD_BUF_INIT(8192);
-    const char *missing = collecting_missing(a->round);
-    int rc = dd_buf_puts(&warnings, health_warnings(a->health));
-    if (rc == 0 && warnings.len > 0 && missing[0] != '\0')
-        rc = dd_buf_puts(&warnings, "\n");
-    if (rc == 0 && dd_buf_puts(&warnings, missing) == 0 && warnings.len > 0)
+    const char *const texts[] = {health_warnings(a->health), cuda_core_files(a->round),
+                                 collecting_missing(a->round)};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && rc == 0; i++) {
+        if (warnings.len > 0 && texts[i][0] != '\0')
+            rc = dd_buf_puts(&warnings, "\n");
+        if (rc == 0)
+            rc = dd_buf_puts(&warnings, texts[i]);
+    }
+    if (rc == 0 && warnings.len > 0)
         uplink_send(a->uplink, MSG(WARNINGS, .text = dd_buf_str(&warnings)));
     exit_report_done(a->round, health_unfit(a->health));
 }
@@ -57,6 +65,18 @@ static int send_piece(void *arg, const void *piece, size_t len)
 {
     const struct agent *a = arg;
     return uplink_send_piece(a->uplink, piece, len);
+}
+
+static void send_store(void *arg, const void *p, size_t n)
+{
+    const struct agent *a = arg;
+    uplink_send_store(a->uplink, p, n);
+}
+
+static void refuse_store(void *arg)
+{
+    const struct agent *a = arg;
+    uplink_refuse_store(a->uplink);
 }
 
 static bool is_settling(void *arg)
@@ -125,10 +145,47 @@ void rounds_drop_held(struct agent *a)
 {
     if (!a->held)
         return;
-    a->held = false;
+    a->held = a->copying = false;
+    event_del(a->on_staged);
     warm_interpreter_wait_no_more(a->warm);
+    round_end(a->round); /* what has been prepared for --stage */
     exit_report_begin(a->round);
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
+}
+
+/* The interpreter of --warm starts from the copies of --stage. */
+static void on_staged(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    (void)fd;
+    (void)what;
+    if (!a->copying)
+        return;
+    a->copying = false;
+    warm_interpreter_start(a->warm, a->round);
+    if (!warm_interpreter_wait(a->warm, on_warm, a))
+        on_warm(a);
+}
+
+static void staged(void *arg)
+{
+    const struct agent *a = arg;
+    if (a->copying)
+        event_active(a->on_staged, 0, 0);
+}
+
+/* With --stage and --warm, the copies are made before any worker starts. */
+static int hold_for_copies(struct agent *a)
+{
+    struct dd_err err = {0};
+    const int round = a->round->plan.round;
+    a->held = a->copying = true; /* the copies may be complete before the call returns */
+    const int rc = round_prepare(a->round, &err);
+    if (rc < 0) {
+        a->held = a->copying = false;
+        not_started(a, round, rc, &err);
+    }
+    return rc;
 }
 
 int rounds_start(struct agent *a, const struct msg_plan *m)
@@ -144,6 +201,9 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
         not_started(a, m->round, rc, &err);
         return rc;
     }
+    const struct dd_strv *copies = a->loop.cfg->staging.paths;
+    if (copies != NULL && copies->n > 0 && warm_interpreter_is_used(a->warm))
+        return hold_for_copies(a);
     a->held = warm_interpreter_wait(a->warm, on_warm, a);
     return a->held ? 0 : launch(a);
 }
@@ -157,6 +217,18 @@ void rounds_take_piece(const struct agent *a, const struct frame *f)
         dd_log(a->loop.cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
     else if (p.round == (uint32_t)a->round->plan.round)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
+}
+
+void rounds_take_store(const struct agent *a, const struct frame *f)
+{
+    round_message(a->round,
+                  &(struct round_message){.type = ROUND_STORE, .data = f->data, .len = f->len});
+}
+
+void rounds_link_lost(const struct agent *a)
+{
+    if (a->round != NULL)
+        round_message(a->round, &(struct round_message){.type = ROUND_LINK_LOST});
 }
 
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m)
@@ -185,14 +257,25 @@ int rounds_new(struct agent *a, struct dd_err *err)
 {
     static const struct round_port port = {.send = send_to_daemon,
                                            .send_piece = send_piece,
+                                           .send_store = send_store,
+                                           .refuse_store = refuse_store,
                                            .settling = is_settling,
                                            .gone = on_gone,
                                            .warm = warm_of,
-                                           .warm_failed = warm_failed};
+                                           .warm_failed = warm_failed,
+                                           .staged = staged};
     const struct round_env env = {.cfg = a->loop.cfg,
                                   .base = a->loop.base,
                                   .port = &port,
                                   .port_arg = a,
                                   .features = round_features};
-    return round_new(&a->round, &env, err);
+    a->on_staged = event_new(a->loop.base, -1, 0, on_staged, a);
+    return a->on_staged == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
+                                : round_new(&a->round, &env, err);
+}
+
+void rounds_done(struct agent *a)
+{
+    if (a->on_staged != NULL)
+        event_free(DD_TAKE(a->on_staged));
 }

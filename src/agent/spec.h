@@ -28,6 +28,7 @@ struct spec_input {
     const char *iface, *nccl_iface; /* as in struct framework_input */
     const char *error_file;
     const char *horovod_port;
+    const char *store_addr, *store_port; /* as in struct framework_input */
     bool unbuffered; /* disable Python's output buffering: the output goes to a terminal */
 };
 

@@ -1,7 +1,10 @@
 #include "agent/stack_reader.h"
 
 #include "agent/agent.h"
+#include "agent/cuda_core.h"
 #include "agent/flight_recorder.h"
+#include "agent/frame_helpers.h"
+#include "agent/nccl_query.h"
 #include "base/io.h"
 #include "rdzv/msg.h"
 #include "report/py_spy.h"
@@ -33,13 +36,15 @@ enum {
 
 struct reading;
 
-/* A worker whose frames py-spy is to read. */
+/* A worker whose frames are to be read. */
 struct target {
     struct reading *reading;
     int rank;
     pid_t worker, python;
     struct command *command;
     char kernel[STACKS_NAME]; /* its state in the kernel when the request came */
+    char note[STACKS_NAME];   /* why its frames could not be read without py-spy */
+    bool needs_py_spy;
     int tries;
     bool done;
 };
@@ -57,6 +62,7 @@ struct reading {
     struct event *limit;
     struct event *records; /* pending while flight recorders write */
     struct stacks found;
+    struct frame_helpers *helpers; /* NULL: not begun, or all have ended */
     char *py_spy;
     bool searched; /* for py-spy */
     struct target *v;
@@ -81,6 +87,7 @@ static void reading_free(struct reading *d)
     d->reader->n--;
     for (int i = 0; i < d->n; i++)
         command_free(d->v[i].command);
+    frame_helpers_free(d->helpers);
     if (d->limit != NULL)
         event_free(d->limit);
     if (d->records != NULL)
@@ -100,19 +107,29 @@ static void send_stacks(const struct round *r, int64_t id, const struct stacks *
     round_send(r, MSG(STACKS, .id = id, .text = dd_buf_str(&text)));
 }
 
-/* Write the stacks in a child, since the file system of the logs may hang. */
-static int write_in_child(void *arg)
+/* Write a file in the directory of this attempt, if there is text. */
+static int write_log(const struct stack_reader *s, const char *name, const void *text, size_t len)
 {
-    const struct stack_reader *s = arg;
     DD_AUTO(buf) struct dd_buf path = DD_BUF_INIT(PATH_MAX);
     const char *log = worker_output_error_file(s->round->output, 0);
     const char *rank = memrchr(log, '/', strlen(log));
     const char *attempt = rank != NULL ? memrchr(log, '/', (size_t)(rank - log)) : NULL;
+    if (len == 0)
+        return 0;
     if (attempt == NULL || dd_buf_append(&path, log, (size_t)(attempt - log)) < 0 ||
-        dd_buf_puts(&path, "/stacks.txt") < 0 || dd_buf_str(&path) == NULL)
-        return 1;
+        dd_buf_puts(&path, name) < 0 || dd_buf_str(&path) == NULL)
+        return -EINVAL;
     DD_AUTO(fd) int fd = open(dd_buf_str(&path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    return fd < 0 || dd_write_full(fd, s->text.data, s->text.len) < 0;
+    return fd < 0 ? -errno : dd_write_full(fd, text, len);
+}
+
+/* Write the stacks in a child, since the file system of the logs may hang. */
+static int write_in_child(void *arg)
+{
+    const struct stack_reader *s = arg;
+    const char *ras = nccl_query_answer(s->round);
+    const int rc = write_log(s, "/stacks.txt", s->text.data, s->text.len);
+    return write_log(s, "/nccl_ras.txt", ras, strlen(ras)) < 0 || rc < 0;
 }
 
 static void on_written(void *arg, int code, const char *out)
@@ -128,8 +145,8 @@ static void write_file(struct stack_reader *s, struct stacks *found)
 {
     const struct round *r = s->round;
     const struct command_spec spec = {.run = write_in_child, .run_arg = s, .limit_ms = WRITE_MS};
-    if (r->output == NULL || worker_output_error_file(r->output, 0)[0] == '\0' || found->n == 0 ||
-        s->writer != NULL)
+    if (r->output == NULL || worker_output_error_file(r->output, 0)[0] == '\0' ||
+        (found->n == 0 && !found->ras.answered) || s->writer != NULL)
         return;
     stacks_sort(found);
     dd_buf_clear(&s->text);
@@ -175,6 +192,8 @@ static void add_records(struct reading *d)
             flight_recorder_read(r, i, &record) == 0)
             (void)flight_groups_add(&d->found.collectives, &record, rank, rank);
     }
+    if (d->ranks.n == 0)
+        (void)nccl_query_take(r, &d->found.ras);
 }
 
 /* Answer with what is known. d may be freed. */
@@ -182,7 +201,10 @@ static void reading_answer(struct reading *d)
 {
     static const struct stack ended = {.kind = STACK_ENDED};
     char late[STACKS_NAME];
-    (void)snprintf(late, sizeof(late), "py-spy did not finish within %.3g s",
+    if (d->helpers != NULL && !d->answered)
+        frame_helpers_collect(d->helpers);
+    (void)snprintf(late, sizeof(late), "%s within %.3g s",
+                   d->py_spy != NULL ? "py-spy did not finish" : "not read",
                    (double)d->limit_ns / 1e9);
     for (int i = 0; i < d->n && !d->answered; i++)
         if (!d->v[i].done && has_ended(d->reader->round, &d->v[i]))
@@ -199,18 +221,23 @@ static void reading_answer(struct reading *d)
     d->answered = true;
     event_del(d->limit);
     event_del(d->records);
-    if (d->running == 0)
+    if (d->helpers != NULL)
+        frame_helpers_stop(d->helpers); /* on_helpers_end() frees the request */
+    else if (d->running == 0)
         reading_free(d);
 }
 
-/* Answer once py-spy and the flight recorders have finished. d may be freed. */
+/* Answer once all readers, the flight recorders and NCCL have finished, and the dumps of a hang:
+ * the daemon waits for all nodes before any ends its workers. d may be freed. */
 static void reading_try_answer(struct reading *d)
 {
     static const struct timeval later = {.tv_usec = RECORDS_MS * 1000L};
-    if (d->running > 0)
+    if (d->running > 0 || d->helpers != NULL)
         return;
-    if (d->answered || flight_recorder_is_ready(d->reader->round) ||
-        evtimer_add(d->records, &later) < 0)
+    const bool ready = flight_recorder_is_ready(d->reader->round) &&
+                       (d->ranks.n > 0 || nccl_query_is_ready(d->reader->round)) &&
+                       (!d->keep || cuda_core_is_ready(d->reader->round));
+    if (d->answered || ready || evtimer_add(d->records, &later) < 0)
         reading_answer(d);
 }
 
@@ -232,9 +259,10 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 
 static void add_frames(struct reading *d, const struct target *t, const char *frames)
 {
-    char kernel[STACKS_NAME];
-    (void)children_state(t->python, kernel, sizeof(kernel));
-    const struct stack what = {.kind = STACK_PYTHON, .frames = frames, .state = remarkable(kernel)};
+    char state[] = {children_state_letter(t->python), '\0'};
+    if (state[0] == 'D' && t->kernel[0] != 'D')
+        state[0] = 'S'; /* for a moment, as any process that reads a file */
+    const struct stack what = {.kind = STACK_PYTHON, .frames = frames, .state = remarkable(state)};
     (void)stacks_add(&d->found, &what, t->rank, t->rank);
 }
 
@@ -291,7 +319,7 @@ static bool read_target(struct reading *d, struct target *t)
     return true;
 }
 
-/* Start as many commands as may run at a time; answer when all have ended. d may be freed. */
+/* Start as many py-spy as may run at a time; answer when all have ended. d may be freed. */
 static void read_next(struct reading *d)
 {
     for (int pass = 0; pass < TRIES && !d->answered; pass++)
@@ -299,10 +327,99 @@ static void read_next(struct reading *d)
             struct target *t = &d->v[i];
             if (pass == 0)
                 d->next = i + 1;
-            if (!t->done && t->command == NULL && t->tries == pass)
+            if (t->needs_py_spy && !t->done && t->command == NULL && t->tries == pass)
                 (void)read_target(d, t);
         }
     reading_try_answer(d);
+}
+
+/* ---- without py-spy ---- */
+
+/* True: --py-spy=none. */
+static bool is_without_py_spy(const struct reading *d)
+{
+    const char *wanted = d->reader->round->cfg->stacks.py_spy;
+    return wanted != NULL && strcmp(wanted, "none") == 0;
+}
+
+static void on_frames(void *arg, size_t index, int rc, const char *text)
+{
+    struct reading *d = arg;
+    struct target *t = &d->v[index];
+    if (rc == 0)
+        add_frames(d, t, text);
+    else if (rc == -ENOTSUP && !is_without_py_spy(d)) {
+        (void)snprintf(t->note, sizeof(t->note), "%s", text);
+        t->needs_py_spy = true;
+        return;
+    } else {
+        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
+        add_kernel(d, t, text);
+    }
+    t->done = true;
+}
+
+/* Let py-spy read what is left. d may be freed. */
+static void read_by_py_spy(struct reading *d)
+{
+    const struct round *r = d->reader->round;
+    char note[2 * STACKS_NAME];
+    for (int i = 0; i < d->n; i++) {
+        struct target *t = &d->v[i];
+        if (!t->needs_py_spy || t->done)
+            continue;
+        if (d->py_spy == NULL && !d->searched)
+            (void)python_process_py_spy(&d->py_spy, t->python, r->cfg->worker.program->v[0],
+                                        r->cfg->env, r->cfg->stacks.py_spy);
+        d->searched = true;
+        if (d->py_spy != NULL)
+            break;
+        (void)snprintf(note, sizeof(note), "%s%spy-spy not found", t->note,
+                       t->note[0] != '\0' ? "; " : "");
+        add_kernel(d, t, note);
+        t->done = true;
+    }
+    read_next(d);
+}
+
+/* d may be freed. */
+static void on_helpers_end(void *arg)
+{
+    struct reading *d = arg;
+    frame_helpers_free(DD_TAKE(d->helpers));
+    if (!d->answered)
+        read_by_py_spy(d);
+    else if (d->running == 0)
+        reading_free(d);
+}
+
+static int cpus(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* Read the frames of all targets; with --py-spy=FILE, by that program. d may be freed. */
+static void read_targets(struct reading *d)
+{
+    const struct round *r = d->reader->round;
+    DD_AUTO(free) pid_t *pids = calloc((size_t)d->n + 1, sizeof(*pids));
+    for (int i = 0; i < d->n && pids != NULL; i++)
+        pids[i] = d->v[i].python;
+    const struct frame_helpers_spec spec = {.round = r,
+                                            .pids = pids,
+                                            .n = (size_t)d->n,
+                                            .most = (size_t)cpus(),
+                                            .limit_ms = (unsigned)(d->limit_ns / DD_NS_PER_MS) + 1,
+                                            .result = on_frames,
+                                            .end = on_helpers_end,
+                                            .arg = d};
+    const bool own = r->cfg->stacks.py_spy == NULL || is_without_py_spy(d);
+    if (own && d->n > 0 && pids != NULL && frame_helpers_start(&d->helpers, &spec) == 0)
+        return;
+    for (int i = 0; i < d->n; i++)
+        d->v[i].needs_py_spy = true;
+    read_by_py_spy(d);
 }
 
 /* ---- the request ---- */
@@ -334,13 +451,11 @@ static int order_targets(struct reading *d)
     return rc;
 }
 
-/* Add one worker: as a target, or with what is known without py-spy. */
+/* Add one worker: as a target, or with what is known without frames. */
 static void add_worker(struct reading *d, int local_rank)
 {
     static const struct stack ended = {.kind = STACK_ENDED};
     const struct round *r = d->reader->round;
-    const char *wanted = r->cfg->stacks.py_spy;
-    const struct dd_strv *program = r->cfg->worker.program;
     struct target t = {.reading = d,
                        .rank = r->plan.first_rank + local_rank,
                        .worker = worker_group_pid(r->group, local_rank)};
@@ -349,22 +464,12 @@ static void add_worker(struct reading *d, int local_rank)
         return;
     }
     t.python = python_process_find(t.worker);
-    if (t.python > 0 && !d->searched && (wanted == NULL || strcmp(wanted, "none") != 0))
-        (void)python_process_py_spy(&d->py_spy, t.python, program->v[0], r->cfg->env, wanted);
-    d->searched |= t.python > 0;
-    const bool readable = t.python > 0 && d->py_spy != NULL;
-    if (readable || d->all)
+    if (t.python > 0 || d->all)
         (void)children_state(t.python > 0 ? t.python : t.worker, t.kernel, sizeof(t.kernel));
-    if (readable)
+    if (t.python > 0)
         d->v[d->n++] = t;
     else if (d->all)
-        add_kernel(d, &t, t.python == 0 ? "" : "py-spy not found: no Python frames");
-}
-
-static int cpus(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+        add_kernel(d, &t, "");
 }
 
 static int reading_new(struct reading **ret, struct stack_reader *s,
@@ -412,12 +517,14 @@ static void stack_reader_request(struct stack_reader *s, const struct msg_stacks
     d->ranks = ranks;
     ranks = (struct rank_set){0};
     flight_recorder_ask(r);
+    if (!some)
+        nccl_query_start(r, d->limit_ns / 16 * 15);
     for (int i = 0; i < r->plan.local_size; i++)
         if (!some || rank_set_has(&d->ranks, r->plan.first_rank + i))
             add_worker(d, i);
     if (d->n > 1)
         (void)order_targets(d); /* -ENOMEM: in the order of ranks */
-    read_next(d);
+    read_targets(d);
 }
 
 /* ---- hooks ---- */

@@ -1,18 +1,20 @@
-/* Reads what the workers of this node are executing, when the daemon asks: Python frames by py-spy,
- * else the kernel's view. Nothing runs before that, so a healthy job pays nothing. */
+/* Reads what the workers of this node are executing, when the daemon asks: Python frames from their
+ * memory or by py-spy, else the kernel's view. Nothing runs before that, so a healthy job pays
+ * nothing. */
 #ifndef DD_AGENT_STACK_READER_H
 #define DD_AGENT_STACK_READER_H
 
 #include "agent/features.h"
 
 /* When the daemon asks for stacks without a request of ddctl. AUTO: as ON_FAILURE, but only of
- * workers whose frames py-spy can read. */
+ * workers that run Python. */
 enum stacks_mode { STACKS_AUTO, STACKS_ON_FAILURE, STACKS_ON_HANG, STACKS_OFF };
 
 struct stack_reader_cfg {
     enum stacks_mode mode;
     uint64_t timeout_ns; /* for all nodes together */
-    const char *py_spy;  /* program; NULL: found; "none": none */
+    const char
+        *py_spy; /* program that reads all; NULL: one is used where it is needed; "none": never */
 };
 
 extern const struct round_feature stack_reader_feature;

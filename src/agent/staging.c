@@ -7,6 +7,8 @@
 #include "base/num.h"
 #include "net/addr.h"
 #include "rdzv/msg.h"
+#include "stage/compile_cache.h"
+#include "stage/compile_dir.h"
 #include "stage/stage_client.h"
 #include "stage/stage_tree.h"
 
@@ -18,12 +20,28 @@
 
 enum { BAD_INPUT = 2, PART_MAX = 1024 };
 
+#define PREFIX "--stage: " /* of the messages of ddrun-stage */
+
+/* One of the options that copy to the nodes. */
+struct staging_option {
+    const char *name, *exchange;
+    bool optional; /* a node without a copy goes on */
+};
+
+static const struct staging_option stage_option = {.name = "--stage", .exchange = "stage"};
+static const struct staging_option compile_cache_option = {
+    .name = "--compile-cache", .exchange = "compile-cache", .optional = true};
+
 struct staging {
     const struct round *round;
+    const struct staging_option *option;
+    const struct staging_cfg *cfg;
     struct stage_client client;
     struct event *event;
     char key[STAGE_KEY_TEXT];  /* offered for the round; that of the first node is used */
     bool has;                  /* the copies are complete */
+    bool without;              /* this node goes on without them, until the end of the job */
+    bool offered;              /* this node has contributed to the exchange of the round */
     struct stage_msg ready;    /* as ddrun-stage has sent it, once `has` */
     int fds[STAGE_CLIENT_FDS]; /* namespaces that show the copies */
     int nfds;
@@ -33,9 +51,32 @@ struct staging {
     bool agreed;  /* the nodes of this round know who needs a copy */
 };
 
-static void staging_fail(const struct staging *st, const char *why)
+static void staging_give(struct staging *st);
+static int staging_offer(struct staging *st, const char *port, struct dd_err *err);
+
+/* This node goes on without a copy; the others learn that it needs none. */
+static void staging_go_without(struct staging *st, const char *why)
+{
+    struct dd_err err = {0};
+    const struct round *r = st->round;
+    const size_t skip = strncmp(why, PREFIX, strlen(PREFIX)) == 0 ? strlen(PREFIX) : 0;
+    if (st->without)
+        return;
+    st->without = st->has = true;
+    dd_log(r->cfg->log, DD_LOG_WARN, "%s: %s goes on without it: %s", st->option->name,
+           r->cfg->node_name, why + skip);
+    if (!st->offered && staging_offer(st, "0", &err) < 0)
+        dd_log(r->cfg->log, DD_LOG_WARN, "%s: %s", st->option->name, err.text);
+    staging_give(st);
+}
+
+static void staging_fail(struct staging *st, const char *why)
 {
     const struct round *r = st->round;
+    if (st->option->optional) {
+        staging_go_without(st, why);
+        return;
+    }
     dd_log(r->cfg->log, DD_LOG_INFO, "%s", why); /* the job's report contains the reason */
     round_send(r, MSG(STOP_REQUEST, .code = BAD_INPUT, .text = why));
 }
@@ -50,27 +91,62 @@ static void staging_end_helper(struct staging *st)
 
 /* ---- workers ---- */
 
-/* All workers read from one socket, each one packet. Not before all nodes have agreed: when the
- * workers exit, the round is over on this node, and its part in the tree must be known. */
+static void staging_tell(const struct staging *st)
+{
+    const struct round *r = st->round;
+    if (st->has && st->agreed && !st->option->optional && r->port->staged != NULL)
+        r->port->staged(r->port_arg);
+}
+
+/* All workers that are executed read from one socket, each one packet. Not before all nodes have
+ * agreed: when the workers exit, the round is over on this node, and its part in the tree must be
+ * known. */
 static void staging_give(struct staging *st)
 {
     const struct round *r = st->round;
     int rc = 0;
+    staging_tell(st);
     if (!st->has || !st->started || !st->agreed || st->pair[0] < 0)
         return;
+    char *const without[] = {st->cfg->dir->path, NULL};
     for (int i = 0; i < r->plan.local_size && rc == 0; i++)
-        rc = stage_client_send(st->pair[0], STAGE_MSG_READY, st->ready.texts.v, st->fds, st->nfds);
+        rc = st->without ? stage_client_send(st->pair[0], STAGE_MSG_WITHOUT, without, NULL, 0)
+                         : stage_client_send(st->pair[0], STAGE_MSG_READY, st->ready.texts.v,
+                                             st->fds, st->nfds);
     close(DD_TAKE_FD(st->pair[0]));
-    if (rc < 0 && rc != -EPIPE) /* -EPIPE: all have exited */
+    if (rc < 0 && rc != -EPIPE && !st->option->optional) /* -EPIPE: all have exited */
         staging_fail(st, "--stage: cannot pass the copies to the workers");
+}
+
+/* Point the tools to the caches of this node, except those that the user has pointed elsewhere. */
+static int staging_put_variables(const struct staging *st, struct dd_strv *env)
+{
+    int rc = 0;
+    for (const struct compile_cache_var *v = compile_cache_vars; v->name != NULL && rc == 0; v++) {
+        if (dd_env_get(env->v, v->name) != NULL)
+            continue;
+        rc = v->dir == NULL ? dd_env_set(env, v->name, v->value)
+                            : dd_env_setf(env, v->name, "%s/" COMPILE_DIR_CACHE "/%s",
+                                          st->cfg->dir->path, v->dir);
+    }
+    return rc;
 }
 
 static int staging_env(void *state, const struct round *r, int local_rank, struct worker_spec *spec)
 {
     const struct staging *st = state;
     DD_AUTO(strv) struct dd_strv argv = {0};
+    (void)r;
     (void)local_rank;
-    int rc = dd_strv_push(&argv, r->cfg->staging.helper);
+    if (st->without)
+        return 0;
+    if (!st->option->optional) {
+        spec->via = st->cfg->helper;
+        spec->via_fd = st->pair[1];
+        return 0;
+    }
+    int rc = staging_put_variables(st, &spec->env);
+    rc = rc == 0 ? dd_strv_push(&argv, st->cfg->helper) : rc;
     rc = rc == 0 ? dd_strv_push(&argv, "enter") : rc;
     rc = rc == 0 ? dd_strv_pushf(&argv, "%d", worker_spec_fd(spec, st->pair[1])) : rc;
     rc = rc == 0 ? dd_strv_copy(&argv, spec->argv.v) : rc;
@@ -95,10 +171,10 @@ static int staging_started(void *state, const struct round *r, struct dd_err *er
 
 /* ---- the tree ---- */
 
-/* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME". */
+/* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME KIND"; "-": unknown. */
 struct offer {
     enum stage_has has;
-    char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
+    char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256], kind[64];
 };
 
 static int offer_parse(struct offer *ret, const struct exchange_part *part)
@@ -107,8 +183,8 @@ static int offer_parse(struct offer *ret, const struct exchange_part *part)
     int has;
     const int n = part->len < sizeof(text) ? (int)part->len : 0;
     (void)snprintf(text, sizeof(text), "%.*s", n, n > 0 ? (const char *)part->data : "");
-    if (sscanf(text, "%d %7s %63s %64s %255s", &has, ret->port, ret->addr, ret->key, ret->name) !=
-        5)
+    if (sscanf(text, "%d %7s %63s %64s %255s %63s", &has, ret->port, ret->addr, ret->key, ret->name,
+               ret->kind) != 6)
         return -EPROTO;
     if (has < STAGE_HAS_NONE || has > STAGE_HAS_EXACT)
         return -EPROTO;
@@ -132,6 +208,34 @@ static int staging_put_parents(const struct staging *st, const struct offer *off
     return rc;
 }
 
+/* What is compiled for another kind of processor than that of the first node may not run: such
+ * nodes need no copy, nor does any node if the first one cannot send. */
+static enum stage_has offer_has(const struct offer *o, const struct offer *first)
+{
+    const bool reads = strcmp(first->port, "0") != 0 || first->has != STAGE_HAS_CHANGED;
+    return o->has == STAGE_HAS_NONE && (strcmp(o->kind, first->kind) != 0 || !reads)
+               ? STAGE_HAS_CHANGED
+               : o->has;
+}
+
+/* --compile-cache: this node begins with empty caches. */
+static int staging_begin_empty(struct staging *st, struct dd_err *err)
+{
+    const struct staging_cfg *c = st->cfg;
+    char none[] = "";
+    char *const texts[] = {[STAGE_READY_SUMMARY] = none,
+                           [STAGE_READY_KEPT] = none,
+                           c->paths->v[0],
+                           c->dir->path,
+                           NULL};
+    int rc = compile_dir_arrange(c->dir->fd, err);
+    staging_end_helper(st);
+    st->ready = (struct stage_msg){.type = STAGE_MSG_READY};
+    rc = rc == 0 ? dd_strv_copy(&st->ready.texts, texts) : rc;
+    st->has = rc == 0;
+    return rc;
+}
+
 static int staging_join_tree(struct staging *st, const struct offer *offers, int n,
                              struct dd_err *err)
 {
@@ -141,7 +245,9 @@ static int staging_join_tree(struct staging *st, const struct offer *offers, int
     if (has == NULL)
         return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     for (int i = 0; i < n; i++)
-        has[i] = offers[i].has;
+        has[i] = offer_has(&offers[i], &offers[0]);
+    if (!st->has && has[p->node_rank] != STAGE_HAS_NONE)
+        return staging_begin_empty(st, err);
     const struct stage_place place = stage_tree_place(has, n, p->node_rank);
     if (!place.takes_part) {
         staging_end_helper(st);
@@ -164,17 +270,17 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
     for (int i = 0; i < n && rc == 0; i++)
         if ((rc = offer_parse(&offers[i], &parts[i])) < 0)
             (void)dd_err_set(&err, rc,
-                             "--stage: a node was started without --stage, or with another version "
-                             "of ddrun");
+                             PREFIX "a node was started without %s, or with another version of "
+                                    "ddrun",
+                             st->option->name);
     if (rc == 0)
         rc = staging_join_tree(st, offers, n, &err);
     free(offers);
-    if (rc < 0) {
+    st->agreed = rc == 0 || st->option->optional;
+    if (rc < 0)
         staging_fail(st, err.text);
-        return;
-    }
-    st->agreed = true;
-    staging_give(st);
+    else
+        staging_give(st);
 }
 
 static enum stage_has staging_what(const struct staging *st)
@@ -186,11 +292,13 @@ static int staging_offer(struct staging *st, const char *port, struct dd_err *er
 {
     const struct round *r = st->round;
     char text[PART_MAX];
-    const int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s", (int)staging_what(st), port,
-                           r->addr[0] != '\0' ? r->addr : "-", st->key, r->cfg->node_name);
+    const int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s %s", (int)staging_what(st), port,
+                           r->addr[0] != '\0' ? r->addr : "-", st->key, r->cfg->node_name,
+                           st->cfg->kind != NULL ? st->cfg->kind : "-");
     const struct exchange_part part = {(const unsigned char *)text, (size_t)n};
+    st->offered = true;
     if (r->plan.nnodes > 1)
-        return node_exchange_begin(r, "stage", &part, staging_on_offers, st, err);
+        return node_exchange_begin(r, st->option->exchange, &part, staging_on_offers, st, err);
     staging_on_offers(st, &part, 1);
     return 0;
 }
@@ -208,7 +316,9 @@ static void staging_take_ready(struct staging *st, struct stage_msg *m, const in
     memcpy(st->fds, fds, (size_t)n * sizeof(*fds));
     if (n > 0 && strcmp(st->ready.texts.v[STAGE_READY_KEPT], "1") == 0)
         st->kept = st->fds[--st->nfds];
-    dd_log(st->round->cfg->log, DD_LOG_INFO, "staged %s", st->ready.texts.v[STAGE_READY_SUMMARY]);
+    dd_log(st->round->cfg->log, DD_LOG_INFO, "%s %s",
+           st->cfg->kind != NULL ? "--compile-cache:" : "staged",
+           st->ready.texts.v[STAGE_READY_SUMMARY]);
     staging_give(st);
 }
 
@@ -225,14 +335,17 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
     if (n < 0) {
         staging_end_helper(st);
         if (!st->has)
-            staging_fail(st, "--stage: ddrun-stage exited unexpectedly");
+            staging_fail(st, PREFIX "ddrun-stage exited unexpectedly");
     } else if (m.type == STAGE_MSG_PORT) {
         if (staging_offer(st, m.texts.v[0], &err) < 0)
             staging_fail(st, err.text);
     } else if (m.type == STAGE_MSG_READY) {
         staging_take_ready(st, &m, fds, n);
     } else if (m.type == STAGE_MSG_WARNING) {
-        dd_log(st->round->cfg->log, DD_LOG_WARN, "%s", m.texts.v[0]);
+        dd_log(st->round->cfg->log, DD_LOG_WARN, "%s%s",
+               st->cfg->kind != NULL ? "--compile-cache: " : "", m.texts.v[0]);
+    } else if (m.type == STAGE_MSG_WITHOUT) {
+        staging_fail(st, m.texts.v[0]);
     } else if (m.type == STAGE_MSG_FAILED) {
         staging_end_helper(st);
         staging_fail(st, m.texts.v[0]);
@@ -244,7 +357,7 @@ static int staging_put_sources(const struct staging *st, struct dd_strv *texts)
 {
     int rc = 0;
     if (staging_what(st) != STAGE_HAS_EXACT)
-        return dd_strv_copy(texts, st->round->cfg->staging.paths->v);
+        return dd_strv_copy(texts, st->cfg->paths->v);
     for (size_t i = STAGE_READY_PAIRS; i + 1 < st->ready.texts.n && rc == 0; i += 2)
         rc = dd_strv_push(texts, st->ready.texts.v[i + 1]);
     return rc;
@@ -253,8 +366,10 @@ static int staging_put_sources(const struct staging *st, struct dd_strv *texts)
 static int staging_setup(struct staging *st, struct dd_err *err)
 {
     const struct agent_cfg *cfg = st->round->cfg;
-    const struct staging_cfg *c = &cfg->staging;
+    const struct staging_cfg *c = st->cfg;
     DD_AUTO(strv) struct dd_strv texts = {0};
+    char most[24];
+    (void)snprintf(most, sizeof(most), "%llu", (unsigned long long)c->most);
     const char *const setup[STAGE_SETUP_SOURCES] = {
         [STAGE_SETUP_JOB] = cfg->alloc->job_id,
         [STAGE_SETUP_NODE] = cfg->node_name,
@@ -263,8 +378,10 @@ static int staging_setup(struct staging *st, struct dd_err *err)
         [STAGE_SETUP_INSECURE] = cfg->key_in.insecure ? "1" : "0",
         [STAGE_SETUP_KEEP] = c->keep && !st->has ? "1" : "0",
         [STAGE_SETUP_MOUNT] = c->mount ? "1" : "0",
+        [STAGE_SETUP_CACHE] = c->kind,
+        [STAGE_SETUP_MOST] = most,
         [STAGE_SETUP_DIR] = st->has ? NULL : c->dir->path,
-        [STAGE_SETUP_SPARE] = c->spare->path,
+        [STAGE_SETUP_SPARE] = c->spare != NULL ? c->spare->path : NULL,
     };
     int rc = 0;
     for (int i = 0; i < STAGE_SETUP_SOURCES && rc == 0; i++)
@@ -280,7 +397,7 @@ static int staging_setup(struct staging *st, struct dd_err *err)
 static int staging_start_helper(struct staging *st, struct dd_err *err)
 {
     const struct round *r = st->round;
-    int rc = stage_client_start(&st->client, r->cfg->staging.helper, "serve", r->cfg->env, err);
+    int rc = stage_client_start(&st->client, st->cfg->helper, "serve", r->cfg->env, err);
     if (rc < 0)
         return rc;
     (void)dd_fd_nonblock(st->client.fd);
@@ -292,15 +409,34 @@ static int staging_start_helper(struct staging *st, struct dd_err *err)
 
 /* ---- hooks ---- */
 
+static struct staging *staging_new(const struct round *r, const struct staging_cfg *c,
+                                   const struct staging_option *o)
+{
+    struct staging *st = malloc(sizeof(*st));
+    if (st != NULL)
+        *st = (struct staging){
+            .round = r, .option = o, .cfg = c, .client = {.fd = -1}, .kept = -1, .pair = {-1, -1}};
+    return st;
+}
+
 static int staging_create(void **state, const struct round *r, struct dd_err *err)
 {
     const struct staging_cfg *c = &r->cfg->staging;
     if (c->paths == NULL || c->paths->n == 0)
         return 0;
-    struct staging *st = *state = calloc(1, sizeof(*st));
+    *state = staging_new(r, c, &stage_option);
+    return *state != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: out of memory");
+}
+
+static int compile_cache_create(void **state, const struct round *r, struct dd_err *err)
+{
+    const struct staging_cfg *c = &r->cfg->compile_cache;
+    if (c->paths == NULL || c->paths->n == 0)
+        return 0;
+    struct staging *st = *state = staging_new(r, c, &compile_cache_option);
     if (st == NULL)
-        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
-    *st = (struct staging){.round = r, .client = {.fd = -1}, .kept = -1, .pair = {-1, -1}};
+        return dd_err_set(err, -ENOMEM, "--compile-cache: out of memory");
+    st->has = st->without = c->dir->path == NULL; /* ddrun has printed the reason */
     return 0;
 }
 
@@ -309,7 +445,7 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     struct staging *st = *state;
     if (st == NULL)
         return 0;
-    st->started = st->agreed = false;
+    st->started = st->agreed = st->offered = false;
     staging_end_helper(st); /* of the round before */
     int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
@@ -319,8 +455,14 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     stage_client_limit(st->pair[0]);
     /* a node that has a copy may have to read it for the others, and the first node the source */
     const bool reads = r->plan.node_rank == 0 || staging_what(st) == STAGE_HAS_EXACT;
-    return st->has && (!reads || r->plan.nnodes == 1) ? staging_offer(st, "0", err)
-                                                      : staging_start_helper(st, err);
+    if (st->without || (st->has && (!reads || r->plan.nnodes == 1)))
+        return staging_offer(st, "0", err);
+    rc = staging_start_helper(st, err);
+    if (rc == 0 || !st->option->optional)
+        return rc;
+    staging_end_helper(st);
+    staging_fail(st, err->text);
+    return 0;
 }
 
 static void staging_end(void *state, const struct round *r)
@@ -346,9 +488,42 @@ static void staging_destroy(void *state)
     free(st);
 }
 
+bool staging_is_settled(const struct round *r)
+{
+    const struct staging *st = features_state(r, &staging_feature);
+    return st != NULL && st->has && st->agreed;
+}
+
+int staging_ticket(const struct round *r, struct dd_err *err)
+{
+    const struct staging *st = features_state(r, &staging_feature);
+    int pair[2];
+    if (st == NULL || !st->has || st->nfds == 0)
+        return dd_err_set(err, -ENOTSUP, "the copies of --stage are not mounted on this node");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
+    const int rc = stage_client_send(pair[0], STAGE_MSG_READY, st->ready.texts.v, st->fds,
+                                     st->nfds);
+    close(pair[0]);
+    if (rc == 0)
+        return pair[1];
+    close(pair[1]);
+    return dd_err_set(err, rc, "cannot pass the copies of --stage: %s", strerror(-rc));
+}
+
 const struct round_feature staging_feature = {
     .name = "stage",
     .create = staging_create,
+    .prepare = staging_prepare,
+    .worker_env = staging_env,
+    .started = staging_started,
+    .end = staging_end,
+    .destroy = staging_destroy,
+};
+
+const struct round_feature compile_cache_feature = {
+    .name = "compile-cache",
+    .create = compile_cache_create,
     .prepare = staging_prepare,
     .worker_env = staging_env,
     .started = staging_started,

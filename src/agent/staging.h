@@ -1,12 +1,18 @@
 /* --stage: the workers of a round begin with copies of directories on this node. They are started
  * at once, as ddrun-stage, which waits for the copies and then executes the program. The copies
- * stay until the end of the job. */
+ * stay until the end of the job.
+ *
+ * --compile-cache: the same for the caches of compilers, which the workers may change. A node that
+ * gets no copy goes on without. */
 #ifndef DD_AGENT_STAGING_H
 #define DD_AGENT_STAGING_H
 
 #include "agent/features.h"
 #include "base/scratch.h"
 #include "base/strv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct staging_cfg {
     const struct dd_strv *paths;          /* absolute; NULL or empty: no --stage */
@@ -16,8 +22,17 @@ struct staging_cfg {
                                              dir; its path may be NULL */
     bool keep;                            /* use and leave kept copies */
     bool mount;                           /* try to mount the copies at the original paths */
+    const char *kind;                     /* --compile-cache: kind of processor of this node */
+    uint64_t most;                        /* the same: bytes that the cache may have */
 };
 
 extern const struct round_feature staging_feature;
+extern const struct round_feature compile_cache_feature;
+
+/* True once the copies on this node are complete, and all nodes of the round know who needs one. */
+bool staging_is_settled(const struct round *r);
+/* Return a descriptor from which "ddrun-stage enter" learns where the copies are, as a worker does;
+ * -ENOTSUP: they cannot be mounted on this node. */
+int staging_ticket(const struct round *r, struct dd_err *err);
 
 #endif

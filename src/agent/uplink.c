@@ -50,6 +50,21 @@ int uplink_send_piece(struct uplink *u, const void *piece, size_t len)
     return u->link != NULL ? link_send(u->link, FRAME_EXCHANGE, piece, len) : 0;
 }
 
+void uplink_send_store(struct uplink *u, const void *p, size_t n)
+{
+    if (u->link == NULL)
+        return;
+    int rc = p != NULL ? link_send(u->link, FRAME_STORE, p, n) : -ENOMEM;
+    if (rc < 0 && rc != -EPIPE)
+        link_fail(u->link, "a request of the store", rc);
+}
+
+void uplink_refuse_store(struct uplink *u)
+{
+    if (u->link != NULL)
+        link_fail(u->link, "a malformed message of the store", -EPROTO);
+}
+
 /* ---- the link in use ---- */
 
 const struct link *uplink_link(const struct uplink *u)

@@ -30,6 +30,9 @@ const struct link *uplink_link(const struct uplink *u);  /* the link in use, len
 void uplink_send(struct uplink *u, const struct msg *m); /* dropped without a link in use */
 void uplink_send_on(const struct uplink *u, struct link *l, const struct msg *m);
 int uplink_send_piece(struct uplink *u, const void *piece, size_t len); /* of an exchange */
+/* A message of the store's relay. NULL, or a failure, ends the link. */
+void uplink_send_store(struct uplink *u, const void *p, size_t n);
+void uplink_refuse_store(struct uplink *u); /* a message of the store is malformed: end the link */
 
 void uplink_use(struct uplink *u, struct link *l);  /* takes l, on which JOIN has been sent */
 void uplink_join(struct uplink *u, struct link *l); /* takes l, sends JOIN */

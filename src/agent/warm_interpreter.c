@@ -3,7 +3,9 @@
 #include "agent/agent.h"
 #include "agent/agent_loop.h"
 #include "agent/round.h"
+#include "agent/relayed_store.h"
 #include "agent/spec.h"
+#include "agent/staging.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "node/cpu.h"
@@ -41,6 +43,7 @@ struct warm_interpreter {
     bool ready;    /* it can fork workers */
     bool left_one; /* it exits because of a module, which the next one leaves out */
     bool over;     /* it is not started again */
+    bool staged;   /* it runs in the copies of --stage */
     void (*then)(void *arg);
     void *arg;
 };
@@ -86,7 +89,11 @@ static int example_worker(const struct warm_interpreter *w, int node, struct dd_
                                   .local_rank = n > 1 ? node : 0,
                                   .iface = node == 0 ? "a" : "b",
                                   .error_file = node == 0 ? "a" : "b",
-                                  .horovod_port = node == 0 ? "1" : "2"};
+                                  .horovod_port = node == 0 ? "1" : "2",
+                                  .store_addr = cfg->relay_store ? RELAYED_STORE_ADDR : NULL,
+                                  .store_port = !cfg->relay_store ? NULL
+                                                : node == 0       ? "1"
+                                                                  : "2"};
     int rc = 0;
     for (int i = 0; i < p.world_size && rc == 0; i++)
         rc = dd_strv_push(&p.endpoints, p.coordinator);
@@ -297,12 +304,8 @@ static int watch(struct warm_interpreter *w)
                : 0;
 }
 
-void warm_interpreter_start(struct warm_interpreter *w, const struct round *round)
+static int start_process(struct warm_interpreter *w, struct dd_err *err)
 {
-    if (w != NULL && round != NULL)
-        w->round = round;
-    if (w == NULL || w->over || w->process.pid > 0)
-        return;
     const struct warm_interpreter_cfg *c = &w->loop->cfg->warm;
     const struct warm_config config = {.mode = WARM_SERVE,
                                        .modules = c->modules,
@@ -310,13 +313,29 @@ void warm_interpreter_start(struct warm_interpreter *w, const struct round *roun
                                        .kind = c->command.kind,
                                        .target = c->command.target,
                                        .agent = getpid()};
-    const struct worker_spec spec = {.argv = w->argv,
-                                     .env = w->env,
-                                     .directory = w->loop->cfg->directory,
-                                     .cpus = w->share,
-                                     .cpus_size = w->share != NULL ? w->cpus.size : 0,
-                                     .rank = -1};
+    struct worker_spec spec = {.argv = w->argv,
+                               .env = w->env,
+                               .directory = w->loop->cfg->directory,
+                               .cpus = w->share,
+                               .cpus_size = w->share != NULL ? w->cpus.size : 0,
+                               .rank = -1};
+    DD_AUTO(fd) int ticket = w->staged ? staging_ticket(w->round, err) : -1;
+    if (w->staged && ticket < 0)
+        return ticket;
+    spec.via = w->staged ? w->loop->cfg->staging.helper : NULL;
+    spec.via_fd = ticket;
+    const int rc = warm_process_start(&w->process, &spec, &config, false, err);
+    return rc == 0 && watch(w) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : rc;
+}
+
+void warm_interpreter_start(struct warm_interpreter *w, const struct round *round)
+{
     struct dd_err err = {0};
+    if (w != NULL && round != NULL)
+        w->round = round;
+    if (w == NULL || w->over || w->process.pid > 0 ||
+        (w->staged && (w->round == NULL || !staging_is_settled(w->round))))
+        return;
     w->left_one = false;
     w->module[0] = '\0';
     w->begun_ns = dd_now_ns();
@@ -324,10 +343,7 @@ void warm_interpreter_start(struct warm_interpreter *w, const struct round *roun
         give_up(w, "the interpreter was started too often");
         return;
     }
-    int rc = warm_process_start(&w->process, &spec, &config, false, &err);
-    if (rc == 0 && (rc = watch(w)) < 0)
-        (void)dd_err_set(&err, rc, "out of memory");
-    if (rc < 0) {
+    if (start_process(w, &err) < 0) {
         give_up(w, err.text);
         return;
     }
@@ -340,13 +356,16 @@ int warm_interpreter_new(struct warm_interpreter **ret, struct agent_loop *loop,
 {
     const struct agent_cfg *cfg = loop->cfg;
     const uint64_t half = cfg->heartbeat_ns / DD_NS_PER_MS / 2;
+    const struct dd_strv *staged = cfg->staging.paths;
     if (!cfg->warm.on || cfg->cannot != NULL)
         return 0;
     struct warm_interpreter *w = *ret = calloc(1, sizeof(*w));
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *w = (struct warm_interpreter){
-        .loop = loop, .process = {.fd = -1}, .end = CHILD_WATCH_NONE, .starts = 0};
+    *w = (struct warm_interpreter){.loop = loop,
+                                   .process = {.fd = -1},
+                                   .end = CHILD_WATCH_NONE,
+                                   .staged = staged != NULL && staged->n > 0};
     w->fork = (struct warm_fork){.fd = -1,
                                  .argv = &w->argv,
                                  .env = &w->env,
@@ -366,6 +385,11 @@ bool warm_interpreter_wait(struct warm_interpreter *w, void (*then)(void *arg), 
     w->then = then;
     w->arg = arg;
     return true;
+}
+
+bool warm_interpreter_is_used(const struct warm_interpreter *w)
+{
+    return w != NULL && !w->over;
 }
 
 void warm_interpreter_wait_no_more(struct warm_interpreter *w)

@@ -23,11 +23,13 @@ struct warm_interpreter_cfg {
 int warm_interpreter_new(struct warm_interpreter **ret, struct agent_loop *loop,
                          struct dd_err *err);
 /* Start to import, unless the interpreter runs. A failure is logged. round: NULL before it exists.
- */
+ * With --stage, nothing happens until staging_is_settled(): the interpreter uses the copies. */
 void warm_interpreter_start(struct warm_interpreter *w, const struct round *round);
 /* Call then() when modules are imported, or when it is known that workers are executed. Return
  * false if this is so already, and then() will not be called. */
 bool warm_interpreter_wait(struct warm_interpreter *w, void (*then)(void *arg), void *arg);
+/* True unless workers will be executed. */
+bool warm_interpreter_is_used(const struct warm_interpreter *w);
 void warm_interpreter_wait_no_more(struct warm_interpreter *w);
 /* Return what worker_group_start() needs; NULL: workers are executed. */
 const struct warm_fork *warm_interpreter_fork(const struct warm_interpreter *w);

@@ -18,16 +18,17 @@ static const struct opt_row rows[] = {
     JOB_ROW(struct blame_options),
     {JOB_FORMAT(struct blame_options), .help = "text, or one JSON object",
      .more = "The object has 'round', 'window_s' (--blame-window; 0: not set) and 'nodes'; a node "
-             "has 'name', 'charges', 'age_s' (seconds since the last one), 'rested' (left out "
-             "while other nodes suffice) and 'text'. Later versions may add fields."},
+             "has 'name', 'charges', 'age_s' (seconds since the last one; null: none), 'rested' "
+             "(left out of rounds), 'left_out' (why; null if it is not) and 'text'. Later versions "
+             "may add fields."},
 };
 
 const struct opt_table ddctl_blame_options = {
     .program = "ddctl blame",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Shows the nodes of a running job on which failures began. The first failure of each "
-             "round is charged to its node.",
+    .about = "Shows the nodes of a running job on which failures began, and those that rounds "
+             "leave out, with the reason. The first failure of each round is charged to its node.",
     OPT_ROWS(rows),
 };
 
@@ -43,13 +44,18 @@ static int ddctl_blame_widest(const json_t *nodes)
 
 static int ddctl_blame_write_node(struct dd_buf *out, const json_t *node, int width)
 {
-    char age[DD_DURATION_TEXT];
+    char age[DD_DURATION_TEXT] = "-";
+    const int charges = json_number(node, "charges", 0);
     const int s = json_number(node, "age_s", 0);
-    dd_num_duration_text(age, s > 0 ? (uint64_t)s : 0);
-    return dd_buf_printf(out, "%-*s  %7d  %-14s  %s%s\n", width, json_text(node, "name"),
-                         json_number(node, "charges", 0), age,
-                         json_is_true(json_object_get(node, "rested")) ? "[left out] " : "",
-                         json_text(node, "text"));
+    const char *left_out = json_text(node, "left_out");
+    const char *why = json_text(node, "text");
+    if (charges > 0)
+        dd_num_duration_text(age, s > 0 ? (uint64_t)s : 0);
+    int rc = dd_buf_printf(out, "%-*s  %7d  %-14s  ", width, json_text(node, "name"), charges, age);
+    if (rc == 0 && json_is_true(json_object_get(node, "rested")))
+        rc = dd_buf_printf(out, "[left out%s%s]%s", left_out[0] != '\0' ? ": " : "", left_out,
+                           why[0] != '\0' ? " " : "");
+    return rc < 0 ? rc : dd_buf_printf(out, "%s\n", why);
 }
 
 static int ddctl_blame_write_text(struct dd_buf *out, const json_t *answer)
@@ -57,7 +63,7 @@ static int ddctl_blame_write_text(struct dd_buf *out, const json_t *answer)
     const json_t *nodes = json_object_get(answer, "nodes");
     const int width = ddctl_blame_widest(nodes);
     if (json_array_size(nodes) == 0)
-        return dd_buf_puts(out, "no failure has been charged to a node\n");
+        return dd_buf_puts(out, "no failure has been charged to a node, and none is left out\n");
     int rc = dd_buf_printf(out, "%-*s  CHARGES  %-14s  LAST FAILURE\n", width, "NODE", "AGE");
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
         rc = ddctl_blame_write_node(out, json_array_get(nodes, i), width);

@@ -8,6 +8,8 @@
 #include "doctor/judge.h"
 #include "doctor/look.h"
 #include "doctor/look_lines.h"
+#include "doctor/pair.h"
+#include "doctor/pair_figures.h"
 #include "launch/find.h"
 #include "launch/node_commands.h"
 #include "net/loop.h"
@@ -21,7 +23,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_OUT = 64 << 20, START_MS = 30000, GIVE_MS = 10000, NOT_GIVEN = 3 };
+enum { MOST_OUT = 64 << 20, GIVE_MS = 10000, NOT_GIVEN = 3, NET_MS = 2 * PAIR_MS_MAX };
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket,
@@ -29,7 +31,7 @@ struct doctor_options {
     const char *master_addr, *rdzv_endpoint, *iface;
     int node_rank, master_port;
     uint64_t limit;
-    bool insecure, local;
+    bool insecure, local, net;
 };
 
 #define FIELD(name) OPT_FIELD(struct doctor_options, name)
@@ -129,6 +131,11 @@ static const struct opt_row rows[] = {
      .group = "Connections",
      .help = "time limit for nodes to reach each other",
      FIELD(limit)},
+    {.name = "net",
+     .kind = OPT_FLAG,
+     .group = "Connections",
+     .help = "measure latency and bandwidth from each node to the next",
+     FIELD(net)},
     {.name = "format",
      .kind = OPT_STRING,
      .metavar = "FORMAT",
@@ -230,6 +237,7 @@ static json_t *ddctl_doctor_look(const struct doctor *d)
                                    .key_in = ddctl_doctor_key_input(d),
                                    .iface = o->iface,
                                    .version = PACKAGE_VERSION,
+                                   .net = o->net,
                                    .limit_ms = (unsigned)(o->limit / DD_NS_PER_MS)};
     return doctor_look(&cfg);
 }
@@ -367,6 +375,8 @@ static int ddctl_doctor_local_command(void *arg, struct dd_strv *out, int index)
         rc = dd_strv_pushf(out, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)
         rc = dd_strv_push(out, "--insecure");
+    if (rc == 0 && o->net)
+        rc = dd_strv_push(out, "--net");
     if (rc == 0)
         rc = dd_strv_pushf(out, "--limit=%" PRIu64 "ms", o->limit / DD_NS_PER_MS);
     if (rc < 0 || index < 0)
@@ -418,24 +428,26 @@ static int ddctl_doctor_ask_all(struct doctor *d, struct dd_err *err)
     int rc = ddctl_doctor_find_starter(d, err);
     if (rc < 0)
         return rc;
+    const unsigned limit_ms = (unsigned)(d->o->limit / DD_NS_PER_MS);
     d->base = net_loop_new();
     if (d->base == NULL || look_lines_new(&d->lines, d->alloc->nnodes) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = cmd_unset(d->starter->unset, err);
     if (rc == 0 && d->starter->must_outlive)
         rc = ddctl_doctor_open_answers(d, err);
-    const struct node_commands_cfg cfg = {.base = d->base,
-                                          .alloc = d->alloc,
-                                          .starter = d->starter,
-                                          .program = d->program,
-                                          .words = d->o->launch_command,
-                                          .output_max = MOST_OUT,
-                                          .limit_ms = START_MS +
-                                                      (unsigned)(d->o->limit / DD_NS_PER_MS),
-                                          .command = ddctl_doctor_local_command,
-                                          .on_exit = ddctl_doctor_on_exit,
-                                          .on_done = ddctl_doctor_on_done,
-                                          .arg = d};
+    const struct node_commands_cfg cfg = {
+        .base = d->base,
+        .alloc = d->alloc,
+        .starter = d->starter,
+        .program = d->program,
+        .words = d->o->launch_command,
+        .output_max = MOST_OUT,
+        .limit_ms = DOCTOR_START_MS + limit_ms +
+                    (d->o->net ? NET_MS + doctor_late_ms(limit_ms) : 0),
+        .command = ddctl_doctor_local_command,
+        .on_exit = ddctl_doctor_on_exit,
+        .on_done = ddctl_doctor_on_done,
+        .arg = d};
     if (rc == 0)
         rc = node_commands_start(&d->commands, &cfg, err);
     if (rc == 0)
@@ -470,19 +482,26 @@ static int ddctl_doctor_sort_looks(struct doctor *d)
     return 0;
 }
 
-static int ddctl_doctor_tell(const struct doctor *d, json_t *findings)
+static int ddctl_doctor_tell_json(const struct doctor *d, json_t *findings,
+                                  const struct pair_figures *pairs)
+{
+    json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes", d->looks);
+    int rc = all == NULL ? -ENOMEM : 0;
+    if (rc == 0 && d->o->net)
+        rc = json_object_set_new(all, "network", pair_figures_json(pairs)) < 0 ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = ddctl_doctor_write_json(all);
+    json_decref(all);
+    return rc;
+}
+
+static int ddctl_doctor_tell_text(const struct doctor *d, const json_t *findings,
+                                  const struct pair_figures *pairs)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     size_t i;
     const json_t *f;
     size_t n = json_array_size(findings);
-    if (strcmp(d->o->format, "json") == 0) {
-        json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes",
-                                d->looks);
-        int rc = all == NULL ? -ENOMEM : ddctl_doctor_write_json(all);
-        json_decref(all);
-        return rc;
-    }
     int rc = dd_buf_printf(&out, "%zu of %d nodes answered; %zu finding%s\n",
                            json_array_size(d->looks), d->alloc->nnodes, n, n == 1 ? "" : "s");
     json_array_foreach (findings, i, f)
@@ -492,7 +511,20 @@ static int ddctl_doctor_tell(const struct doctor *d, json_t *findings)
                                json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
                                json_string_value(json_object_get(f, "what")),
                                json_string_value(json_object_get(f, "do")));
+    if (rc == 0 && pairs->n > 0)
+        rc = pair_figures_write(pairs, &out);
     return rc == 0 ? ddctl_doctor_write_lines(&out) : rc;
+}
+
+static int ddctl_doctor_tell(const struct doctor *d, json_t *findings)
+{
+    struct pair_figures pairs;
+    int rc = pair_figures_of(&pairs, d->looks, d->alloc->nodes);
+    if (rc == 0)
+        rc = strcmp(d->o->format, "json") == 0 ? ddctl_doctor_tell_json(d, findings, &pairs)
+                                               : ddctl_doctor_tell_text(d, findings, &pairs);
+    pair_figures_done(&pairs);
+    return rc;
 }
 
 static int ddctl_doctor_judge_and_tell(struct doctor *d)

@@ -47,10 +47,12 @@ static const struct opt_row rows[] = {
      .help = "time limit for all nodes together",
      OPT_FIELD(struct stacks_command, timeout)},
     {JOB_FORMAT(struct stacks_command), .help = "text, or one JSON object",
-     .more = "The object has 'groups', one for each different stack, with 'ranks', 'kind' "
-             "(python, kernel, ended, unread), 'headline', 'state', 'note' and 'frames', the "
-             "innermost first; 'nodes', and 'seconds', the time that it took. Later versions may "
-             "add fields."},
+     .more =
+         "The object has 'groups', one for each different stack, with 'ranks', 'kind' "
+         "(python, kernel, ended, unread), 'headline', 'state', 'note' and 'frames', the "
+         "innermost first; 'collectives' and 'nccl_ras', what PyTorch and NCCL know; 'nodes', and "
+         "'seconds', the time that it took. Later versions may "
+         "add fields."},
 };
 
 const struct opt_table ddctl_stacks_options = {
@@ -58,8 +60,8 @@ const struct opt_table ddctl_stacks_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options]",
     .about = "Shows what the workers of a running job are executing, without stopping them. Equal "
-             "stacks are folded, those of the fewest ranks come first. Python frames need py-spy; "
-             "of other workers, it shows the state in the kernel.",
+             "stacks are folded, those of the fewest ranks come first. Of workers that do not "
+             "run Python, it shows the state in the kernel.",
     OPT_ROWS(rows),
 };
 

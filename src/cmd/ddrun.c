@@ -40,6 +40,7 @@ static int invocation_read(struct invocation *v, int argc, char **argv, bool lau
         .tmp = DD_SCRATCH_NONE,
         .shm = DD_SCRATCH_NONE,
         .stage_dir = DD_SCRATCH_NONE,
+        .compile_cache.dir = DD_SCRATCH_NONE,
         .stage_spare = DD_SCRATCH_NONE};
     int code = command_line_read(&v->command_line, argc, argv, launched, &v->run.log);
     if (code >= 0)

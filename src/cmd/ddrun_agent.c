@@ -133,9 +133,15 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
                                       .spare = &r->stage_spare,
                                       .mount = strcmp(o->stage.mount, "no") != 0,
                                       .keep = o->stage.keep};
+    a->compile_cache = (struct staging_cfg){.paths = &r->compile_cache.path,
+                                            .helper = r->stage_helper,
+                                            .dir = &r->compile_cache.dir,
+                                            .kind = r->compile_cache.kind,
+                                            .most = o->compile_cache.most};
     a->collecting = (struct collecting_cfg){.patterns = &r->collect.patterns,
                                             .dirs = &r->collect.dirs,
                                             .helper = r->stage_helper,
+                                            .cache = &r->agent.compile_cache,
                                             .directory = r->directory != NULL ? r->directory
                                                                               : r->collect.here};
     a->slots = r->slots;
@@ -160,6 +166,7 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     a->mpi.tmp = &r->tmp;
     a->mpi.shm = &r->shm;
     a->error_names = &r->error_names;
+    a->relay_store = strcmp(o->store, "relay") == 0;
     a->warm.on = o->warm != NULL;
     a->warm.command = r->warm.command;
     a->warm.modules = r->warm.modules.n > 0 ? &r->warm.modules : NULL;
@@ -182,7 +189,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->requeue_on = o->requeue_on;
     a->hang.timeout_ns = o->hang.timeout;
     a->hang.signs = hang_signs(o->hang.signs, r->gpus > 0);
-    a->hang.command = o->hang.command;
+    a->hang.command = hang_options_cuda_core(&o->hang) ? NULL : o->hang.command;
     a->stacks.mode = agent_cfg_stacks_mode(o->stacks.when);
     a->stacks.timeout_ns = o->stacks.timeout;
     a->stacks.py_spy = o->stacks.py_spy;

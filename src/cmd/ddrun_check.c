@@ -136,9 +136,29 @@ static int check_output(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
+/* CUDA's driver replaces %h, %p and %t in the name of a dump. */
+static int check_cuda_core(const struct ddrun_options *o, struct dd_err *err)
+{
+    if (!hang_options_cuda_core(&o->hang))
+        return 0;
+    if (o->log_dir == NULL || *o->log_dir == '\0')
+        return dd_err_set(err, -EINVAL,
+                          "--on-hang=cuda-core needs --log-dir=DIR for the core dumps");
+    if (strcmp(o->stacks.when, "off") == 0)
+        return dd_err_set(err, -EINVAL,
+                          "--on-hang=cuda-core and --stacks=off are mutually exclusive: nodes wait "
+                          "for the dumps of others only while stacks are read");
+    return strchr(o->log_dir, '%') != NULL
+               ? dd_err_set(err, -EINVAL,
+                            "--on-hang=cuda-core: the name of --log-dir must not contain '%%'")
+               : 0;
+}
+
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_cuda_core(o, err);
     if (rc == 0)
         rc = check_output(o, err);
     if (rc == 0)

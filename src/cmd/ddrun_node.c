@@ -7,6 +7,7 @@
 #include "base/core.h"
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/compile_cache_dirs.h"
 #include "cmd/scratch_keeper.h"
 #include "cmd/stage_dirs.h"
 
@@ -24,6 +25,7 @@ static void run_remove_scratch(const struct run *r)
     (void)dd_scratch_remove(&r->shm);
     (void)dd_scratch_remove(&r->stage_dir);
     (void)dd_scratch_remove(&r->stage_spare);
+    (void)dd_scratch_remove(&r->compile_cache.dir);
 }
 
 static int run_agent(void *arg)
@@ -34,6 +36,7 @@ static int run_agent(void *arg)
     dd_scratch_own(&r->shm);
     dd_scratch_own(&r->stage_dir);
     dd_scratch_own(&r->stage_spare);
+    dd_scratch_own(&r->compile_cache.dir);
     dd_core_empty();
     int code = agent_run(&r->agent);
     run_remove_scratch(r); /* the guardian may have been killed before it did */
@@ -47,7 +50,7 @@ static int run_guardian(struct run *r)
                                           .terminal = &r->terminal,
                                           .log = &r->log};
     const struct dd_scratch *const dirs[KEEPER_DIRS] = {&r->tmp, &r->shm, &r->stage_dir,
-                                                        &r->stage_spare};
+                                                        &r->stage_spare, &r->compile_cache.dir};
     struct scratch_keeper keeper;
     scratch_keeper_start(&keeper, dirs);
     r->agent.guardian = getpid();
@@ -58,6 +61,7 @@ static int run_guardian(struct run *r)
     dd_scratch_sweep(&r->shm);
     dd_scratch_sweep(&r->stage_dir);
     dd_scratch_sweep(&r->stage_spare);
+    dd_scratch_sweep(&r->compile_cache.dir);
     return torchrun_exit_code(r->o, code);
 }
 
@@ -86,14 +90,20 @@ static int run_describe(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
     DD_AUTO(free) char *stage = NULL;
+    DD_AUTO(free) char *cache = NULL;
     const bool json = strcmp(r->o->dry_run, "json") == 0;
     if (r->stage_paths.n > 0 &&
         stage_dirs_describe(&stage, &r->o->stage, &r->stage_paths, r->env.v) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
+    if (r->compile_cache.path.n > 0 &&
+        compile_cache_dirs_describe(&cache, r->compile_cache.path.v[0], r->o->stage.dir, r->env.v) <
+            0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     r->agent.staging.plan = stage;
+    r->agent.compile_cache.plan = cache;
     int rc = json ? agent_dry_run_json(&out, &r->agent, r->emulate != NULL, err)
                   : agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
-    r->agent.staging.plan = NULL;
+    r->agent.staging.plan = r->agent.compile_cache.plan = NULL;
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
     if (rc < 0 && err->text[0] == '\0')

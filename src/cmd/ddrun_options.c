@@ -4,6 +4,7 @@
 #include "cmd/foreign.h"
 #include "cmd/health_options.h"
 #include "cmd/option_values.h"
+#include "cmd/store_options.h"
 #include "cmd/warm_options.h"
 #include "config.h"
 #include "launch/emulate.h"
@@ -364,6 +365,7 @@ static const struct opt_row rows[] = {
      FIELD(wrap)},
     STAGE_ROWS(struct ddrun_options),
     COLLECT_ROWS(struct ddrun_options),
+    COMPILE_CACHE_ROWS(struct ddrun_options),
     {.name = "preload",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:LIB",
@@ -497,6 +499,7 @@ static const struct opt_row rows[] = {
      .more = "Applies to --nnodes=MIN:MAX. In a job with spare nodes, it is also the time to "
              "wait for missing nodes before spare nodes replace them.",
      FIELD(last_call)},
+    STORE_ROWS(struct ddrun_options),
     {.name = "local-addr",
      .kind = OPT_STRING,
      .metavar = "ADDR",

@@ -9,6 +9,7 @@
 #include "cmd/hang_options.h"
 #include "cmd/stacks_options.h"
 #include "cmd/collect_options.h"
+#include "cmd/compile_cache_options.h"
 #include "cmd/stage_options.h"
 #include "cmd/torchrun.h"
 #include "node/health.h"
@@ -66,9 +67,11 @@ struct ddrun_options {
     const char *doctor;  /* output format of --doctor; NULL: not given */
     struct framework_options framework;
     struct dd_strv wrap, preload; /* rules, see worker/rules.h */
+    const char *store;            /* "direct" or "relay" */
     const char *warm;             /* modules, or WARM_AUTO; NULL: not given */
     struct stage_options stage;
     struct collect_options collect;
+    struct compile_cache_options compile_cache;
 
     struct restart_budget max_restarts;
     struct failure_options failure;

@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/compile_cache_dirs.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/pmi_bootstrap.h"
@@ -38,6 +39,9 @@ void run_done(struct run *r)
     collect_dirs_done(&r->collect);
     dd_scratch_done(&r->stage_dir);
     dd_scratch_done(&r->stage_spare);
+    dd_strv_done(&r->compile_cache.path);
+    r->compile_cache.path = (struct dd_strv){0};
+    dd_scratch_done(&r->compile_cache.dir);
     etcd_url_done(&r->etcd);
     if (r->etcd_password != NULL)
         explicit_bzero(r->etcd_password, strlen(r->etcd_password));
@@ -153,16 +157,6 @@ static int prepare_take_gpus(struct run *r, struct dd_err *err)
     int rc = dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", a->gpus.v[a->index]);
     if (rc == 0 && dd_env_get(r->env.v, "CUDA_DEVICE_ORDER") == NULL)
         rc = dd_env_set(&r->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
-}
-
-/* Make NCCL regard a simulated node as a host of its own, unless the user has named the host: two
- * nodes may then share a GPU, which NCCL refuses within one host, and they use the network. */
-static int prepare_name_nccl_host(struct run *r, struct dd_err *err)
-{
-    if (r->emulate == NULL || dd_env_get(r->env.v, "NCCL_HOSTID") != NULL)
-        return 0;
-    int rc = dd_env_set(&r->env, "NCCL_HOSTID", r->source_addr);
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
@@ -325,7 +319,12 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
     static const struct helper_program stage = {"ddrun-stage", "libzstd"};
     if (r->o->stage.paths.n == 0)
         return 0;
+    static const struct helper_program archive = {"ddrun-archive", "libarchive"};
+    char unpacks[PATH_MAX] = "";
     int rc = prepare_find_helper(r->stage_helper, &stage, "--stage", err);
+    /* of a node that becomes the first one later, ddrun-archive itself reports it */
+    if (rc == 0 && r->alloc->index <= 0 && stage_dirs_have_archive(&r->o->stage))
+        rc = prepare_find_helper(unpacks, &archive, "--stage with an archive", err);
     return rc == 0 ? stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err)
                    : rc;
 }
@@ -337,6 +336,16 @@ static int prepare_collect(struct run *r, struct dd_err *err)
         return 0;
     const int rc = prepare_find_helper(r->stage_helper, &stage, "--collect", err);
     return rc == 0 ? collect_dirs_read(&r->collect, &r->o->collect, r->alloc->index <= 0, err) : rc;
+}
+
+static int prepare_compile_cache(struct run *r, struct dd_err *err)
+{
+    static const struct helper_program stage = {"ddrun-stage", "libzstd"};
+    int rc = compile_cache_dirs_path(&r->compile_cache.path, &r->o->compile_cache, r->env.v, err);
+    if (rc < 0 || r->compile_cache.path.n == 0)
+        return rc;
+    node_cpu_kind(r->compile_cache.kind);
+    return prepare_find_helper(r->stage_helper, &stage, "--compile-cache", err);
 }
 
 int run_prepare(struct run *r, int index, struct dd_err *err)
@@ -367,11 +376,11 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
             0) /* the other nodes write these files only after the loss of the first node */
         rc = check_output_files(r->o, err);
     if (rc == 0)
-        rc = prepare_name_nccl_host(r, err);
-    if (rc == 0)
         rc = prepare_find_stage(r, err);
     if (rc == 0)
         rc = prepare_collect(r, err);
+    if (rc == 0)
+        rc = prepare_compile_cache(r, err);
     if (rc == 0)
         rc = prepare_count_slots(r, index, err);
     if (rc == 0)
@@ -402,33 +411,38 @@ static int without_pmix(struct run *r, int rc, struct dd_err *err)
     return 0;
 }
 
-/* --flight-recorder: on, or auto and this node has GPUs */
-static bool prepare_wants_flight_recorder(const struct run *r)
+/* A choice of auto, on and off: on, or auto and this node has GPUs */
+static bool prepare_wants(const struct run *r, const char *when)
 {
-    const char *when = r->o->failure.flight_recorder;
     return strcmp(when, "on") == 0 || (strcmp(when, "auto") == 0 && r->gpus > 0);
 }
 
-/* Make private directories for the files of PMIx, Open MPI and PyTorch's flight recorder, and error
- * files of the workers unless they have a log directory. */
+/* Make private directories for the files of PMIx, Open MPI, PyTorch's flight recorder and CUDA, and
+ * error files of the workers unless they have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *dir = NULL;
     if (r->stage_paths.n > 0 &&
         stage_dirs_make(&r->stage_dir, &r->stage_spare, &r->o->stage, r->env.v, err) < 0)
         return err->rc;
+    if (r->compile_cache.path.n > 0)
+        compile_cache_dirs_make(&r->compile_cache.dir, r->o->stage.dir, r->env.v, &r->log);
+    dd_scratch_sweep(&r->compile_cache.dir);
     /* copies of a job that was killed with its guardian occupy the space that this one needs */
     dd_scratch_sweep(&r->stage_dir);
     dd_scratch_sweep(&r->stage_spare);
     const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
     const bool pmix = (r->agent.mpi.protocols & MPI_SERVERS_PMIX) != 0;
-    const bool flight = prepare_wants_flight_recorder(r);
-    int rc = pmix || flight || !logs ? prepare_find_tmp(r, &dir, err) : 0;
+    const bool flight = prepare_wants(r, r->o->failure.flight_recorder);
+    r->agent.ras.on = prepare_wants(r, r->o->failure.nccl_ras);
+    const bool cuda = hang_options_cuda_core(&r->o->hang);
+    int rc = pmix || flight || cuda || !logs ? prepare_find_tmp(r, &dir, err) : 0;
     if (rc == 0 && dir != NULL && !logs)
         (void)error_names_new(&r->error_names, dir, r->agent.slots, NULL);
-    if (rc == 0 && (pmix || flight))
+    if (rc == 0 && (pmix || flight || cuda))
         rc = dd_scratch_new(&r->tmp, dir, err);
     r->agent.flight.tmp = flight ? &r->tmp : NULL;
+    r->agent.cuda_core.tmp = cuda ? &r->tmp : NULL;
     if (rc < 0)
         return pmix ? without_pmix(r, rc, err) : 0;
     if (pmix)

@@ -7,6 +7,7 @@
 #include "cmd/collect_dirs.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/local_machine.h"
+#include "node/cpu_kind.h"
 #include "web/etcd_url.h"
 
 #include <limits.h>
@@ -51,6 +52,11 @@ struct run {
     struct dd_strv stage_paths;               /* of --stage, absolute */
     struct dd_scratch stage_dir, stage_spare; /* for the copies */
     struct collect_dirs collect;
+    struct {
+        struct dd_strv path; /* DIR, absolute; empty: no --compile-cache */
+        struct dd_scratch dir;
+        char kind[NODE_CPU_KIND];
+    } compile_cache;
 };
 
 /* ---- ddrun_node.c ---- */

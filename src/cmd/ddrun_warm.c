@@ -19,8 +19,8 @@ int warm_options_check(const struct ddrun_options *o, struct dd_err *err)
         other = "--wrap";
     else if (o->preload.n > 0)
         other = "--preload";
-    else if (o->stage.paths.n > 0)
-        other = "--stage";
+    else if (o->compile_cache.dir != NULL)
+        other = "--compile-cache";
     else if (framework_wrap(framework_options_names(&o->framework)) != NULL)
         other = "this --framework";
     if (o->warm == NULL || other == NULL)
@@ -113,7 +113,8 @@ int run_find_warm(struct run *r, struct dd_err *err)
     int rc = read_modules(r, err);
     if (rc == 0)
         rc = parse_command(r, err);
-    return rc == 0 ? probe(r, err) : rc;
+    /* with --stage, the other nodes need not have the interpreter */
+    return rc == 0 && (r->o->stage.paths.n == 0 || r->alloc->index <= 0) ? probe(r, err) : rc;
 }
 
 void run_warm_done(struct run *r)

@@ -10,7 +10,7 @@ struct failure_options {
     uint64_t blame_window;
     const char *progress_file, *progress_regex;
     int progress_restarts;
-    const char *flight_recorder;
+    const char *flight_recorder, *nccl_ras;
     uint64_t watch_nodes;
     struct signal_at drain_signal;
 };
@@ -94,6 +94,19 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
              "the collective that each rank is in, by PyTorch's flight recorder. 'auto' records on nodes "                    \
              "with GPUs. Variables of the flight recorder that you have set stay.",                                           \
          OPT_FIELD(type, failure.flight_recorder)},                                                                           \
+        {.name = "nccl-ras",                                                                                                  \
+         .kind = OPT_STRING,                                                                                                  \
+         .metavar = "WHEN",                                                                                                   \
+         .def = "auto",                                                                                                       \
+         .choices = "auto,on,off",                                                                                            \
+         .group = "Failures",                                                                                                 \
+         .help = "ask NCCL which ranks are behind or do not answer",                                                          \
+         .more =                                                                                                              \
+             "Where ddrun reads the stacks of the workers, the report and 'ddctl stacks' then show "                          \
+             "which ranks have launched fewer operations of a communicator than others, or do not "                           \
+             "answer, by NCCL's RAS (NCCL 2.24 and later). ddrun sets NCCL_RAS_ADDR to a port of the job, unless "            \
+             "you have set it. 'auto' does so on nodes with GPUs.",                                                           \
+         OPT_FIELD(type, failure.nccl_ras)},                                                                                  \
         {.name = "progress-regex",                                                                                            \
          .kind = OPT_CUSTOM,                                                                                                  \
          .metavar = "RE",                                                                                                     \

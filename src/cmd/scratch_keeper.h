@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { KEEPER_DIRS = 4 };
+enum { KEEPER_DIRS = 5 };
 
 struct scratch_keeper {
     pid_t pid; /* 0: none */

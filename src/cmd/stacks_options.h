@@ -21,9 +21,10 @@ struct stacks_options {
      .help = "when to report what all workers are executing",                                      \
      .more = "At the first failure of a worker ('on-failure'), or when a worker hangs (also "      \
              "'on-hang'), each node reads the stacks of its workers before any is stopped. The "   \
-             "report shows them folded, those of the fewest ranks first. Python frames need "      \
-             "py-spy; of other workers, the report shows the state in the kernel. 'auto' is "      \
-             "'on-failure', but reads only workers whose frames py-spy can read.",                 \
+             "report shows them folded, those of the fewest ranks first: the Python frames of "    \
+             "CPython 3.8 to 3.15, with py-spy also those of other versions, and of other "        \
+             "workers the state in the kernel. 'auto' is 'on-failure', but reads only workers "    \
+             "that run Python.",                                                                   \
      OPT_FIELD(type, stacks.when)},                                                                \
         {.name = "stacks-timeout",                                                                 \
          .kind = OPT_DURATION,                                                                     \
@@ -40,12 +41,14 @@ struct stacks_options {
         {.name = "py-spy",                                                                         \
          .kind = OPT_STRING,                                                                       \
          .metavar = "FILE",                                                                        \
-         .def_doc = "found",                                                                       \
+         .def_doc = "only for versions of Python that ddrun cannot read",                          \
          .example = "/opt/tools/bin/py-spy",                                                       \
          .group = "Health checks and hung workers",                                                \
-         .help = "py-spy program for --stacks; 'none': none",                                      \
-         .more = "By default, ddrun uses the py-spy beside the program or its Python, that of "    \
-                 "the active virtual environment, or that in PATH.",                               \
+         .help = "read stacks with this py-spy; 'none': never use one",                            \
+         .more =                                                                                   \
+             "By default, ddrun reads Python stacks itself, and uses py-spy only for versions "    \
+             "of Python that it does not know: the py-spy beside the program or its Python, "      \
+             "that of the active virtual environment, or that in PATH.",                           \
          OPT_FIELD(type, stacks.py_spy)},
 
 #endif

@@ -1,24 +1,44 @@
 #include "cmd/stage_dirs.h"
 
 #include "base/auto.h"
+#include "stage/stage_source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 /* ---- paths ---- */
 
-static int stage_check_source(const char *path, struct dd_err *err)
+static int stage_refuse_file(const char *path, struct dd_err *err)
 {
+    if (stage_source_image(path) != NULL)
+        return dd_err_tip(
+            err,
+            dd_err_set(err, -ENOTDIR, "--stage: '%s' is an image, which ddrun cannot unpack", path),
+            "mount the image, for example with squashfuse, and give the mount point to --stage");
+    return dd_err_tip(
+        err, dd_err_set(err, -ENOTDIR, "--stage: '%s' is not a directory or an archive", path),
+        "archives end with .tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tgz, .tbz2, "
+        ".txz, .tzst or .zip");
+}
+
+static int stage_check_source(const struct stage_source *s, struct dd_err *err)
+{
+    const char *path = s->path;
     struct stat st;
     if (stat(path, &st) < 0)
         return dd_err_set(err, -errno, "--stage: cannot use '%s': %m", path);
-    if (!S_ISDIR(st.st_mode))
-        return dd_err_set(err, -ENOTDIR, "--stage: '%s' is not a directory", path);
-    return access(path, R_OK | X_OK) == 0
+    if (s->archive && !S_ISREG(st.st_mode))
+        return dd_err_set(err, -EINVAL,
+                          "--stage: '%s' has the suffix of an archive, but is not a regular file",
+                          path);
+    if (!s->archive && !S_ISDIR(st.st_mode))
+        return stage_refuse_file(path, err);
+    return access(path, s->archive ? R_OK : R_OK | X_OK) == 0
                ? 0
                : dd_err_set(err, -errno, "--stage: cannot read '%s': %m", path);
 }
@@ -67,14 +87,41 @@ static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct 
                                        dir, holder);
 }
 
+/* "PATH", or "ARCHIVE:NAME" with the name that workers see. */
+static int stage_absolute_source(char **ret, const char *text, bool reads, struct dd_err *err)
+{
+    DD_AUTO(stage_source) struct stage_source s = {0};
+    DD_AUTO(free) char *path = NULL;
+    DD_AUTO(free) char *name = NULL;
+    if (stage_source_parse(&s, text) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = stage_absolute(&path, s.path, err);
+    rc = rc == 0 ? stage_absolute(&name, s.name, err) : rc;
+    if (rc < 0)
+        return rc;
+    const struct stage_source absolute = {.path = path, .name = name, .archive = s.archive};
+    rc = reads ? stage_check_source(&absolute, err) : 0;
+    if (rc == 0 && asprintf(ret, "%s%s%s", path, s.archive ? ":" : "", s.archive ? name : "") < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    return rc;
+}
+
+bool stage_dirs_have_archive(const struct stage_options *o)
+{
+    bool any = false;
+    for (size_t i = 0; i < o->paths.n && !any; i++) {
+        DD_AUTO(stage_source) struct stage_source s = {0};
+        any = stage_source_parse(&s, o->paths.v[i]) == 0 && s.archive;
+    }
+    return any;
+}
+
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err)
 {
     for (size_t i = 0; i < o->paths.n; i++) {
         DD_AUTO(free) char *path = NULL;
-        int rc = stage_absolute(&path, o->paths.v[i], err);
-        if (rc == 0 && reads)
-            rc = stage_check_source(path, err);
+        const int rc = stage_absolute_source(&path, o->paths.v[i], reads, err);
         if (rc < 0)
             return rc;
         for (size_t k = 0; k < ret->n; k++)
@@ -163,6 +210,53 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
         stage_holder("/dev/shm", &o->paths) == NULL)
         (void)dd_scratch_new(ret_spare, "/dev/shm", NULL);
     return rc;
+}
+
+/* ---- directories for code ---- */
+
+static bool may_execute(const char *dir)
+{
+    struct statvfs st;
+    return statvfs(dir, &st) == 0 && (st.f_flag & ST_NOEXEC) == 0;
+}
+
+static const char *stage_code_default(const char *dirs[STAGE_DEFAULTS], size_t *at)
+{
+    while (*at < STAGE_DEFAULTS) {
+        const char *dir = dirs[(*at)++];
+        if (dir != NULL && may_execute(dir))
+            return dir;
+    }
+    return NULL;
+}
+
+const char *stage_dirs_choose_for_code(char *const *env)
+{
+    const char *dirs[STAGE_DEFAULTS];
+    const struct dd_strv none = {0};
+    size_t at = 0;
+    stage_defaults(dirs, &none, env);
+    return stage_code_default(dirs, &at);
+}
+
+int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *const *env,
+                             struct dd_err *err)
+{
+    const char *dirs[STAGE_DEFAULTS];
+    const struct dd_strv none = {0};
+    size_t at = 0;
+    if (dir != NULL && access(dir, X_OK) == 0 && !may_execute(dir))
+        return dd_err_set(err, -EACCES, "the file system of '%s' is mounted with noexec", dir);
+    if (dir != NULL)
+        return dd_scratch_new(ret, dir, err);
+    stage_defaults(dirs, &none, env);
+    while ((dir = stage_code_default(dirs, &at)) != NULL)
+        if (dd_scratch_new(ret, dir, NULL) == 0)
+            return 0;
+    return dd_err_set(
+        err, -ENOENT,
+        "no local directory that permits to execute files: tried SLURM_TMPDIR, TMPDIR, "
+        "PBS_JOBDIR, /local, /tmp and /dev/shm");
 }
 
 int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,

@@ -9,14 +9,21 @@
 
 #include <stdbool.h>
 
-/* Write the paths of --stage as absolute ones, and check them: of every node their text, of the
- * first one (reads) the directories, too. */
+/* Write the paths of --stage as absolute ones, an archive as "ARCHIVE:NAME", and check them: of
+ * every node their text, of the first one (reads) the directories and archives, too. */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
+bool stage_dirs_have_archive(const struct stage_options *o);
 /* Make the private directories for the copies, outside of the staged ones. A spare one may be
  * missing. */
 int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
                     const struct stage_options *o, char *const *env, struct dd_err *err);
+/* Make a private directory in dir, or if it is NULL in one of the default directories, for files
+ * that are executed. */
+int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *const *env,
+                             struct dd_err *err);
+/* The default directory that it would use; NULL: there is none. */
+const char *stage_dirs_choose_for_code(char *const *env);
 /* Say what would be copied, and where to: one line, which the caller frees. 0 or -ENOMEM. */
 int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,
                         char *const *env);

@@ -66,7 +66,7 @@ static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struc
         (void)json_object_set_new(o, "node_rank", json_integer(node_rank));
         (void)json_object_set_new(o, "first_rank", json_integer(first_rank));
     }
-    if (rdzv_charges(c->machine, v->index, dd_now_ns(), &x))
+    if (rdzv_charges(c->machine, v->index, dd_now_ns(), &x) && x.n > 0)
         (void)json_object_set_new(o, "charges", json_integer(x.n));
     if (v->mark != NULL)
         (void)json_object_set_new(o, "mark", journal_json_text(v->mark));
@@ -134,20 +134,28 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
     ctl_answer(s, m->id, o);
 }
 
+static void ctl_put_charges(json_t *nodes, const struct rdzv_charges *x)
+{
+    json_t *o = json_pack("{s:o,s:i,s:b,s:o}", "name", journal_json_text(x->name), "charges", x->n,
+                          "rested", x->left_out != NULL, "text", journal_json_text(x->why));
+    (void)json_object_set_new(
+        o, "age_s", x->n > 0 ? json_integer((json_int_t)(x->age_ns / DD_NS_PER_S)) : json_null());
+    (void)json_object_set_new(o, "left_out",
+                              x->left_out != NULL ? journal_json_text(x->left_out) : json_null());
+    (void)json_array_append_new(nodes, o);
+}
+
 static void ctl_on_blame(const struct ctl_requests *c, struct session *s,
                          const struct msg_ctl_request *m)
 {
     json_t *nodes = json_array();
+    const uint64_t now = dd_now_ns();
     struct rdzv_charges x;
     for (int index = 0; index < c->cfg->capacity; index++)
-        if (rdzv_charges(c->machine, index, dd_now_ns(), &x)) {
-            char why[300];
-            (void)snprintf(why, sizeof(why), "%s", x.why);
-            (void)json_array_append_new(
-                nodes, json_pack("{s:s,s:i,s:I,s:b,s:s}", "name", x.name, "charges", x.n, "age_s",
-                                 (json_int_t)(x.age_ns / DD_NS_PER_S), "rested", x.rested, "text",
-                                 dd_utf8_clean(why)));
-        }
+        if (rdzv_charges(c->machine, index, now, &x))
+            ctl_put_charges(nodes, &x);
+    for (int i = 0; rdzv_charges_of_absent(c->machine, i, now, &x); i++)
+        ctl_put_charges(nodes, &x);
     ctl_answer(s, m->id,
                json_pack("{s:i,s:i,s:I,s:o}", "version", 1, "round", rdzv_round(c->machine),
                          "window_s", (json_int_t)(c->cfg->blame_window_ns / DD_NS_PER_S), "nodes",

@@ -205,6 +205,7 @@ static void daemon_wire_dispatch(struct daemon *d)
         .job = d->job,
         .sessions = &d->sessions,
         .admission = d->admission,
+        .store = d->store,
         .events = d->events,
         .metrics = d->metrics,
         .steps = d->steps,

@@ -4,7 +4,10 @@
 #include "daemon/join.h"
 #include "rdzv/blame.h"
 #include "rdzv/marks.h"
+#include "store/carried.h"
+#include "store/store_server.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,9 +102,29 @@ static void dispatch_started(struct dispatch *d, struct session *s, const struct
 }
 
 /* Publish a failure of the current round. why: receives its cause. */
-static void dispatch_publish_exit(struct dispatch *d, const struct session *s,
-                                  const struct msg_exit *x, struct dd_buf *why)
+static void dispatch_publish_exit(const struct dispatch *d, const struct report_exit *e, int round,
+                                  struct dd_buf *why)
 {
+    if (!job_is_round(d->job, round))
+        return;
+    (void)report_why(e, why);
+    job_publish(d->job, &(struct journal_event){
+                            .kind = JOURNAL_EXIT,
+                            .node = e->node,
+                            .round = round,
+                            .rank = e->rank,
+                            .code = e->code,
+                            .signal = e->signal,
+                            .text = dd_buf_str(why),
+                            .exit = rdzv_expects_exit(job_machine(d->job), e->code) ? NULL : e,
+                            .by_itself = rdzv_state(job_machine(d->job)) == RDZV_RUNNING});
+}
+
+static void dispatch_exit(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    const struct msg_exit *x = &m->exit;
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(512);
+    report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
     const struct report_exit e = {.rank = x->rank,
                                   .local_rank = x->local_rank,
                                   .pid = x->pid,
@@ -114,38 +137,16 @@ static void dispatch_publish_exit(struct dispatch *d, const struct session *s,
                                   .trace = x->trace,
                                   .tail = x->text,
                                   .log = x->log};
-    if (!job_is_round(d->job, x->round))
-        return;
-    (void)report_why(&e, why);
-    job_publish(d->job, &(struct journal_event){
-                            .kind = JOURNAL_EXIT,
-                            .node = s->name,
-                            .round = x->round,
-                            .rank = e.rank,
-                            .code = e.code,
-                            .signal = e.signal,
-                            .text = dd_buf_str(why),
-                            .exit = rdzv_expects_exit(job_machine(d->job), e.code) ? NULL : &e,
-                            .by_itself = rdzv_state(job_machine(d->job)) == RDZV_RUNNING});
-}
-
-static void dispatch_exit(struct dispatch *d, struct session *s, const struct msg *m)
-{
-    const struct msg_exit *x = &m->exit;
-    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(512);
-    report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
-    dispatch_publish_exit(d, s, x, &why);
-    job_step(d->job,
-             &(struct rdzv_event){.kind = RDZV_EXIT,
-                                  .id = s->id,
-                                  .round = x->round,
-                                  .local_rank = x->local_rank,
-                                  .code = x->code,
-                                  .signal = x->signal,
-                                  .at = report_clock_time(&s->clock, x->ended_ns, dd_now_ns()),
-                                  .remote = blame_is_remote(x->signal, x->error) ||
-                                            blame_is_remote(0, dd_buf_str(&why)),
-                                  .text = dd_buf_str(&why)});
+    dispatch_publish_exit(d, &e, x->round, &why);
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_EXIT,
+                                          .id = s->id,
+                                          .round = x->round,
+                                          .local_rank = x->local_rank,
+                                          .code = x->code,
+                                          .signal = x->signal,
+                                          .at = e.at_ns,
+                                          .remote = blame_is_remote(&e, dd_buf_str(&why)),
+                                          .text = dd_buf_str(&why)});
 }
 
 static void dispatch_progress(struct dispatch *d, struct session *s, const struct msg *m)
@@ -306,6 +307,8 @@ static void dispatch_on_gone(void *arg, struct session *s)
 {
     const struct dispatch *d = arg;
     admission_node_gone(&s->admission);
+    store_carrier_free(s->carrier);
+    s->carrier = NULL;
     event_log_forget(d->events, s, -1);
     job_metrics_forget(d->metrics, s);
     if (d->job == NULL) /* the daemon ends, and has freed it */
@@ -348,6 +351,32 @@ int dispatch_send_exchange(void *arg, int node_rank, struct link_frames *f)
     const int id = rdzv_id_of_rank(job_machine(d->job), node_rank);
     const struct session *s = session_of_id(d->sessions, id);
     return s != NULL ? link_send_frames(s->link, f) : 0;
+}
+
+/* ---- relays of the store ---- */
+
+static void dispatch_send_store(void *arg, const void *p, size_t n)
+{
+    struct session *s = arg;
+    int rc = p != NULL ? link_send(s->link, FRAME_STORE, p, n) : -ENOMEM;
+    if (rc < 0 && rc != -EPIPE)
+        link_fail(s->link, "a reply of the store", rc);
+}
+
+static void dispatch_on_store(void *arg, struct session *s, const struct frame *f)
+{
+    const struct dispatch *d = arg;
+    const struct rdzv *machine = job_machine(d->job);
+    const struct store_carrier_cfg cfg = {.send = dispatch_send_store, .arg = s};
+    struct dd_err err = {0};
+    if (s->id < 0 || (rdzv_state(machine) != RDZV_RUNNING && rdzv_state(machine) != RDZV_STOPPING))
+        return;
+    int rc = s->carrier == NULL ? store_server_carrier(d->store, &s->carrier, &cfg) : 0;
+    if (rc == 0)
+        rc = store_carrier_take(s->carrier, (uint32_t)rdzv_round(machine), f->data, f->len, &err);
+    if (rc < 0) /* its workers could wait for a reply forever */
+        link_fail(s->link,
+                  rc == -EPROTO ? "a malformed message of the store" : "a reply of the store", rc);
 }
 
 /* ---- requests of ddctl ---- */
@@ -401,6 +430,7 @@ struct session_ops dispatch_session_ops(struct dispatch *d)
     return (struct session_ops){.message = dispatch_on_message,
                                 .malformed = dispatch_on_malformed,
                                 .exchange = dispatch_on_exchange,
+                                .store = dispatch_on_store,
                                 .closed = dispatch_on_closed,
                                 .gone = dispatch_on_gone,
                                 .arg = d};

@@ -158,8 +158,6 @@ static void job_send_finish(struct job *j, struct session *s, const struct rdzv_
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
     DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(REPORT_JSON_MAX);
-    if (a->report && rdzv_verdict(j->machine)[0] != '\0')
-        (void)dd_buf_printf(&text, "%s\n  last failure: ", rdzv_verdict(j->machine));
     if (a->report)
         report_collect_texts(j->cfg.report, &text, &json);
     session_send(s, MSG(FINISH, .code = job_code(j),
@@ -424,7 +422,8 @@ static void job_publish_step(struct job *j)
         j->published_end = true;
         job_publish(j, &(struct journal_event){.kind = JOURNAL_FINISH,
                                                .code = job_code(j),
-                                               .text = rdzv_text(j->machine)});
+                                               .text = rdzv_text(j->machine),
+                                               .verdict = rdzv_verdict(j->machine)});
     }
 }
 
@@ -516,7 +515,7 @@ void job_stop_soon(struct job *j)
         evtimer_add(j->stop, &t);
 }
 
-/* Report "waiting for node3 (3 of 4 nodes ready); gives up in 4 min", at growing intervals. */
+/* Report "waiting for 1 of 4 nodes: node3; gives up in 4 min", at growing intervals. */
 static void job_on_progress(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
@@ -530,7 +529,8 @@ static void job_on_progress(evutil_socket_t fd, short what, void *arg)
     if (leader != NULL && !leader->shows_wait && rdzv_waiting(j->machine, dd_now_ns(), &w) &&
         rdzv_missing(j->machine, &missing) == 0) {
         char text[1024];
-        waiting_notice(text, sizeof(text), &w, dd_buf_str(&missing));
+        const bool named = w.names[0] != '\0'; /* else `missing` is their number */
+        waiting_notice(text, sizeof(text), &w, named ? dd_buf_str(&missing) : NULL);
         session_send(leader, MSG(STATUS, .text = text));
     }
     evtimer_add(j->progress, &t);

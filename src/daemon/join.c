@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "rdzv/restart_ages.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ struct join_history {
     struct rdzv_members committed, planned;
     uint64_t ages[RESTART_AGES_MAX];
     int nages;
+    struct charges charges;
 };
 
 static int join_parse_history(struct join_history *h, const struct msg_join *m, struct dd_err *err)
@@ -20,6 +22,8 @@ static int join_parse_history(struct join_history *h, const struct msg_join *m, 
         return h->nages;
     for (int i = 0; i < h->nages; i++)
         h->ages[i] *= DD_NS_PER_MS;
+    if (charges_parse(&h->charges, m->charges, 0) < 0)
+        return dd_err_set(err, -EPROTO, "invalid charges of nodes");
     int rc = rdzv_members_parse(&h->committed, m->committed, err);
     return rc < 0 ? rc : rdzv_members_parse(&h->planned, m->members, err);
 }
@@ -50,6 +54,7 @@ static void join_step(struct job *j, struct session *s, const struct msg_join *m
                                      .epoch = m->epoch,
                                      .ages = h->ages,
                                      .nages = h->nages,
+                                     .charges = &h->charges,
                                      .ended_well = m->ended_well,
                                      .elsewhere = m->elsewhere,
                                      .committed = &h->committed,
@@ -98,6 +103,7 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m,
         accepted(arg, s, m);
         join_step(j, s, m, &h);
     }
+    charges_clear(&h.charges);
     rdzv_members_clear(&h.committed);
     rdzv_members_clear(&h.planned);
 }

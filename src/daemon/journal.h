@@ -47,6 +47,7 @@ struct journal_event {
     bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */
     struct stacks *stacks;          /* STACKS: a subscriber may take them */
+    const char *verdict;            /* FINISH: as of report_verdict_set(); NULL or "": none */
 };
 
 /* Part of the object that subscribes. */

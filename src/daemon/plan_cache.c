@@ -1,6 +1,7 @@
 #include "daemon/plan_cache.h"
 
 #include "base/io.h"
+#include "rdzv/charges.h"
 #include "rdzv/ports.h"
 #include "rdzv/restart_ages.h"
 
@@ -30,6 +31,7 @@ void plan_cache_done(struct plan_cache *c)
     free(c->sizes);
     free(c->members);
     free(c->ports);
+    free(c->charges);
 }
 
 /* Write the ports that the nodes hold, in node rank order. If the first node holds only its
@@ -61,11 +63,14 @@ static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
     DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf members = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf ports = DD_BUF_INIT(MSG_MAX_BYTES / 2);
+    DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(CHARGES_BYTES);
     if (c->round == p->round)
         return 0;
     int rc = plan_sizes_format(&sizes, p->sizes, p->nnodes);
     if (rc == 0)
         rc = rdzv_members_format(&members, rdzv_planned(machine));
+    if (rc == 0)
+        rc = rdzv_charges_format(machine, dd_now_ns(), &charges);
     if (rc < 0)
         return rc;
     if (plan_cache_add_ports(machine, set, p->nnodes, &ports) < 0)
@@ -74,6 +79,7 @@ static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
     c->sizes = dd_buf_steal(&sizes);
     c->members = dd_buf_steal(&members);
     c->ports = dd_buf_steal(&ports);
+    c->charges = charges.len > 0 ? dd_buf_steal(&charges) : NULL;
     if (c->sizes == NULL || c->members == NULL || c->ports == NULL)
         return -ENOMEM;
     c->round = p->round;
@@ -124,7 +130,8 @@ void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, stru
                         .restart_count = p.restart_count, .max_restarts = p.max_restarts,
                         .master_port = p.master_port, .addr = p.master_addr, .addrs = &addrs,
                         .sizes = c->sizes, .nodes = p.nodes, .members = c->members,
-                        .spent = dd_buf_str(&spent), .ports = c->ports, .token = c->token));
+                        .spent = dd_buf_str(&spent), .charges = c->charges, .ports = c->ports,
+                        .token = c->token));
     link_excuse(s->link, START_MS);
 }
 

@@ -9,6 +9,7 @@
 struct plan_cache {
     int round; /* the round that the texts are for; -1: none */
     char *sizes, *members, *ports;
+    char *charges;  /* NULL: none */
     char token[33]; /* random, the same for all rounds */
 };
 

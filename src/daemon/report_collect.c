@@ -33,6 +33,13 @@ uint64_t report_clock_time(const struct report_clock *c, int64_t there_ns, uint6
 
 /* ---- the report ---- */
 
+static void report_collect_finish(const struct report_collect *c, const struct journal_event *e)
+{
+    if (e->verdict != NULL && e->verdict[0] != '\0')
+        (void)report_verdict_set(c->report, e->verdict); /* -ENOMEM: the report omits it */
+    report_finish(c->report, e->text, e->code, e->now_ns);
+}
+
 static void report_collect_on_event(void *arg, const struct journal_event *e)
 {
     const struct report_collect *c = arg;
@@ -52,7 +59,7 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
     else if (e->kind == JOURNAL_STRAGGLER_OVER)
         report_straggler_over(c->report, e->node, e->now_ns);
     else if (e->kind == JOURNAL_FINISH)
-        report_finish(c->report, e->text, e->code, e->now_ns);
+        report_collect_finish(c, e);
 }
 
 int report_collect_new(struct report_collect **ret, struct journal *j,

@@ -199,6 +199,8 @@ static void session_on_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     if (f->type == FRAME_EXCHANGE)
         ops->exchange(ops->arg, s, f);
+    if (f->type == FRAME_STORE)
+        ops->store(ops->arg, s, f);
     if (f->type != FRAME_CONTROL)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);

@@ -15,6 +15,7 @@
 enum { SESSION_SIGNALS = 2 }; /* SIGUSR1, SIGUSR2 */
 
 struct session_set;
+struct store_carrier;
 
 struct session {
     LIST_ENTRY(session) entry;
@@ -32,6 +33,7 @@ struct session {
     char *ports;    /* ports held for its workers (rdzv/ports.h); NULL: none */
     char *warnings; /* of the last health check that had any, one a line; NULL: none */
     struct admission_node admission;     /* admission.c */
+    struct store_carrier *carrier;       /* of the node's relay; owned by dispatch.c; NULL: none */
     struct report_clock clock;           /* report_collect.c */
     struct timeline_peer timeline;       /* timeline.c */
     uint64_t signal_ns[SESSION_SIGNALS]; /* signal_broadcast.c: last request; 0: never */
@@ -43,6 +45,7 @@ struct session_ops {
     void (*malformed)(void *arg, struct session *s,
                       const char *why); /* a control message that cannot be parsed */
     void (*exchange)(void *arg, struct session *s, const struct frame *f);
+    void (*store)(void *arg, struct session *s, const struct frame *f);
     void (*closed)(void *arg, struct session *s, bool clean,
                    const char *why); /* closed by the peer */
     void (*gone)(void *arg,

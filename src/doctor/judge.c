@@ -1,6 +1,7 @@
 #include "doctor/judge.h"
 
 #include "base/utf8.h"
+#include "doctor/pair_figures.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -150,8 +151,10 @@ static void judge_cpus(struct judge *j, const json_t *l)
 static void judge_kernel(struct judge *j, const json_t *l)
 {
     if (judge_num(l, "ptrace_scope", 0) >= 2)
-        judge_hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
-                    "the kernel does not allow tracing of other processes (ptrace_scope)");
+        judge_hintf(
+            j, l,
+            "reports show no Python stacks, and gdb cannot attach; SIGABRT of --hang-timeout still prints stacks",
+            "the kernel does not permit reading the memory of other processes (kernel.yama.ptrace_scope)");
 }
 
 static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
@@ -180,6 +183,10 @@ static void judge_key(struct judge *j, const json_t *l)
                     "find the program that uses them with 'ss -ltnp', or choose a free one with "
                     "--master-port",
                     "%s", judge_str(l, "listen_error"));
+    if (judge_str(l, "net_error")[0] != '\0')
+        judge_findf(j, l, "check 'ulimit -n -u' and free memory on this node",
+                    "other nodes cannot measure the network to this one: %s",
+                    judge_str(l, "net_error"));
     if (judge_str(l, "iface_error")[0] != '\0')
         judge_findf(j, l,
                     "see 'ip addr' there; if interface names differ, set --iface on each node",
@@ -305,6 +312,41 @@ static void judge_versions(struct judge *j)
                         judge_str(json_array_get(j->looks, 0), "node"), first);
 }
 
+/* Report pairs of nodes that were not measured, or that are much slower than most. */
+static int judge_pairs(struct judge *j)
+{
+    struct pair_figures f;
+    char mine[PAIR_RATE_TEXT];
+    char usual[PAIR_RATE_TEXT];
+    int rc = pair_figures_of(&f, j->looks, j->nodes);
+    for (size_t i = 0; i < f.n && rc == 0; i++) {
+        const struct pair_figure *p = &f.v[i];
+        char what[1200] = "";
+        bool hint = p->error[0] == '\0';
+        if (!hint)
+            (void)snprintf(what, sizeof(what), "cannot measure the network to %s: %s", p->to,
+                           p->error);
+        else if (p->slow)
+            (void)snprintf(what, sizeof(what),
+                           "the bandwidth to %s is %s, less than half of the median, %s", p->to,
+                           pair_rate_text(p->rate, mine), pair_rate_text(f.rate, usual));
+        else if (p->late)
+            (void)snprintf(what, sizeof(what),
+                           "a round trip to %s takes %s, more than twice the median, %s", p->to,
+                           pair_latency_text(p->latency_ns, mine),
+                           pair_latency_text(f.latency_ns, usual));
+        if (what[0] != '\0')
+            judge_find(
+                j, p->from, hint, dd_utf8_clean(what),
+                hint
+                    ? "compare the interfaces and link speeds of both nodes; other load on them or on the network can also cause this"
+                    : "workers need connections between all nodes on any port: check "
+                      "firewalls, or choose a network with --iface");
+    }
+    pair_figures_done(&f);
+    return rc;
+}
+
 static void judge_missing(struct judge *j)
 {
     for (size_t k = 0; k < hostlist_count(j->nodes); k++) {
@@ -375,12 +417,14 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
                 "a launcher may have bound ddrun, or the node is of another type");
     judge_keys(&j);
     judge_versions(&j);
+    int rc = judge_pairs(&j);
     json_array_foreach (j.findings, i, o)
-        if (judge_fold_nodes(o) < 0) {
-            json_decref(j.findings);
-            return NULL;
-        }
-    return j.findings;
+        if (rc == 0)
+            rc = judge_fold_nodes(o);
+    if (rc == 0)
+        return j.findings;
+    json_decref(j.findings);
+    return NULL;
 }
 
 size_t doctor_faults(const json_t *findings)

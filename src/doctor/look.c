@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
+#include "doctor/pair.h"
 #include "net/addr.h"
 #include "net/handshake_pool.h"
 #include "net/listen.h"
@@ -23,7 +24,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PROBES_MAX = 2, HELLO_MS = 5000, IFACE_MS = 1500, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
+enum {
+    PROBES_MAX = 2,
+    HELLO_MS = 5000,
+    IFACE_MS = 1500,
+    CALLERS_MAX = 4096,
+    PROBE_BYTES = 65536,
+    ANSWER_TEXT = 40 + NET_ADDR_TEXT + 8 + PAIR_TOKEN
+};
 
 /* ---- this node alone ---- */
 
@@ -114,10 +122,12 @@ static void look_put_variable(json_t *list, const char *name, const char *value,
         list, json_pack("{s:s,s:o,s:s}", "name", name, "value", look_text(value), "why", why));
 }
 
-static bool look_is_interface(const struct net_iface *ifs, size_t n, const char *name)
+/* True if an interface has this name, or a name that begins with it. */
+static bool look_is_interface(const struct net_iface *ifs, size_t n, const char *name, bool begin)
 {
+    const size_t len = strlen(name) + (begin ? 0 : 1);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(ifs[i].name, name) == 0)
+        if (strncmp(ifs[i].name, name, len) == 0)
             return true;
     return false;
 }
@@ -139,7 +149,8 @@ static void look_put_variables(json_t *o, char *const *env, const struct net_ifa
         if (value == NULL || *value == '^' || *value == '=' || strlen(value) >= sizeof(first))
             continue;
         (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(value, ",:"), value);
-        if (!look_is_interface(ifs, n, first))
+        /* Src: NCCL 2.23-2.30, NCCL_SOCKET_IFNAME is a list of prefixes. */
+        if (!look_is_interface(ifs, n, first, strcmp(names[i], "NCCL_SOCKET_IFNAME") == 0))
             look_put_variable(list, names[i], value, "interface");
     }
     if (dd_env_get(env, "CUDA_VISIBLE_DEVICES") != NULL &&
@@ -233,7 +244,10 @@ struct probe {
     struct link *link;
     uint64_t began_ns, asked_ns;
     struct net_addr workers; /* address of its workers; len 0: unknown */
-    json_t *answer;          /* NULL: not yet */
+    struct net_addr peer;    /* address of the link */
+    struct pair_offer offer;
+    bool waits;     /* for the first node to release it */
+    json_t *answer; /* NULL: not yet */
 };
 
 struct meet {
@@ -246,9 +260,11 @@ struct meet {
     char id[96];
     LIST_HEAD(, caller) callers;
     int nprobes, expected, fd;
+    bool released; /* all nodes measure now */
     bool *came;
     json_t *came_list;
     struct probe probes[PROBES_MAX];
+    struct pair_server server;
 };
 
 static void look_id_of(char out[96], const char *id, int index)
@@ -259,7 +275,7 @@ static void look_id_of(char out[96], const char *id, int index)
 static void look_end_if_done(struct meet *m)
 {
     for (int i = 0; i < m->nprobes; i++)
-        if (m->probes[i].answer == NULL)
+        if (m->probes[i].answer == NULL || m->probes[i].waits)
             return;
     if (m->expected == 0)
         event_base_loopbreak(m->base);
@@ -284,19 +300,39 @@ static void look_put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
         (void)net_addr_host(&addr, out);
 }
 
-/* A node that has proved the key asks for the time and for the workers' address. */
+/* With --net: release the other nodes once all of them have reached this one, the first. */
+static void look_release_all(struct meet *m)
+{
+    struct caller *c;
+    if (!m->cfg->net || m->cfg->alloc->index != 0 ||
+        json_array_size(m->came_list) + 1 < (size_t)m->cfg->alloc->nnodes)
+        return;
+    m->released = true;
+    LIST_FOREACH (c, &m->callers, entry)
+        (void)link_send(c->link, FRAME_CONTROL, "go", 2);
+}
+
+/* A node that has proved the key asks for the time, for the workers' address, and for what it needs
+ * to measure the connection. */
 static void look_on_question(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
     struct meet *m = c->meet;
-    char now[32 + NET_ADDR_TEXT];
+    char now[ANSWER_TEXT];
     char addr[NET_ADDR_TEXT];
+    char offer[NET_ADDR_TEXT + 8 + PAIR_TOKEN];
     int from;
     if (f->type != FRAME_CONTROL ||
         dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
         return;
     look_put_iface_addr(m, addr);
-    int n = snprintf(now, sizeof(now), "%llu %s", (unsigned long long)dd_now_real_ns(), addr);
+    /* only the previous node measures the connection to this one */
+    const bool offers = from ==
+                        (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes;
+    const struct pair_server none = {0};
+    if (pair_offer(offers ? &m->server : &none, addr, offer, sizeof(offer)) < 0)
+        offer[0] = '\0';
+    int n = snprintf(now, sizeof(now), "%llu %s", (unsigned long long)dd_now_real_ns(), offer);
     (void)link_send(l, FRAME_CONTROL, now, (size_t)n);
     if (m->came[from])
         return;
@@ -305,6 +341,7 @@ static void look_on_question(void *arg, struct link *l, const struct frame *f)
     c->counts = from ==
                     (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes ||
                 m->cfg->alloc->index == 0;
+    look_release_all(m);
 }
 
 static void look_on_caller_close(void *arg, struct link *l, bool clean, const char *why)
@@ -342,30 +379,47 @@ static void look_probe_over(struct probe *p, const char *error, int64_t offset_n
             "{s:i,s:o,s:o,s:I,s:I}", "to", p->to, "address",
             look_text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
             look_text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
+    p->waits = p->waits && error[0] == '\0';
+    look_end_if_done(p->meet);
+}
+
+/* The link has served its purpose. Close it at once: nothing is left to send, and the peer, which
+ * waits for the end, must not wait for that of this node's measurement. */
+static void look_hang_up(struct probe *p)
+{
+    p->waits = false;
+    link_free(p->link);
+    p->link = NULL;
     look_end_if_done(p->meet);
 }
 
 static void look_on_answer(void *arg, struct link *l, const struct frame *f)
 {
     struct probe *p = arg;
-    char said[32 + NET_ADDR_TEXT] = "";
+    char said[ANSWER_TEXT] = "";
     uint64_t theirs;
     uint64_t now = dd_now_ns();
     if (f->type != FRAME_CONTROL || f->len >= sizeof(said))
         return;
-    memcpy(said, f->data, f->len);
-    char *addr = said + strcspn(said, " ");
-    if (*addr == ' ')
-        *addr++ = '\0';
-    if (dd_num_u64(said, 0, INT64_MAX, &theirs) < 0)
+    if (p->answer != NULL) { /* "go" */
+        p->meet->released = true;
+        look_hang_up(p);
         return;
-    if (net_addr_parse(&p->workers, addr, net_addr_port(link_peer(l))) < 0)
+    }
+    memcpy(said, f->data, f->len);
+    char *offer = said + strcspn(said, " ");
+    if (*offer == ' ')
+        *offer++ = '\0';
+    if (dd_num_u64(said, 0, INT64_MAX, &theirs) < 0 || pair_offer_parse(&p->offer, offer) < 0)
+        return;
+    p->peer = *link_peer(l);
+    if (net_addr_parse(&p->workers, p->offer.address, net_addr_port(link_peer(l))) < 0)
         p->workers.len = 0;
     uint64_t mine = dd_now_real_ns() -
                     (now - p->asked_ns) / 2; /* local time at which the answer was sent */
     look_probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
-    link_bye(l);
-    p->link = NULL;
+    if (!p->waits)
+        look_hang_up(p);
 }
 
 static void look_on_lost(void *arg, struct link *l, bool clean, const char *why)
@@ -373,6 +427,7 @@ static void look_on_lost(void *arg, struct link *l, bool clean, const char *why)
     struct probe *p = arg;
     (void)l;
     (void)clean;
+    p->waits = false;
     look_probe_over(p, why, 0, 0);
     link_free(p->link);
     p->link = NULL;
@@ -420,7 +475,8 @@ static void look_begin_probe(struct meet *m, int to)
     struct dd_err err = {0};
     uint16_t ports[ELECT_PORTS];
     char me[16];
-    *p = (struct probe){.meet = m, .to = to, .began_ns = dd_now_ns()};
+    *p = (struct probe){
+        .meet = m, .to = to, .began_ns = dd_now_ns(), .waits = m->cfg->net && to == 0};
     look_id_of(p->id, m->cfg->id, to);
     const size_t nports = look_ports_of(m, p->id, ports);
     m->probe_key[m->nprobes] = m->cfg->key_in;
@@ -470,23 +526,36 @@ static bool look_find_key(struct meet *m, json_t *o)
     return rc == 0;
 }
 
-static void look_meet_done(struct meet *m)
+/* Close all connections: other nodes wait for that before they measure. */
+static void look_meet_close(struct meet *m)
 {
     while (!LIST_EMPTY(&m->callers))
         look_caller_free(LIST_FIRST(&m->callers));
     for (int i = 0; i < m->nprobes; i++) {
         link_find_free(m->probes[i].find);
         link_free(m->probes[i].link);
+        m->probes[i].find = NULL;
+        m->probes[i].link = NULL;
     }
     handshake_pool_free(m->handshakes);
+    m->handshakes = NULL;
     if (m->limit != NULL)
         event_free(m->limit);
+    m->limit = NULL;
     if (m->fd >= 0)
         close(m->fd);
+    m->fd = -1;
+    if (m->base != NULL)
+        event_base_free(m->base); /* which closes what was freed inside a callback */
+    m->base = NULL;
+}
+
+static void look_meet_done(struct meet *m)
+{
+    look_meet_close(m);
+    pair_server_done(&m->server, 0);
     net_key_cleanup(&m->key, &m->own_key);
     explicit_bzero(&m->key, sizeof(m->key));
-    if (m->base != NULL)
-        event_base_free(m->base);
     free(m->came);
 }
 
@@ -505,6 +574,51 @@ static void look_try_iface(const struct probe *p)
              look_text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
 }
 
+unsigned doctor_late_ms(unsigned limit_ms)
+{
+    return limit_ms < DOCTOR_START_MS ? limit_ms : DOCTOR_START_MS;
+}
+
+/* Measure the connection to the next node. */
+static void look_measure(struct meet *m, json_t *o)
+{
+    const struct probe *p = &m->probes[0];
+    struct pair_result r = {0};
+    struct dd_err err = {0};
+    char address[NET_ADDR_TEXT] = "";
+    if (m->nprobes == 0 || p->answer == NULL || p->peer.len == 0)
+        return; /* the next node was not reached, which is a finding of its own */
+    struct net_addr to = p->workers.len != 0 ? p->workers : p->peer;
+    net_addr_set_port(&to, p->offer.port);
+    if (p->offer.port == 0)
+        (void)dd_err_set(&err, -ENOENT, "the node did not start its measurement server");
+    else
+        (void)pair_measure(&r, &to, m->cfg->iface, p->offer.token, &err);
+    look_put(o, "net",
+             json_pack("{s:i,s:o,s:o,s:i,s:I,s:I,s:I}", "to", p->to, "address",
+                       look_text(net_addr_host(&to, address)), "error", look_text(err.text),
+                       "round_trips", r.round_trips, "latency_ns", (json_int_t)r.latency_ns,
+                       "bytes", (json_int_t)r.bytes, "took_ns", (json_int_t)r.took_ns));
+}
+
+/* Wait until the previous node has measured the connection to this one, also if the next node is
+ * down. */
+static void look_await_previous(struct meet *m)
+{
+    const struct alloc *a = m->cfg->alloc;
+    const unsigned late_ms = m->released ? 0 : doctor_late_ms(m->cfg->limit_ms);
+    if (m->came[(a->index + a->nnodes - 1) % a->nnodes])
+        pair_server_done(&m->server, late_ms + PAIR_MS_MAX);
+}
+
+static void look_start_server(struct meet *m, json_t *o)
+{
+    struct dd_err err = {0};
+    const unsigned limit_ms = m->cfg->limit_ms + doctor_late_ms(m->cfg->limit_ms) + PAIR_MS_MAX;
+    if (m->cfg->net && pair_serve(&m->server, limit_ms, &err) < 0)
+        look_put(o, "net_error", look_text(err.text));
+}
+
 /* Each node connects to the next one and to the first. */
 static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
 {
@@ -516,6 +630,7 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
     look_id_of(m.id, cfg->id, me);
+    look_start_server(&m, o); /* before there is an event loop that its process would inherit */
     m.base = net_loop_new();
     m.came = calloc((size_t)n, sizeof(*m.came));
     m.limit = m.base != NULL ? evtimer_new(m.base, look_on_limit, &m) : NULL;
@@ -525,6 +640,11 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
         if (me > 0 && (me + 1) % n != 0)
             look_begin_probe(&m, 0);
         event_base_dispatch(m.base);
+        look_meet_close(&m);
+        if (cfg->net) {
+            look_measure(&m, o);
+            look_await_previous(&m);
+        }
     }
     for (int i = 0; i < m.nprobes; i++) {
         look_try_iface(&m.probes[i]);

@@ -18,7 +18,18 @@ struct doctor_cfg {
     const char *iface;           /* --iface; NULL: any */
     const char *version;
     unsigned limit_ms; /* time limit for other nodes */
+    bool net;          /* also measure the connection to the next node (pair.h) */
 };
+
+enum { DOCTOR_START_MS = 30000 }; /* within which all nodes have started */
+
+/* With `net`, all nodes begin to measure at the same time: the first node releases the others when
+ * all have reached it, or each begins when its time limit is over. In the latter case the previous
+ * node may begin by doctor_late_ms() later than this one, which waits for it. */
+
+/* By how much another node that has reached this one within its time limit may have started later.
+ * Pure. */
+unsigned doctor_late_ms(unsigned limit_ms);
 
 /* Connect to the next node and to the first one as an agent would, with the job's key and ports,
  * and accept such connections, until all are done or the time limit. "iface" and the members after
@@ -32,7 +43,9 @@ struct doctor_cfg {
  * "variables": [{"name", "value", "why"}], "names": [{"to": INDEX, "addresses": [that its name
  * leads to], "error": ""}], "listen_error": "", "probes": [{"to": INDEX, "address": A, "error": "",
  * "offset_ns": N, "took_ns": N, "iface": NAME, "iface_address": A, "iface_error": ""}], "came":
- * [INDEX of a node that has reached this one, ...]}
+ * [INDEX of a node that has reached this one, ...],
+ *    "net": {"to": INDEX, "address": A, "error": "", "round_trips": N, "latency_ns": N,
+ *            "bytes": N, "took_ns": N}}                                  with `net` only
  */
 json_t *doctor_look(const struct doctor_cfg *cfg); /* NULL: out of memory */
 

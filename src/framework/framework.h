@@ -37,14 +37,18 @@ struct tf_roles;
 struct framework_input {
     const struct plan *plan;
     int local_rank;
-    const char *run_id;       /* TORCHELASTIC_RUN_ID */
-    const char *role;         /* ROLE_NAME */
-    const char *node_name;    /* name of this node in the host list */
-    const char *horovod_port; /* port of this node's rendezvous server; NULL: none */
-    bool elastic;             /* HOROVOD_ELASTIC */
-    const char *iface;        /* interface that reached the daemon; NULL: unknown */
+    const char *run_id;                  /* TORCHELASTIC_RUN_ID */
+    const char *role;                    /* ROLE_NAME */
+    const char *node_name;               /* name of this node in the host list */
+    const char *horovod_port;            /* port of this node's rendezvous server; NULL: none */
+    const char *store_addr, *store_port; /* where this node's workers reach the store; NULL: at the
+                                            daemon, as the plan says */
+    bool elastic;                        /* HOROVOD_ELASTIC */
+    const char *iface;                   /* interface that reached the daemon; NULL: unknown */
     const char
         *nccl_iface; /* the same if NCCL would choose another interface by itself, otherwise NULL */
+    const char *nccl_host; /* a simulated node's address: NCCL regards the node as a host of its own
+                              then, which may share a GPU with another; NULL: a real node */
     const char *error_file;        /* TORCHELASTIC_ERROR_FILE, "" for none */
     const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE, NULL: the default */
     bool virtual_local_rank;       /* each worker sees one GPU, and its LOCAL_RANK is 0 */

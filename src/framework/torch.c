@@ -27,8 +27,11 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
         {"TORCHELASTIC_MAX_RESTARTS", p->max_restarts},
     };
     const size_t n = sizeof(rows) / sizeof(rows[0]);
-    int rc = dd_env_set(env, "MASTER_ADDR", p->master_addr);
-    return rc < 0 ? rc : framework_numbers(env, rows, in->by_hand ? n - 4 : n);
+    int rc = dd_env_set(env, "MASTER_ADDR",
+                        in->store_addr != NULL ? in->store_addr : p->master_addr);
+    if (rc == 0)
+        rc = framework_numbers(env, rows, in->by_hand ? n - 4 : n);
+    return rc == 0 && in->store_port != NULL ? dd_env_set(env, "MASTER_PORT", in->store_port) : rc;
 }
 
 /* torchrun's rule: the user's value, or 1 if several workers share the node. PBS always sets the
@@ -58,6 +61,8 @@ static int interfaces(struct dd_strv *env, const struct framework_input *in)
         rc = framework_default(env, "TP_SOCKET_IFNAME", in->iface);
     if (rc == 0 && in->nccl_iface != NULL && dd_env_get(env->v, "NCCL_SOCKET_IFNAME") == NULL)
         rc = dd_env_setf(env, "NCCL_SOCKET_IFNAME", "=%s", in->nccl_iface);
+    if (rc == 0 && in->nccl_host != NULL && dd_env_get(env->v, "NCCL_HOSTID") == NULL)
+        rc = dd_env_set(env, "NCCL_HOSTID", in->nccl_host);
     return rc;
 }
 

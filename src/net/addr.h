@@ -55,6 +55,9 @@ int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, stru
 /* Check that this node has the interface named by --iface, with an address that other nodes can
  * reach. -EINVAL with a message. */
 int net_iface_check(const char *name, struct dd_err *err);
+/* Connect, bound to the interface; NULL: to none. Return a non-blocking, close-on-exec descriptor
+ * or -errno; -ETIMEDOUT after the limit. */
+int net_iface_connect(const char *name, const struct net_addr *to, unsigned limit_ms);
 /* Wait until a connection bound to the interface succeeds, or fails, or the limit expires. 0 or
  * -errno. */
 int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms);

@@ -5,7 +5,8 @@
  * piece of an exchange between nodes (rdzv/exchange.h), FRAME_BOOTSTRAP the bootstrap payload
  * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT messages between a parent and the
  * nodes that it starts (launch/launch_msg.h), FRAME_STAGE parts of a staged directory
- * (stage/stage_codec.h). Receivers skip unknown types. */
+ * (stage/stage_codec.h), FRAME_STORE messages between the store and the relays of the nodes
+ * (store/relay_wire.h). Receivers skip unknown types. */
 #ifndef DD_NET_FRAME_H
 #define DD_NET_FRAME_H
 
@@ -22,7 +23,8 @@ enum frame_type {
     FRAME_EXCHANGE = 5,
     FRAME_BOOTSTRAP = 6,
     FRAME_LAUNCH = 7,
-    FRAME_STAGE = 8
+    FRAME_STAGE = 8,
+    FRAME_STORE = 9
 };
 
 struct frame {

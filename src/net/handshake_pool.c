@@ -30,7 +30,8 @@ struct handshake_pool {
     struct link_shared shared;
     struct unproven_set unproven;
     struct event *listener, *resume, *sweep;
-    int fds_limit; /* descriptors from this number on are reserved */
+    int fds_limit;     /* descriptors from this number on are reserved */
+    uint64_t swept_ns; /* time of the last sweep, or when it was planned first */
     bool reported_full;
 };
 
@@ -59,6 +60,12 @@ static void handshake_on_accepted(void *arg, struct link_accept *a, struct link 
         cfg->on_link(cfg->arg, l);
 }
 
+static void handshake_on_progress(void *arg, bool waits)
+{
+    struct handshake *h = arg;
+    unproven_renew(&h->unproven, dd_now_ns(), waits);
+}
+
 void handshake_pool_start(struct handshake_pool *p, int fd, bool foreign)
 {
     struct handshake *h = calloc(1, sizeof(*h));
@@ -76,9 +83,9 @@ void handshake_pool_start(struct handshake_pool *p, int fd, bool foreign)
     }
     if (foreign)
         unproven_is_foreign(&h->unproven);
-    if (link_accept_start(&h->accept, p->cfg.base, fd, &p->cfg.accept,
-                          &(struct link_accept_cb){.done = handshake_on_accepted, .arg = h},
-                          NULL) < 0)
+    const struct link_accept_cb cb = {
+        .done = handshake_on_accepted, .on_progress = handshake_on_progress, .arg = h};
+    if (link_accept_start(&h->accept, p->cfg.base, fd, &p->cfg.accept, &cb, NULL) < 0)
         handshake_free(h);
 }
 
@@ -87,16 +94,22 @@ void handshake_pool_start(struct handshake_pool *p, int fd, bool foreign)
 static void pool_arm_sweep(struct handshake_pool *p)
 {
     const struct timeval t = dd_timeval(SWEEP_MS * DD_NS_PER_MS);
-    if (p->cfg.max_age_ns > 0 && !evtimer_pending(p->sweep, NULL))
-        evtimer_add(p->sweep, &t);
+    if (p->cfg.max_age_ns == 0 || evtimer_pending(p->sweep, NULL))
+        return;
+    p->swept_ns = dd_now_ns();
+    evtimer_add(p->sweep, &t);
 }
 
+/* A late sweep means that this process was suspended or busy: what the peers have sent meanwhile
+ * may still be unread. */
 static void pool_on_sweep(evutil_socket_t fd, short what, void *arg)
 {
     struct handshake_pool *p = arg;
+    const uint64_t now = dd_now_ns();
     (void)fd;
     (void)what;
-    unproven_expire(&p->unproven, dd_now_ns(), p->cfg.max_age_ns);
+    if (now - p->swept_ns < 2 * SWEEP_MS * DD_NS_PER_MS)
+        unproven_expire(&p->unproven, now, p->cfg.max_age_ns);
     if (p->unproven.n > 0)
         pool_arm_sweep(p);
 }

@@ -131,14 +131,14 @@ static int bind_to_iface(int fd, const char *name, int family)
     return rc;
 }
 
-int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms)
+int net_iface_connect(const char *name, const struct net_addr *to, unsigned limit_ms)
 {
     DD_AUTO(fd) int fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int rc = fd < 0 ? -errno : bind_to_iface(fd, name, to->sa.sa_family);
+    int rc = fd < 0 ? -errno : name != NULL ? bind_to_iface(fd, name, to->sa.sa_family) : 0;
     if (rc < 0)
         return rc;
     if (connect(fd, &to->sa, to->len) == 0)
-        return 0;
+        return DD_TAKE_FD(fd);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int e = errno;
     socklen_t len = sizeof(e);
@@ -146,7 +146,15 @@ int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limi
         return -e;
     if (poll(&p, 1, (int)limit_ms) <= 0)
         return -ETIMEDOUT;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0 ? -errno : -e;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
+        return -errno;
+    return e != 0 ? -e : DD_TAKE_FD(fd);
+}
+
+int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms)
+{
+    DD_AUTO(fd) int fd = net_iface_connect(name, to, limit_ms);
+    return fd < 0 ? fd : 0;
 }
 
 static bool starts(const char *name, const char *prefix)

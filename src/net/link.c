@@ -399,6 +399,8 @@ void link_fail(struct link *l, const char *what, int rc)
         (void)snprintf(l->failed, sizeof(l->failed),
                        "it does not read: '%.32s' does not fit behind %d MiB of unread messages",
                        what, LINK_HIGH_WATER >> 20);
+    else if (rc == -EPROTO)
+        (void)snprintf(l->failed, sizeof(l->failed), "it has sent %.64s", what);
     else
         (void)snprintf(l->failed, sizeof(l->failed), "cannot send '%.32s' to it: %s", what,
                        rc == -EMSGSIZE ? "the message is too long" : strerror(-rc));

@@ -14,6 +14,7 @@
 #include "net/frame.h"
 #include "net/key.h"
 
+struct event;
 struct event_base;
 struct link;
 struct net_tls; /* contexts, made once per process; defined in net/tls.c */
@@ -56,8 +57,9 @@ void link_frames_free(struct link_frames *f); /* drops the caller's reference; N
 int link_send_frames(struct link *l,
                      struct link_frames *f); /* all frames or none; errors as for link_send() */
 /* End the link because link_send() has failed with rc and the peer would wait for the message
- * forever. on_close reports the reason from the event loop; nothing is received or sent any more.
- * what: the name of the message. */
+ * forever, or with -EPROTO because of what the peer has sent. on_close reports the reason from the
+ * event loop; nothing is received or sent any more. what: the name of the message, or what was
+ * received. */
 void link_fail(struct link *l, const char *what, int rc);
 size_t link_queued(const struct link *l); /* bytes not yet written */
 /* on_close's why after a BYE without a reason; a BYE with data carries the reason. */
@@ -98,6 +100,10 @@ struct link_shared {
     uint64_t log_since_ns;
     unsigned logged, unlogged;
     unsigned handshakes; /* TLS handshakes in progress */
+    struct link_accept_queue {
+        struct link_accept *tqh_first, **tqh_last;
+    } waiting;          /* whole ClientHellos that wait for a handshake, in the order of arrival */
+    struct event *turn; /* begins some of these; NULL: none has waited yet */
 };
 /* Create the TLS context now, including everything that OpenSSL loads for it, rather than on the
  * first connection. */
@@ -109,14 +115,17 @@ struct link_accept_cfg {
     const char *job_id;
     const struct net_key *key;
     const struct net_key_input *key_in; /* for MUNGE credentials */
-    const struct dd_log *log;   /* for refusals: rate-limited, with the peer's name escaped */
-    unsigned timeout_ms;        /* for hello and handshake together */
-    struct link_shared *shared; /* NULL: the connection has its own state */
+    const struct dd_log *log; /* for refusals: rate-limited, with the peer's name escaped */
+    unsigned timeout_ms; /* for the hello, for the ClientHello after it, and for the handshake */
+    struct link_shared *shared;
 };
 
 struct link_accept;
 struct link_accept_cb {
     void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why);
+    /* The peer has done its part and gets the timeout again. waits: not yet, since it waits for
+     * this process, without a limit. NULL: ignored. */
+    void (*on_progress)(void *arg, bool waits);
     void *arg;
 };
 /* Take fd. done is called once, from the event loop, with a live link (given to the caller) or with
@@ -148,9 +157,14 @@ struct link_find_cfg {
                         tried a few per pass */
     const char *bind_addr;              /* source address for outgoing connections, or NULL */
     const struct net_key_input *key_in; /* borrowed for the life of the search */
+    struct net_tls **tls; /* TLS context shared by several searches, borrowed and created on first
+                             use; NULL: the search has its own */
     const struct dd_log *log;
     unsigned attempt_ms; /* limit for hello and handshake of one connection, 0: 3000; after timeouts
                             up to 8 times as long */
+    unsigned
+        nnodes; /* of the job: their number extends the patience with a daemon that has accepted the
+              connection (link_find() keeps it rather than go to the end of the queue) */
     /* This process has been unable to connect to any address for 1 s: it is out of memory, or
      * OpenSSL does not start (link_probe ignores this). The search is over; the callback may free
      * it. NULL: go on searching. */
@@ -177,9 +191,14 @@ enum link_listener {
     LINK_LISTENER_NONE,
     LINK_LISTENER_SILENT,
     LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
+    LINK_LISTENER_BUSY,    /* this job's daemon, which has answered the hello so far */
     LINK_LISTENER_OURS,    /* this job's daemon, even if no link could be opened */
 };
 enum link_listener link_find_listener(const struct link_find *f);
+/* True if nothing but the daemon explains the state of the search: it does not listen yet, or has
+ * not answered yet. Then the same holds on the other nodes, unless this one searches at a wrong
+ * place: at another port or an old address, or behind a firewall that rejects. */
+bool link_find_waits_for_daemon(const struct link_find *f);
 void link_find_free(struct link_find *f);
 
 /* ---- one probe of many nodes ---- */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/queue.h>
 
 enum {
     LOG_WINDOW_S = 10,
@@ -27,18 +28,22 @@ enum {
     CLIENT_HELLO_MAX =
         4096, /* OpenSSL sends about 300 bytes, 1.5 KiB with a post-quantum key share */
     HANDSHAKES_MOST = 2048, /* at a time, about 50 KiB each; the peers have proved the key, or
-                               replay an overheard ClientHello */
+                               replay an overheard ClientHello. Others wait. */
+    HANDSHAKES_AT_ONCE = 16,
+    LATE_MS = 1000,
 };
 
 struct link_accept {
     struct event_base *base;
     struct link_accept_cfg cfg;
-    struct link_shared own; /* used if the caller's cfg.shared is NULL */
-    int fd;                 /* -1 once bev owns it */
+    int fd; /* -1 once bev owns it */
     struct event *readable, *timer;
     int awaited; /* bytes of the ClientHello to collect in the kernel before the socket becomes
                     readable */
     bool in_handshake; /* included in shared->handshakes */
+    bool waits;        /* in shared->waiting */
+    uint64_t since_ns; /* the timer was set */
+    TAILQ_ENTRY(link_accept) entry;
     struct bufferevent *bev;
     struct dd_buf in;
     struct hello_call call;
@@ -55,9 +60,79 @@ int link_shared_prepare(struct link_shared *s, struct dd_err *err)
 void link_shared_done(struct link_shared *s)
 {
     net_tls_free(s->tls);
+    if (s->turn != NULL)
+        event_free(s->turn);
     free(s->cred);
     *s = (struct link_shared){0};
 }
+
+/* The peer gets the whole time again, or none runs while it waits for this process. */
+static void note_progress(struct link_accept *a, bool waits)
+{
+    const struct timeval limit = dd_timeval(a->cfg.timeout_ms * DD_NS_PER_MS);
+    (void)(waits ? evtimer_del(a->timer) : evtimer_add(a->timer, &limit));
+    a->since_ns = dd_now_ns();
+    if (a->cb.on_progress != NULL)
+        a->cb.on_progress(a->cb.arg, waits);
+}
+
+/* ---- the queue of handshakes ---- */
+
+static void handshake(struct link_accept *a);
+
+/* Begin the handshakes whose turn it is. They take 0.3 ms each: other events, such as heartbeats,
+ * get a turn after a few of them. */
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+    static const struct timeval now = {0, 0};
+    struct link_shared *s = arg;
+    struct link_accept *a;
+    (void)fd;
+    (void)what;
+    for (int i = 0; i < HANDSHAKES_AT_ONCE && s->handshakes < HANDSHAKES_MOST &&
+                    (a = TAILQ_FIRST(&s->waiting)) != NULL;
+         i++) {
+        TAILQ_REMOVE(&s->waiting, a, entry);
+        a->waits = false;
+        a->in_handshake = true;
+        s->handshakes++;
+        note_progress(a, false);
+        handshake(a);
+    }
+    if (!TAILQ_EMPTY(&s->waiting) && s->handshakes < HANDSHAKES_MOST)
+        (void)evtimer_add(s->turn, &now);
+}
+
+/* Wait for a handshake in the order of arrival. */
+static int await_turn(struct link_accept *a)
+{
+    static const struct timeval now = {0, 0};
+    struct link_shared *s = a->cfg.shared;
+    if (s->turn == NULL) {
+        TAILQ_INIT(&s->waiting);
+        s->turn = evtimer_new(a->base, on_turn, s);
+    }
+    if (s->turn == NULL || evtimer_add(s->turn, &now) < 0)
+        return -ENOMEM;
+    TAILQ_INSERT_TAIL(&s->waiting, a, entry);
+    a->waits = true;
+    note_progress(a, true);
+    return 0;
+}
+
+static void leave_queue(struct link_accept *a)
+{
+    static const struct timeval now = {0, 0};
+    struct link_shared *s = a->cfg.shared;
+    if (a->waits)
+        TAILQ_REMOVE(&s->waiting, a, entry);
+    s->handshakes -= a->in_handshake;
+    if (a->in_handshake && !TAILQ_EMPTY(&s->waiting))
+        (void)evtimer_add(s->turn, &now);
+    a->waits = a->in_handshake = false;
+}
+
+/* ---- one connection ---- */
 
 static void drop_hello_events(struct link_accept *a)
 {
@@ -79,8 +154,7 @@ void link_accept_free(struct link_accept *a)
     }
     if (a->fd >= 0)
         (void)close(a->fd);
-    a->cfg.shared->handshakes -= a->in_handshake;
-    link_shared_done(&a->own);
+    leave_queue(a);
     dd_buf_done(&a->in);
     explicit_bzero(&a->psk, sizeof(a->psk));
     free(a);
@@ -177,8 +251,6 @@ static void link_accept_on_handshake(struct bufferevent *bev, short what, void *
 static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
-    if (s->handshakes >= HANDSHAKES_MOST)
-        return dd_err_set(err, -EBUSY, "too many handshakes at once");
     int rc = link_shared_prepare(s, err);
     if (rc < 0)
         return rc;
@@ -190,8 +262,6 @@ static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     a->fd = -1;
-    a->in_handshake = true;
-    s->handshakes++;
     bufferevent_setcb(a->bev, NULL, NULL, link_accept_on_handshake, a);
     return 0;
 }
@@ -223,10 +293,9 @@ static void handshake(struct link_accept *a)
 {
     static const int any = 1;
     struct dd_err err = {0};
-    drop_hello_events(a);
     (void)setsockopt(a->fd, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof(any));
     if (link_accept_start_tls(a, &err) < 0)
-        link_accept_refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
+        link_accept_refuse(a, DD_LOG_ERR, err.text);
 }
 
 /* Pass the whole ClientHello to OpenSSL at once. Its binder proves the key, so OpenSSL refuses a
@@ -243,7 +312,9 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
     } else if (need < 0) {
         link_accept_refuse(a, DD_LOG_DEBUG, "the connection was lost");
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
-        handshake(a);
+        drop_hello_events(a);
+        if (await_turn(a) < 0)
+            link_accept_refuse(a, DD_LOG_ERR, "out of memory");
     } else if (need == a->awaited) { /* the peer has closed or sent an urgent byte, or the kernel
                                         has no memory for more */
         link_accept_refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
@@ -321,6 +392,7 @@ static void link_accept_answer(struct link_accept *a)
     struct dd_err err = {0};
     bool ours = strcmp(a->call.job_id, a->cfg.job_id) == 0;
     drop_hello_events(a);
+    note_progress(a, false);
     a->other_job = !ours;
     if (send_reply(a, ours ? HELLO_OK : HELLO_OTHER_JOB, &err) < 0)
         link_accept_refuse(a, DD_LOG_ERR, err.text);
@@ -356,11 +428,17 @@ static void link_accept_on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+/* A late timeout means that this process was suspended or busy: what the peer has sent meanwhile
+ * may still be unread. */
 static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
+    struct link_accept *a = arg;
     (void)fd;
     (void)what;
-    link_accept_refuse(arg, DD_LOG_INFO, "its hello timed out");
+    if (dd_now_ns() - a->since_ns > (a->cfg.timeout_ms + (uint64_t)LATE_MS) * DD_NS_PER_MS)
+        note_progress(a, false);
+    else
+        link_accept_refuse(a, DD_LOG_INFO, "its hello timed out");
 }
 
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
@@ -375,10 +453,9 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
     }
     *a = (struct link_accept){
         .base = base, .cfg = *cfg, .fd = fd, .in = DD_BUF_INIT(HELLO_CALL_MAX), .cb = *cb};
-    if (a->cfg.shared == NULL)
-        a->cfg.shared = &a->own;
     a->readable = event_new(base, fd, EV_READ | EV_PERSIST, link_accept_on_readable, a);
     a->timer = evtimer_new(base, on_timeout, a);
+    a->since_ns = dd_now_ns();
     if (a->readable == NULL || a->timer == NULL || event_add(a->readable, NULL) < 0 ||
         evtimer_add(a->timer, &limit) < 0) {
         link_accept_free(a);

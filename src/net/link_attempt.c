@@ -23,6 +23,7 @@ struct link_attempt {
     struct net_tls_psk psk;
     char source[300]; /* of this node's key */
     struct link_times times;
+    bool is_late; /* limit_ms has passed; silent_ms or busy_ms runs */
     enum link_verdict doomed;
     char why[400]; /* message for `doomed` */
 };
@@ -58,6 +59,12 @@ static void link_attempt_finish(struct link_attempt *t, enum link_verdict v, str
     drop_io(t);
     (void)event_del(t->timer);
     t->cfg.done(t->cfg.arg, t, v, l, why); /* may free t */
+}
+
+static void set_limit(struct link_attempt *t, unsigned ms)
+{
+    const struct timeval limit = dd_timeval(ms * DD_NS_PER_MS);
+    (void)evtimer_add(t->timer, &limit);
 }
 
 static enum link_verdict verdict_of_errno(int rc)
@@ -121,6 +128,10 @@ static void link_attempt_start_tls(struct link_attempt *t)
         return;
     }
     t->fd = -1;
+    if (t->cfg.busy_ms > 0) {
+        t->is_late = false;
+        set_limit(t, t->cfg.limit_ms);
+    }
     bufferevent_setcb(t->bev, NULL, NULL, link_attempt_on_handshake, t);
 }
 
@@ -239,6 +250,20 @@ static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
         link_attempt_finish(t, ATTEMPT_LOCAL, NULL, "out of memory");
 }
 
+/* The peer may only be slow: give it more time, once. */
+static void link_attempt_on_late(struct link_attempt *t, unsigned more_ms,
+                                 enum link_verdict meanwhile, enum link_verdict v, const char *why)
+{
+    if (t->is_late || more_ms == 0) {
+        link_attempt_finish(t, v, NULL, why);
+        return;
+    }
+    t->is_late = true;
+    set_limit(t, more_ms);
+    if (t->cfg.slow != NULL)
+        t->cfg.slow(t->cfg.arg, meanwhile, why);
+}
+
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct link_attempt *t = arg;
@@ -247,11 +272,13 @@ static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
     if (t->doomed != ATTEMPT_NONE)
         link_attempt_finish(t, t->doomed, NULL, t->why);
     else if (t->bev != NULL)
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "did not finish the TLS handshake in time");
+        link_attempt_on_late(t, t->cfg.busy_ms, ATTEMPT_BUSY, ATTEMPT_BROKEN,
+                             "did not finish the TLS handshake in time");
     else if (event_pending(t->io, EV_WRITE, NULL))
         link_attempt_finish(t, ATTEMPT_UNREACHABLE, NULL, "no answer");
     else
-        link_attempt_finish(t, ATTEMPT_SILENT, NULL, "accepted the connection but did not answer");
+        link_attempt_on_late(t, t->cfg.silent_ms, ATTEMPT_SILENT, ATTEMPT_SILENT,
+                             "accepted the connection but did not answer");
 }
 
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)

@@ -13,6 +13,7 @@ enum link_verdict {
     ATTEMPT_SILENT,      /* accepts connections but does not answer */
     ATTEMPT_FOREIGN,     /* another program */
     ATTEMPT_OTHER,       /* ddrun, of another job */
+    ATTEMPT_BUSY,        /* our job's daemon, which has answered, but not finished the handshake */
     ATTEMPT_VERSION,     /* ddrun, another protocol */
     ATTEMPT_FULL,        /* our job's daemon, which accepts no more nodes */
     ATTEMPT_BROKEN,      /* the connection was lost, or a local error */
@@ -27,6 +28,12 @@ struct link_attempt_cfg {
     struct net_tls **tls;             /* created on first use, owned by the caller */
     struct net_addr addr;
     unsigned limit_ms; /* for the whole attempt */
+    /* More time after limit_ms, since a daemon of many nodes serves them in order and a new attempt
+     * would go to the end of its queue; 0: none */
+    unsigned silent_ms; /* for a peer that has accepted the connection */
+    unsigned busy_ms;   /* after the reply of this job's daemon: limit_ms begins again, then this */
+    /* limit_ms has passed, but the attempt goes on; v and why as for done. NULL: not reported. */
+    void (*slow)(void *arg, enum link_verdict v, const char *why);
     /* Called once, from the event loop. l is given with ATTEMPT_LINK; why is a predicate ("is
      * another program"), valid during the call. The callback may free the attempt. */
     void (*done)(void *arg, struct link_attempt *t, enum link_verdict v, struct link *l,

@@ -16,10 +16,13 @@ enum {
     ATTEMPTS_MAX = 128,
     PORTS_MAX = 64,
     FURTHER_MAX = 4096,
+    PORTS_SHOWN = 4,
     WALKERS = 16,      /* concurrent attempts at further ports, per address */
     PASS_FIRST_MS = 3, /* agents of one step start within milliseconds of the leader */
     PASS_LAST_MS = 1000,
     PATIENCE = 8,
+    PATIENCE_NODE_MS =
+        5, /* processor time of a daemon for one node, with a margin for busy machines */
     LOOKUP_LIMIT_MS = 15000,
     LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or before Slurm was asked */
     LOOKUP_AGAIN_MS = 15000, /* once the name has an address */
@@ -163,6 +166,19 @@ static void learn_patience(struct target *g)
         g->limit_ms *= 2;
 }
 
+/* The attempt goes on. Report meanwhile what it waits for. */
+static void link_find_on_slow(void *arg, enum link_verdict v, const char *why)
+{
+    struct target *g = arg;
+    g->last = v;
+    (void)snprintf(g->why, sizeof(g->why), "%s", why);
+}
+
+static unsigned patience_ms(const struct link_find *f)
+{
+    return f->cfg.attempt_ms * PATIENCE + f->cfg.nnodes * PATIENCE_NODE_MS;
+}
+
 static void link_find_on_tried(void *arg, struct link_attempt *t, enum link_verdict v,
                                struct link *l, const char *why)
 {
@@ -198,9 +214,13 @@ static void start_due_of(struct link_find *f, bool walks)
         if (!g->due || g->attempt != NULL || g->walks != walks)
             continue;
         const struct link_attempt_cfg cfg = {.find = &f->cfg,
-                                             .tls = &f->tls,
+                                             .tls = f->cfg.tls != NULL ? f->cfg.tls : &f->tls,
                                              .addr = g->addr,
                                              .limit_ms = g->limit_ms,
+                                             /* one silent port would end the walk */
+                                             .silent_ms = walks ? 0 : patience_ms(f),
+                                             .busy_ms = patience_ms(f),
+                                             .slow = link_find_on_slow,
                                              .done = link_find_on_tried,
                                              .arg = g};
         g->due = false;
@@ -468,14 +488,22 @@ static const struct target *most_telling(const struct link_find *f)
 enum link_listener link_find_listener(const struct link_find *f)
 {
     static const enum link_listener of[] = {
-        [ATTEMPT_NO_LISTENER] = LINK_LISTENER_NONE,
-        [ATTEMPT_SILENT] = LINK_LISTENER_SILENT,
-        [ATTEMPT_FOREIGN] = LINK_LISTENER_FOREIGN,
-        [ATTEMPT_OTHER] = LINK_LISTENER_FOREIGN,
+        [ATTEMPT_NO_LISTENER] = LINK_LISTENER_NONE, [ATTEMPT_SILENT] = LINK_LISTENER_SILENT,
+        [ATTEMPT_FOREIGN] = LINK_LISTENER_FOREIGN,  [ATTEMPT_OTHER] = LINK_LISTENER_FOREIGN,
+        [ATTEMPT_BUSY] = LINK_LISTENER_BUSY,
     };
     const struct target *g = most_telling(f);
     const enum link_verdict last = g != NULL ? g->last : ATTEMPT_NONE;
-    return last > ATTEMPT_OTHER ? LINK_LISTENER_OURS : of[last];
+    return last > ATTEMPT_BUSY ? LINK_LISTENER_OURS : of[last];
+}
+
+bool link_find_waits_for_daemon(const struct link_find *f)
+{
+    const struct target *g = most_telling(f);
+    if (g == NULL)
+        return false;
+    return g->last == ATTEMPT_NONE || g->last == ATTEMPT_NO_LISTENER || g->last == ATTEMPT_SILENT ||
+           g->last == ATTEMPT_BUSY;
 }
 
 /* "node1 (10.0.0.1, fd00::1) ports 21013, 4711" */
@@ -487,15 +515,18 @@ static void put_place(const struct link_find *f, struct dd_buf *out)
         (void)dd_buf_printf(out, "%s%s", i > 0 ? ", " : "",
                             net_addr_host(&f->targets[i]->addr, text));
     (void)dd_buf_printf(out, ") port%s", f->cfg.nports > 1 ? "s" : "");
-    for (size_t i = 0; i < f->cfg.nports; i++)
+    const size_t shown = f->cfg.nports > PORTS_SHOWN ? PORTS_SHOWN - 1 : f->cfg.nports;
+    for (size_t i = 0; i < shown; i++)
         (void)dd_buf_printf(out, "%s%u", i > 0 ? ", " : " ", f->ports[i]);
+    if (shown < f->cfg.nports)
+        (void)dd_buf_printf(out, " and %zu more", f->cfg.nports - shown);
 }
 
 static void put_targets(const struct link_find *f, struct dd_buf *out)
 {
     const struct target *g = most_telling(f);
     char text[NET_ADDR_TEXT + 8];
-    if (g->last >= ATTEMPT_VERSION) {
+    if (g->last >= ATTEMPT_BUSY) {
         (void)dd_buf_printf(out, "%s %s", net_addr_text(&g->addr, text), g->why);
         return;
     }

@@ -81,7 +81,7 @@ int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_ad
     u->source = source;
     u->since_ns = now_ns;
     u->keep_until_ns = 0;
-    u->foreign = false;
+    u->foreign = u->waits = false;
     TAILQ_INSERT_TAIL(&source->list, u, by_source);
     source->n++;
     TAILQ_INSERT_TAIL(&s->all, u, by_age);
@@ -116,6 +116,19 @@ void unproven_keep(struct unproven *u, uint64_t until_ns)
     u->keep_until_ns = until_ns;
 }
 
+void unproven_renew(struct unproven *u, uint64_t now_ns, bool waits)
+{
+    if (u->set == NULL)
+        return;
+    struct unproven_list *list = u->foreign ? &u->set->foreign : &u->source->list;
+    TAILQ_REMOVE(list, u, by_source);
+    TAILQ_INSERT_TAIL(list, u, by_source);
+    TAILQ_REMOVE(&u->set->all, u, by_age);
+    TAILQ_INSERT_TAIL(&u->set->all, u, by_age);
+    u->since_ns = now_ns;
+    u->waits = waits;
+}
+
 /* Return the oldest evictable connection of the largest source. */
 static struct unproven *oldest_of_largest(const struct unproven_set *s, uint64_t now_ns)
 {
@@ -141,6 +154,10 @@ bool unproven_evict_one(struct unproven_set *s, uint64_t now_ns)
 void unproven_expire(struct unproven_set *s, uint64_t now_ns, uint64_t max_age_ns)
 {
     struct unproven *u;
-    while ((u = TAILQ_FIRST(&s->all)) != NULL && now_ns - u->since_ns >= max_age_ns)
-        u->evict(u);
+    struct unproven *next;
+    for (u = TAILQ_FIRST(&s->all); u != NULL && now_ns - u->since_ns >= max_age_ns; u = next) {
+        next = TAILQ_NEXT(u, by_age);
+        if (!u->waits)
+            u->evict(u);
+    }
 }

@@ -19,6 +19,7 @@ struct unproven {
     struct unproven_source *source;
     uint64_t since_ns, keep_until_ns;
     bool foreign;
+    bool waits;                        /* for this process: its age does not count */
     void (*evict)(struct unproven *u); /* closes the connection; calls unproven_remove() */
 };
 
@@ -48,7 +49,9 @@ void unproven_keep(struct unproven *u, uint64_t until_ns);
 
 /* Evict one connection. False: none can be evicted yet. */
 bool unproven_evict_one(struct unproven_set *s, uint64_t now_ns);
-/* Evict connections older than max_age_ns. */
+/* The peer has done its part: its age begins again. waits: its turn has not come yet. */
+void unproven_renew(struct unproven *u, uint64_t now_ns, bool waits);
+/* Evict connections older than max_age_ns, except those that wait for this process. */
 void unproven_expire(struct unproven_set *s, uint64_t now_ns, uint64_t max_age_ns);
 
 #endif

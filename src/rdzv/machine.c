@@ -55,12 +55,9 @@ void rdzv_free(struct rdzv *m)
     for (int i = 0; m->members != NULL && i < m->cfg.capacity; i++) {
         free(m->members[i].name);
         free(m->members[i].addr);
+        free(m->members[i].unfit_why);
     }
-    for (int i = 0; m->suspects != NULL && i < m->cfg.capacity; i++) {
-        free(m->suspects[i].name);
-        free(m->suspects[i].why);
-    }
-    free(m->suspects);
+    rdzv_free_charges(m);
     for (int i = 0; i < m->nknown; i++)
         rdzv_members_clear(&m->known[i]);
     rdzv_members_clear(&m->planned);

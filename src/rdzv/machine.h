@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "hostlist/hostlist.h"
+#include "rdzv/charges.h"
 #include "rdzv/exit_rules.h"
 #include "rdzv/members.h"
 #include "rdzv/plan.h"
@@ -64,9 +65,10 @@ struct rdzv_event {
     const uint64_t
         *ages; /* JOIN: ages of the last restarts that the agent knows, the youngest first */
     int nages;
-    bool ended_well; /* JOIN: all its workers of that round have exited with 0 */
-    bool elsewhere;  /* JOIN: the agent is linked to another daemon, and leaves that one if accepted
-                        here */
+    const struct charges *charges; /* JOIN: those that the agent knows; NULL: none */
+    bool ended_well;               /* JOIN: all its workers of that round have exited with 0 */
+    bool elsewhere; /* JOIN: the agent is linked to another daemon, and leaves that one if accepted
+                       here */
 };
 
 enum rdzv_action_kind {
@@ -191,16 +193,20 @@ bool rdzv_view(const struct rdzv *m, int id,
 int64_t rdzv_step_reached(const struct rdzv *m, int *ret_stuck);
 /* Why a rule has ended the job in spite of restarts that were left; "": none has. */
 const char *rdzv_verdict(const struct rdzv *m);
-/* First failures of rounds that were charged to a node. */
+/* First failures of rounds that were charged to a node, and whether rounds leave the node out. */
 struct rdzv_charges {
     const char *name, *why; /* lent; why: of the last one, or "" */
     int n;
-    uint64_t age_ns; /* time since the last one */
-    bool rested;
+    uint64_t age_ns;      /* time since the last one */
+    const char *left_out; /* why, lent; NULL: it takes part, or may */
 };
 bool rdzv_charges(const struct rdzv *m, int index, uint64_t now,
-                  struct rdzv_charges *ret); /* false: none */
-int rdzv_restarts(const struct rdzv *m);     /* number of restarts used */
+                  struct rdzv_charges *ret); /* false: neither */
+/* The same for the i-th inherited ones, of a node that has not joined; false: there are fewer. */
+bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rdzv_charges *ret);
+/* Append all charges, for the next daemon: at most CHARGES_MAX nodes, the latest. 0 or -ENOMEM. */
+int rdzv_charges_format(const struct rdzv *m, uint64_t now, struct dd_buf *out);
+int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
 /* True if the daemon runs on the member's node. */
 bool rdzv_is_leader(const struct rdzv *m, int id);
 /* True if the member may be drained: it is not the leader, and enough others with a majority are

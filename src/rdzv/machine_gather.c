@@ -32,9 +32,9 @@ int rdzv_inform_own_node(struct rdzv *m)
                : 0;
 }
 
-static int start_round(struct rdzv *m)
+static int start_round(struct rdzv *m, uint64_t now)
 {
-    int rc = rdzv_choose(m);
+    int rc = rdzv_choose(m, now);
     if (rc < 0 || !rdzv_part_quorum(m)) /* no majority yet: wait for more nodes */
         return rc;
     rc = fold_names(m);
@@ -133,7 +133,7 @@ static int rdzv_gather_go(struct rdzv *m, uint64_t now)
         }
         rdzv_spend(m, now);
     }
-    return start_round(m);
+    return start_round(m, now);
 }
 
 /* True if missing nodes may have another daemon that this one does not know. If members of older

@@ -2,6 +2,7 @@
 #ifndef DD_RDZV_MACHINE_INNER_H
 #define DD_RDZV_MACHINE_INNER_H
 
+#include "rdzv/charges.h"
 #include "rdzv/machine.h"
 #include "rdzv/marks.h"
 #include "rdzv/progress.h"
@@ -15,6 +16,7 @@ struct member {
     bool votes;       /* remembers the round whose majority is needed; a restarted agent does not */
     bool ended_well;  /* its workers of the last round of an older daemon have exited with 0 */
     bool unfit;       /* excluded from further rounds */
+    char *unfit_why;  /* NULL: out of memory */
     const char *mark; /* why the scheduler takes the node out of service, lent by .marks; NULL */
     int64_t step;     /* that it has reported in this round; -1: none */
     int index;        /* -1 until assigned */
@@ -36,9 +38,11 @@ enum rest {
 struct rdzv_suspect {
     int charges;           /* in all */
     int fresh;             /* since the node was last to be left out */
-    uint64_t last, before; /* times of the last two */
+    uint64_t last, before; /* times of the last two, on a clock that may have begun after them */
     bool blamed;           /* the node is to rest because of them */
     char *name, *why;      /* of the last one; NULL: out of memory */
+    int index;             /* of an inherited one: as it was; -1: unknown */
+    enum charge_rest rest; /* of an inherited one */
 };
 
 enum {
@@ -77,13 +81,16 @@ struct rdzv {
     bool *excluded;         /* [capacity] by node index */
     unsigned char *rest;    /* [capacity] by node index: enum rest */
     struct rdzv_suspect *suspects; /* [capacity] by node index */
+    /* charges by older daemons, of nodes that have not joined this one */
+    struct rdzv_suspect inherited[CHARGES_MAX];
+    int ninherited;
     struct rdzv_marks marks;
     uint64_t leave_at; /* marked nodes are left at this time; RDZV_NEVER */
     bool left;         /* decided about leaving since the marks or the members changed */
     struct progress progress;
     char verdict[200];
     int fault_index;               /* node of the first failure of this round; -1: none yet */
-    uint64_t fault_at, stopped_at; /* times of that failure, and of this round's STOP */
+    uint64_t fault_at, stopped_at; /* times of that failure, and of the last STOP */
     char fault_why[200];
     int *seats;     /* [capacity] scratch of rdzv_choose() */
     int ruled_code; /* exit code for which a rule ends the job after this round; 0: none */
@@ -123,7 +130,8 @@ int rdzv_merge_history(struct rdzv *m,
 void rdzv_merge_restart_ages(struct rdzv *m, const struct rdzv_event *join,
                              uint64_t now);            /* record the restarts under older daemons */
 void rdzv_forget(struct rdzv_members *set, int index); /* remove a member that has left for good */
-int rdzv_choose(struct rdzv *m); /* set order, norder and planned for the next round */
+int rdzv_choose(struct rdzv *m,
+                uint64_t now); /* set order, norder and planned for the next round */
 
 /* machine_actions.c; functions that queue actions return 0 or -ENOMEM */
 struct rdzv_action *rdzv_act(struct rdzv *m, enum rdzv_action_kind kind,
@@ -154,10 +162,12 @@ bool rdzv_budget_left(const struct rdzv *m, uint64_t now); /* True if a restart 
 void rdzv_spend(struct rdzv *m, uint64_t now);
 
 /* machine_rules.c: --exit-rules */
+bool rdzv_rule_ends(const struct rdzv *m, int code); /* True if this exit code ends the job. */
 void rdzv_apply_exit_rule(struct rdzv *m, const struct rdzv_event *exit);
 /* A rule ends the job: record its exit code. */
 int rdzv_end_by_rule(struct rdzv *m, uint64_t now);
 enum rest rdzv_rest(const struct rdzv *m, int id);
+enum charge_rest rdzv_rest_reason(const struct rdzv *m, int index); /* of the node */
 /* The round starts: report which of the nodes to rest are left out of it. */
 int rdzv_note_rests(struct rdzv *m);
 
@@ -177,6 +187,12 @@ void rdzv_progress_begin(struct rdzv *m); /* a round begins */
 void rdzv_suspect(struct rdzv *m, int id, uint64_t at, const char *why);
 void rdzv_suspect_exit(struct rdzv *m, const struct rdzv_event *exit, uint64_t now);
 void rdzv_charge(struct rdzv *m, uint64_t now); /* charge the first one to its node */
+/* Take the charges that an agent knows; 0 or -ENOMEM. */
+int rdzv_inherit_charges(struct rdzv *m, const struct charges *c, uint64_t now);
+/* A round is to start: give inherited charges to the nodes that have joined. */
+void rdzv_settle_charges(struct rdzv *m, uint64_t now);
+void rdzv_free_charges(struct rdzv *m);
+const char *rdzv_rest_text(enum charge_rest rest); /* for users; NULL: it does not rest */
 
 /* machine_round.c */
 int rdzv_request_probe(

@@ -45,6 +45,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
     }
     free(p->name);
     free(p->addr);
+    free(p->unfit_why);
     *p = (struct member){.here = true,
                          .done = true,
                          .step = -1,
@@ -66,6 +67,8 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     if (p->unfit)
         return 0;
     p->unfit = true;
+    free(p->unfit_why);
+    p->unfit_why = strdup(why);
     if (p->index >= 0)
         m->excluded[p->index] = true;
     if (!m->begun &&
@@ -127,6 +130,8 @@ int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = rdzv_merge_history(m, e);
     if (rc == 0 && !m->begun)
         rdzv_merge_restart_ages(m, e, now);
+    if (rc == 0 && !m->begun && e->charges != NULL)
+        rc = rdzv_inherit_charges(m, e->charges, now);
     if (rc == 0 && has_text(e->unfit) && !m->begun)
         rc = check_excluded(m, e->name, e->unfit);
     return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_try_start(m, now);
@@ -162,6 +167,7 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         m->members[e->id].mark != NULL) /* fill_order() leaves it out */
         return rdzv_try_leave(m, now);
     m->regroup = true;
+    m->stopped_at = now;
     return rdzv_send_stop(m, SIGTERM);
 }
 
@@ -209,12 +215,12 @@ bool rdzv_can_drain(struct rdzv *m, int id)
 /* Not a failure: it costs no restart. */
 int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    (void)now;
     const bool known = m->members[e->id].unfit;
     int rc = rdzv_can_drain(m, e->id) ? rdzv_exclude(m, e->id, e->text) : -EINVAL;
     if (rc < 0 || known || m->state != RDZV_RUNNING || !m->members[e->id].part)
         return rc;
     m->regroup = m->drained = true;
+    m->stopped_at = now;
     return rdzv_send_stop(m, SIGTERM);
 }
 

@@ -222,15 +222,14 @@ int rdzv_on_running_time(struct rdzv *m, const struct rdzv_event *e, uint64_t no
         return 0;
     m->leave_at = RDZV_NEVER;
     m->regroup = m->drained = true;
+    m->stopped_at = now;
     return rdzv_send_stop(m, SIGTERM);
 }
 
 /* Rules for exit codes that end the job apply. */
 bool rdzv_expects_exit(const struct rdzv *m, int code)
 {
-    const enum exit_rule rule = exit_rules_get(&m->cfg.exit_rules, code);
-    return m->state == RDZV_RUNNING && m->leave_at != RDZV_NEVER && rule != EXIT_STOP &&
-           rule != EXIT_REQUEUE;
+    return m->state == RDZV_RUNNING && m->leave_at != RDZV_NEVER && !rdzv_rule_ends(m, code);
 }
 
 /* A program may save its state and exit. Then the round ends when all workers have exited, since

@@ -300,11 +300,12 @@ static int choose(struct rdzv *m, int before, bool rests)
 }
 
 /* Without a majority of the last round the job could not continue: then no node is left out. */
-int rdzv_choose(struct rdzv *m)
+int rdzv_choose(struct rdzv *m, uint64_t now)
 {
     int rc = place_members(m);
     if (rc < 0)
         return rc;
+    rdzv_settle_charges(m, now);
     const int before = previous_order(m);
     find_survivors(m, before);
     rc = choose(m, before, true);

@@ -156,13 +156,21 @@ static int stop_failed(struct rdzv *m, uint64_t now)
     return rdzv_send_stop(m, SIGTERM);
 }
 
+/* A worker of a round that is stopped without a failure may exit with any code. One that exited
+ * before, with a code that ends the job, ends it even if its message comes later. */
+static bool follows_own_stop(const struct rdzv *m, const struct rdzv_event *exit)
+{
+    const bool before = exit->at > 0 && exit->at <= m->stopped_at;
+    return m->regroup && !m->failed && m->state == RDZV_STOPPING &&
+           !(before && rdzv_rule_ends(m, exit->code));
+}
+
 int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     const struct member *p = &m->members[e->id];
-    if (e->round != m->round || !p->part || e->local_rank >= p->slots ||
-        m->regroup) /* the last: a consequence of our own STOP */
+    if (e->round != m->round || !p->part || e->local_rank >= p->slots)
         return 0;
-    if (rdzv_absorbs_exit(m, e))
+    if (rdzv_absorbs_exit(m, e) || follows_own_stop(m, e))
         return 0;
     rdzv_apply_exit_rule(m, e);
     rdzv_suspect_exit(m, e, now);

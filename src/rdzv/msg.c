@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 #include "config.h"
+#include "rdzv/charges.h"
 #include "rdzv/plan.h"
 #include "report/phases.h"
 
@@ -50,9 +51,9 @@ static const struct message messages[MSG_TYPE_MAX] = {
                          FIELD(join, pid, 0, INT32_MAX), TEXT(join, name, 255),
                          TEXT(join, addr, ADDR_BYTES), TEXT(join, addrs, ADDR_BYTES),
                          TEXT(join, members, LONG_BYTES), TEXT(join, committed, MSG_MAX_BYTES / 4),
-                         TEXT(join, spent, SPENT_BYTES), FIELD(join, sent_ns, 0, INT64_MAX),
-                         TEXT(join, unfit, UNFIT_BYTES), TEXT(join, ports, LONG_BYTES),
-                         TEXT(join, text, TEXT_BYTES))},
+                         TEXT(join, spent, SPENT_BYTES), TEXT(join, charges, CHARGES_BYTES),
+                         FIELD(join, sent_ns, 0, INT64_MAX), TEXT(join, unfit, UNFIT_BYTES),
+                         TEXT(join, ports, LONG_BYTES), TEXT(join, text, TEXT_BYTES))},
     [MSG_STATUS] = {"status", FIELDS(TEXT(status, text, TEXT_BYTES))},
     [MSG_REFUSE] = {"refuse",
                     FIELDS(FIELD(refuse, epoch, 0, INT64_MAX), TEXT(refuse, text, TEXT_BYTES))},
@@ -64,8 +65,8 @@ static const struct message messages[MSG_TYPE_MAX] = {
                                  FIELD(plan, max_restarts, 0, INT32_MAX),
                                  FIELD(plan, master_port, 1, 65535), TEXT(plan, sizes, LONG_BYTES),
                                  TEXT(plan, nodes, LONG_BYTES), TEXT(plan, members, LONG_BYTES),
-                                 TEXT(plan, spent, SPENT_BYTES), TEXT(plan, ports, LONG_BYTES),
-                                 TEXT(plan, token, 32))},
+                                 TEXT(plan, spent, SPENT_BYTES), TEXT(plan, charges, CHARGES_BYTES),
+                                 TEXT(plan, ports, LONG_BYTES), TEXT(plan, token, 32))},
     [MSG_ROUND_STARTED] = {"begun", (const struct msg_field[]){{0}}},
     [MSG_RECORD_PHASES] = {"record-phases", (const struct msg_field[]){{0}}},
     [MSG_PHASES] = {"phases", FIELDS(FIELD(phases, round, -1, INT32_MAX),

@@ -72,6 +72,7 @@ struct msg_join {
     const char *name, *addr;
     const struct dd_strv *addrs;
     const char *members, *committed, *spent;
+    const char *charges; /* rdzv/charges.h */
     int64_t sent_ns;
     const char *unfit, *ports, *text;
 };
@@ -89,7 +90,7 @@ struct msg_plan {
     int round, node_rank, restart_count, max_restarts, master_port;
     const char *addr;
     const struct dd_strv *addrs;
-    const char *sizes, *nodes, *members, *spent, *ports, *token;
+    const char *sizes, *nodes, *members, *spent, *charges, *ports, *token;
 };
 struct msg_phases {
     int round; /* -1: none yet */

@@ -54,8 +54,13 @@ static int waiting_left(const struct rdzv_wait *w)
 void waiting_notice(char *out, size_t size, const struct rdzv_wait *w, const char *names)
 {
     char time[DD_DURATION_TEXT];
-    (void)snprintf(out, size, "waiting for %.800s (%d of %d nodes ready)",
-                   names == NULL || names[0] == '\0' ? "other nodes" : names, w->ready, w->wanted);
+    const bool named = names != NULL && names[0] != '\0';
+    if (w->ready < w->wanted)
+        (void)snprintf(out, size, "waiting for %d of %d nodes%s%.800s", w->wanted - w->ready,
+                       w->wanted, named ? ": " : "", named ? names : "");
+    else
+        (void)snprintf(out, size, "waiting for %.800s (%d of %d nodes ready)",
+                       named ? names : "other nodes", w->ready, w->wanted);
     dd_num_duration_text(time, (uint64_t)(w->starts_s >= 0 ? w->starts_s : waiting_left(w)));
     waiting_append(out, size, w->starts_s >= 0 ? "; starts without them in %s" : "; gives up in %s",
                    time);

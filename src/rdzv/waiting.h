@@ -35,8 +35,8 @@ void waiting_add_name(char list[WAITING_NAMES], int n, const char *name);
 /* End such a list of n names: "node3, node4, node5 and 2 more". */
 void waiting_end_names(char list[WAITING_NAMES], int n);
 
-/* Write "waiting for NAMES (2 of 4 nodes ready); gives up in 4 min 30 s", without the names if NULL
- * or "". */
+/* Write "waiting for 2 of 4 nodes: NAMES; gives up in 4 min 30 s", without the names if NULL or
+ * "". */
 void waiting_notice(char *out, size_t size, const struct rdzv_wait *w, const char *names);
 
 /* Write one line of less than `columns` characters, without a newline; the least important parts

@@ -24,32 +24,14 @@ static const json_t *main_thread(const json_t *threads, int pid)
     return named != NULL ? named : n > 0 ? json_array_get(threads, n - 1) : NULL;
 }
 
-/* Append at most STACKS_NAME bytes, without control characters. Of a path, keep its end. */
-static int put_name(struct dd_buf *out, const char *s, bool path)
-{
-    const size_t len = strlen(s);
-    const char *at = path && len > STACKS_NAME ? s + len - STACKS_NAME : s;
-    int rc = 0;
-    while (path && at > s && (*at & 0xc0) == 0x80)
-        at++;
-    for (size_t i = 0; at[i] != '\0' && i < STACKS_NAME && rc == 0; i++)
-        rc = dd_buf_append(out, (unsigned char)at[i] < ' ' ? "?" : &at[i], 1);
-    return rc;
-}
-
 static int put_frame(struct dd_buf *out, const json_t *f)
 {
     const char *name = json_string_value(json_object_get(f, "name"));
     const char *file = json_string_value(json_object_get(f, "filename"));
     const json_int_t line = json_integer_value(json_object_get(f, "line"));
-    if (name == NULL || file == NULL)
-        return -EPROTO;
-    int rc = put_name(out, name, false);
-    if (rc == 0)
-        rc = dd_buf_puts(out, "\t");
-    if (rc == 0)
-        rc = put_name(out, file, true);
-    return rc < 0 ? rc : dd_buf_printf(out, "\t%d\n", line > 0 && line < INT32_MAX ? (int)line : 0);
+    return name == NULL || file == NULL
+               ? -EPROTO
+               : stack_put_frame(out, name, file, line > 0 && line < INT32_MAX ? (int)line : 0);
 }
 
 int py_spy_parse(const char *text, size_t len, int pid, struct dd_buf *frames)

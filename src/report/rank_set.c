@@ -44,12 +44,17 @@ int rank_set_add(struct rank_set *s, int first, int last)
     return 0;
 }
 
-bool rank_set_has(const struct rank_set *s, int rank)
+bool rank_set_has_any(const struct rank_set *s, int first, int n)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (rank >= s->v[i].first && rank <= s->v[i].last)
-            return true;
+        if (first <= s->v[i].last && s->v[i].first - first < n)
+            return n > 0;
     return false;
+}
+
+bool rank_set_has(const struct rank_set *s, int rank)
+{
+    return rank_set_has_any(s, rank, 1);
 }
 
 size_t rank_set_count(const struct rank_set *s)

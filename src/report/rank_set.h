@@ -19,6 +19,7 @@ struct rank_set {
 };
 int rank_set_add(struct rank_set *s, int first, int last); /* 0 or -ENOMEM */
 bool rank_set_has(const struct rank_set *s, int rank);
+bool rank_set_has_any(const struct rank_set *s, int first, int n); /* first to first + n - 1 */
 size_t rank_set_count(const struct rank_set *s);
 int rank_set_nth(const struct rank_set *s, size_t n);            /* from 0; -1: there are fewer */
 int rank_set_text(const struct rank_set *s, struct dd_buf *out); /* "0-1,3-7" */

@@ -77,6 +77,7 @@ void report_free(struct report *r)
         free(r->stragglers[i].text);
     }
     free(r->cause);
+    free(r->verdict);
     free(r);
 }
 
@@ -181,6 +182,16 @@ void report_straggler_over(struct report *r, const char *node, uint64_t now_ns)
         if (g->to_ns == 0 && g->round == r->round && strcmp(g->node, node) == 0)
             g->to_ns = now_ns;
     }
+}
+
+int report_verdict_set(struct report *r, const char *text)
+{
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return -ENOMEM;
+    free(r->verdict);
+    r->verdict = copy;
+    return 0;
 }
 
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns)

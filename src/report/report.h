@@ -67,6 +67,8 @@ int report_warning_add(struct report *r, const char *node, const char *text);
 int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
                          uint64_t now_ns);
 void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
+/* The job ends in spite of restarts that are left: why. 0 or -ENOMEM. */
+int report_verdict_set(struct report *r, const char *text);
 /* End the job. cause: one sentence; "" after success. */
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns);
 

@@ -39,6 +39,7 @@ struct report {
     struct report_straggler stragglers[REPORT_STRAGGLERS];
     int nstragglers;
     char *cause;
+    char *verdict; /* NULL: none */
     int code;
 };
 

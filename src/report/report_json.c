@@ -135,7 +135,7 @@ static json_t *rounds(const struct report *r)
 static json_t *stacks(const struct report *r, bool brief)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_MOST);
-    if (r->stacks.n == 0 ||
+    if ((r->stacks.n == 0 && !r->stacks.ras.answered) ||
         stacks_write(&r->stacks, brief ? STACKS_BRIEF : STACKS_MOST - 1, &text) < 0)
         return json_null();
     return json_loadb((const char *)text.data, text.len, 0, NULL);
@@ -183,6 +183,7 @@ int report_json(const struct report *r, bool brief, struct dd_buf *out)
                           failures(r, brief), "failed", r->nfailed, "warnings", warnings(r));
     if (o != NULL &&
         (add_rest(o, r, e) < 0 || json_object_set_new(o, "stragglers", stragglers(r)) < 0 ||
+         json_object_set_new(o, "verdict", report_json_text(r->verdict)) < 0 ||
          json_object_set_new(o, "stacks", stacks(r, brief)) < 0)) {
         json_decref(o);
         return -ENOMEM;

@@ -270,6 +270,14 @@ static void read_others(struct reader *rd, struct report *r, const json_t *o)
     report_ends_add(r, &ends);
 }
 
+static void read_verdict(struct reader *rd, struct report *r, const json_t *o)
+{
+    DD_AUTO(buf) struct dd_buf verdict = DD_BUF_INIT(REPORT_TEXT_MAX);
+    const char *text = read_line(rd, o, "verdict", &verdict);
+    if (rd->rc == 0 && text[0] != '\0' && report_verdict_set(r, text) < 0)
+        reader_no_memory(rd);
+}
+
 static void read_report(struct reader *rd, struct report *r, const json_t *o)
 {
     DD_AUTO(buf) struct dd_buf cause = DD_BUF_INIT(REPORT_TEXT_MAX);
@@ -293,6 +301,7 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
     read_stragglers(rd, r, json_object_get(o, "stragglers"));
     read_stacks(rd, r, json_object_get(o, "stacks"));
     const char *why = read_text(rd, o, "cause", &cause);
+    read_verdict(rd, r, o);
     if (rd->rc == 0)
         read_rounds(rd, r, json_object_get(o, "rounds"));
     report_finish(r, why, read_int(rd, o, "code", 0, false), read_time(rd, o, "ended", READ_START));

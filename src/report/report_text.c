@@ -153,6 +153,16 @@ static int put_collectives(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
 }
 
+/* Append what NCCL says of its communicators. */
+static int put_nccl_ras(const struct report *r, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);
+    if (nccl_ras_text(&r->stacks.ras, "    ", COLLECTIVES_SHOWN, &text) < 0 || text.len == 0)
+        return 0;
+    int rc = dd_buf_puts(out, "  NCCL's communicators at that time:\n");
+    return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
+}
+
 /* Append what the other workers were executing: that the failed one had ended is known. */
 static int put_stacks(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
@@ -241,10 +251,11 @@ static int put_stragglers(const struct report *r, struct dd_buf *out)
 int report_text(const struct report *r, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
-    if (e == NULL)
-        return dd_buf_puts(out, r->cause != NULL ? r->cause : "");
+    int rc = r->verdict != NULL ? dd_buf_printf(out, "%s\n  last failure: ", r->verdict) : 0;
+    if (rc < 0 || e == NULL)
+        return rc < 0 ? rc : dd_buf_puts(out, r->cause != NULL ? r->cause : "");
     const struct failure_cause *known = failure_cause_find(e);
-    int rc = report_sentence(e, out);
+    rc = report_sentence(e, out);
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");
     if (rc == 0)
@@ -265,6 +276,8 @@ int report_text(const struct report *r, struct dd_buf *out)
         rc = put_stragglers(r, out);
     if (rc == 0)
         rc = put_collectives(r, out);
+    if (rc == 0)
+        rc = put_nccl_ras(r, out);
     if (rc == 0)
         rc = put_stacks(r, e, out);
     if (rc == 0 && known != NULL && known->tip != NULL)

@@ -86,7 +86,18 @@ int stacks_merge(struct stacks *to, const struct stacks *from)
         for (size_t k = 0; k < g->ranks.n && rc == 0; k++)
             rc = stacks_add(to, &g->stack, g->ranks.v[k].first, g->ranks.v[k].last);
     }
-    return rc == 0 ? flight_groups_merge(&to->collectives, &from->collectives) : rc;
+    if (rc == 0)
+        rc = flight_groups_merge(&to->collectives, &from->collectives);
+    return rc == 0 ? nccl_ras_merge(&to->ras, &from->ras) : rc;
+}
+
+int stacks_resolve(struct stacks *s)
+{
+    int world_size = 0;
+    for (size_t i = 0; i < s->nnodes; i++)
+        if (s->nodes[i].first_rank + s->nodes[i].workers > world_size)
+            world_size = s->nodes[i].first_rank + s->nodes[i].workers;
+    return nccl_ras_resolve(&s->ras, world_size);
 }
 
 static int stack_compare(const void *x, const void *y)
@@ -129,5 +140,37 @@ void stacks_done(struct stacks *s)
     free(s->v);
     free(s->nodes);
     flight_groups_done(&s->collectives);
+    nccl_ras_done(&s->ras);
     *s = (struct stacks){0};
+}
+
+static bool is_inside_char(const char *s)
+{
+    return (*s & 0xc0) == 0x80;
+}
+
+/* Append at most STACKS_NAME bytes, without control characters. Of a path, keep its end. */
+static int put_name(struct dd_buf *out, const char *s, bool path)
+{
+    const size_t len = strlen(s);
+    const char *at = path && len > STACKS_NAME ? s + len - STACKS_NAME : s;
+    const char *end = at + (strlen(at) < STACKS_NAME ? strlen(at) : STACKS_NAME);
+    int rc = 0;
+    while (path && at > s && at < end && is_inside_char(at))
+        at++;
+    while (end > at && is_inside_char(end))
+        end--;
+    for (; at < end && rc == 0; at++)
+        rc = dd_buf_append(out, (unsigned char)*at < ' ' ? "?" : at, 1);
+    return rc;
+}
+
+int stack_put_frame(struct dd_buf *out, const char *function, const char *file, int line)
+{
+    int rc = put_name(out, function, false);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "\t");
+    if (rc == 0)
+        rc = put_name(out, file, true);
+    return rc < 0 ? rc : dd_buf_printf(out, "\t%d\n", line);
 }

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "report/flight_groups.h"
+#include "report/nccl_ras.h"
 #include "report/rank_set.h"
 
 #include <stdbool.h>
@@ -59,12 +60,18 @@ struct stacks {
     struct stacks_node *nodes; /* ordered by rank; empty in the message of one node */
     size_t nnodes;
     struct flight_groups collectives; /* of PyTorch's flight recorder */
+    struct nccl_ras ras;              /* NCCL's communicators */
     double seconds;                   /* time that it took */
 };
+
+/* Append a frame to the text of a stack, without control characters. line 0: unknown. */
+int stack_put_frame(struct dd_buf *out, const char *function, const char *file, int line);
 
 int stacks_add(struct stacks *s, const struct stack *what, int first, int last);
 int stacks_add_node(struct stacks *s, const char *name, int first_rank, int workers);
 int stacks_merge(struct stacks *to, const struct stacks *from);
+/* Find the ranks that NCCL has named, once all nodes have been merged. 0 or -ENOMEM. */
+int stacks_resolve(struct stacks *s);
 /* Order: the rarest stack first; what could not be seen last. */
 void stacks_sort(struct stacks *s);
 void stacks_done(struct stacks *s);

@@ -70,8 +70,9 @@ json_t *stacks_json(const struct stacks *s, int depth)
             nodes, json_pack("{s:o s:i s:i}", "name",
                              clean_text(s->nodes[i].name, strlen(s->nodes[i].name)), "first_rank",
                              s->nodes[i].first_rank, "workers", s->nodes[i].workers));
-    return json_pack("{s:f s:o s:o s:o}", "seconds", s->seconds, "nodes", nodes, "groups", groups,
-                     "collectives", flight_groups_json(&s->collectives));
+    return json_pack("{s:f s:o s:o s:o s:o}", "seconds", s->seconds, "nodes", nodes, "groups",
+                     groups, "collectives", flight_groups_json(&s->collectives), "nccl_ras",
+                     nccl_ras_json(&s->ras));
 }
 
 int stacks_write(const struct stacks *s, size_t most, struct dd_buf *out)
@@ -206,6 +207,8 @@ static int parse_all(struct stacks *ret, const json_t *o, int first, int workers
     if (rc == 0)
         rc = flight_groups_parse(&ret->collectives, json_object_get(o, "collectives"), first,
                                  workers);
+    if (rc == 0)
+        rc = nccl_ras_parse(&ret->ras, json_object_get(o, "nccl_ras"), first, workers);
     ret->seconds = json_number_value(json_object_get(o, "seconds"));
     return rc;
 }

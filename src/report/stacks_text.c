@@ -197,6 +197,8 @@ int stacks_text_long(const struct stacks *s, struct dd_buf *out)
 {
     const size_t before = out->len;
     int rc = flight_groups_text(&s->collectives, "", FLIGHT_GROUPS_MAX, out);
+    if (rc == 0)
+        rc = nccl_ras_text(&s->ras, "NCCL: ", NCCL_RAS_FINDINGS, out);
     for (size_t i = 0; i < s->n && rc == 0; i++) {
         rc = put_group(s, &s->v[i], "", out);
         if (rc == 0)

@@ -233,6 +233,35 @@ static int suspects_by_records(const struct report *r, struct rank_set *ret, str
     return rc < 0 ? rc : 1;
 }
 
+/* Add the ranks that cannot answer NCCL because they had ended, or that left because of others. */
+static int suspects_add_ended(const struct report *r, struct rank_set *to)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->stacks.n && rc == 0; i++)
+        if (r->stacks.v[i].stack.kind == STACK_ENDED)
+            rc = suspects_copy(to, &r->stacks.v[i].ranks);
+    for (int i = 0; i < r->nkept && rc == 0; i++)
+        if (failure_is_cascade(&r->exits[i]))
+            rc = rank_set_add(to, r->exits[i].rank, r->exits[i].rank);
+    return rc;
+}
+
+/* By NCCL itself: the sentence is "has launched …". */
+static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct dd_buf *why)
+{
+    DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);
+    DD_AUTO(rank_set) struct rank_set ended = {0};
+    int rc = suspects_add_ended(r, &ended);
+    if (rc == 0)
+        rc = nccl_ras_missing(&r->stacks.ras, r->world_size, &ended, ret, &sentence);
+    if (rc <= 0 || dd_buf_str(&sentence) == NULL)
+        return rc == -EMSGSIZE ? 0 : rc < 0 ? rc : 0;
+    rc = suspects_put_ranks(r, ret, why);
+    if (rc == 0)
+        rc = dd_buf_puts(why, dd_buf_str(&sentence));
+    return rc < 0 ? rc : 1;
+}
+
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why)
 {
@@ -247,6 +276,10 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     if (rc == 0) {
         rank_set_done(ret);
         rc = suspects_by_records(r, ret, why);
+    }
+    if (rc == 0) {
+        rank_set_done(ret);
+        rc = suspects_by_ras(r, ret, why);
     }
     if (rc == 0 && f.doing != SUSPECTS_STOPPED) {
         rank_set_done(ret);

@@ -66,7 +66,7 @@ static bool collect_frame_ok(const struct collect_frame *f)
     case COLLECT_HELLO:
         return collect_folder_ok(f->text);
     case COLLECT_OFFER:
-        return f->verdict < COLLECT_RULES && f->number > 0 && stage_path_ok(f->text);
+        return f->verdict <= COLLECT_CACHE && f->number > 0 && stage_path_ok(f->text);
     case COLLECT_PIECE:
         return f->size > 0 && f->size <= COLLECT_PIECE_MAX;
     case COLLECT_ANSWER:

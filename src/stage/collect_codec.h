@@ -40,7 +40,8 @@ enum {
     COLLECT_HELLO_NUMBER = 0, /* of HELLO; files are numbered from 1 */
     COLLECT_WINDOW = 8,       /* pieces in flight */
     COLLECT_PIECE_MAX = 512 << 10,
-    COLLECT_RULES = 64, /* uses of --collect */
+    COLLECT_RULES = 64,            /* uses of --collect */
+    COLLECT_CACHE = COLLECT_RULES, /* in place of a rule: a file of --compile-cache */
     COLLECT_REASON_MAX = 400,
 };
 

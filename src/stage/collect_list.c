@@ -22,23 +22,31 @@ struct visit {
     struct dd_err *err;
 };
 
-static int visit_add(const struct visit *v, const char *path)
+int collect_list_append(struct collect_list *l, const struct collect_item *item)
 {
-    struct collect_list *l = v->list;
-    if (l->n == ITEMS_MAX)
-        return dd_err_set(v->err, -E2BIG, "more than %d files match", ITEMS_MAX);
     if (l->n == l->cap) {
         const size_t cap = l->cap > 0 ? l->cap * 2 : 64;
         struct collect_item *more = realloc(l->items, cap * sizeof(*more));
-        if (more == NULL)
-            return dd_err_set(v->err, -ENOMEM, "out of memory");
+        if (more == NULL) {
+            free(item->path);
+            free(item->name);
+            return -ENOMEM;
+        }
         l->items = more;
         l->cap = cap;
     }
-    char *copy = strdup(path);
-    if (copy == NULL)
+    l->items[l->n++] = *item;
+    return 0;
+}
+
+static int visit_add(const struct visit *v, const char *path)
+{
+    struct collect_list *l = v->list;
+    if (l->n >= ITEMS_MAX)
+        return dd_err_set(v->err, -E2BIG, "more than %d files match", ITEMS_MAX);
+    const struct collect_item item = {.rule = v->rule, .prefix = v->prefix, .path = strdup(path)};
+    if (item.path == NULL || collect_list_append(l, &item) < 0)
         return dd_err_set(v->err, -ENOMEM, "out of memory");
-    l->items[l->n++] = (struct collect_item){.rule = v->rule, .prefix = v->prefix, .path = copy};
     return 0;
 }
 
@@ -116,10 +124,18 @@ int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
     return rc;
 }
 
+int collect_list_tree(struct collect_list *l, unsigned rule, const char *dir, struct dd_err *err)
+{
+    const struct visit v = {.list = l, .rule = rule, .prefix = strlen(dir) + 1, .err = err};
+    return visit_entry(&v, AT_FDCWD, dir, dir, 0);
+}
+
 void collect_list_done(struct collect_list *l)
 {
-    for (size_t i = 0; i < l->n; i++)
+    for (size_t i = 0; i < l->n; i++) {
         free(l->items[i].path);
+        free(l->items[i].name);
+    }
     free(l->items);
     l->items = NULL;
     l->n = l->cap = 0;

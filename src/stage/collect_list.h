@@ -10,6 +10,7 @@ struct collect_item {
     unsigned rule;
     size_t prefix; /* bytes of path that are not part of its name in DIR */
     char *path;    /* absolute */
+    char *name;    /* in DIR; NULL: the path without its prefix */
 };
 
 struct collect_list {
@@ -27,6 +28,10 @@ struct collect_list {
 /* Append the files that match the absolute pattern, and those below directories that match. */
 int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
                      struct dd_err *err);
+/* Append the files below a directory, whose path is their prefix. */
+int collect_list_tree(struct collect_list *l, unsigned rule, const char *dir, struct dd_err *err);
+/* Append an item; take its texts, also after a failure. 0 or -ENOMEM. */
+int collect_list_append(struct collect_list *l, const struct collect_item *item);
 void collect_list_done(struct collect_list *l);
 
 #endif

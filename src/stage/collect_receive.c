@@ -1,9 +1,11 @@
 /* The receiving side of --collect: many nodes connect, a few at a time send their files. */
 #include "base/auto.h"
+#include "base/num.h"
 #include "net/handshake_pool.h"
 #include "net/listen.h"
 #include "stage/collect_inner.h"
 #include "stage/collect_write.h"
+#include "stage/compile_dir.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -29,6 +31,9 @@ struct receive {
     int listen_fd;
     struct handshake_pool *handshakes;
     struct receive_node nodes[NODES_MAX];
+    int cache;           /* descriptor of DIR of --compile-cache; -1: not open */
+    bool cache_refused;  /* a warning has been sent */
+    uint64_t cache_left; /* bytes that may still come */
     uint64_t hellos;
     unsigned char *raw; /* [COLLECT_PIECE_MAX] */
     ZSTD_DCtx *unpack;
@@ -75,6 +80,47 @@ static void receive_end_file(struct receive_node *n, const char *why)
         receive_answer(n, number, COLLECT_REFUSED, why);
 }
 
+/* The first file of the cache that cannot be written is reported; the job does not need it. */
+static void receive_refuse_cache(struct receive_node *n, const struct collect_frame *f,
+                                 const char *why)
+{
+    struct receive *r = n->receive;
+    char text[COLLECT_REASON_MAX + 60];
+    (void)snprintf(text, sizeof(text), "what is new is not kept: %.*s", COLLECT_REASON_MAX, why);
+    if (!r->cache_refused)
+        collect_tell(r->c, STAGE_MSG_WARNING, text);
+    r->cache_refused = true;
+    receive_answer(n, f->number, COLLECT_REFUSED, "");
+}
+
+static void receive_offer_cache(struct receive_node *n, const struct collect_frame *f)
+{
+    struct receive *r = n->receive;
+    struct dd_err err = {0};
+    const struct compile_dir dir = {.dir = r->c->setup.texts.v[STAGE_COLLECT_CACHE]};
+    if (r->cache < 0 && !r->cache_refused && dir.dir[0] != '\0')
+        r->cache = compile_dir_open(&dir, NULL);
+    if (r->cache < 0) { /* the ddrun-stage that has read DIR has reported why */
+        r->cache_refused = true;
+        receive_answer(n, f->number, COLLECT_REFUSED, "");
+        return;
+    }
+    const struct collect_target target = {.dir = dir.dir, .cache = true, .top = r->cache};
+    enum collect_verdict v = collect_file_begin(&n->file, &target, f, &err);
+    if (v == COLLECT_WANT && f->size > r->cache_left) {
+        collect_file_drop(&n->file);
+        (void)dd_err_set(&err, -EFBIG, "it exceeds --compile-cache-max");
+        v = COLLECT_REFUSED;
+    }
+    if (v == COLLECT_REFUSED) {
+        receive_refuse_cache(n, f, err.text);
+        return;
+    }
+    r->cache_left -= v == COLLECT_WANT ? f->size : 0;
+    n->number = v == COLLECT_WANT ? f->number : 0;
+    receive_answer(n, f->number, v, "");
+}
+
 static void receive_offer(struct receive_node *n, const struct collect_frame *f)
 {
     struct dd_err err = {0};
@@ -82,6 +128,10 @@ static void receive_offer(struct receive_node *n, const struct collect_frame *f)
     collect_file_drop(&n->file);
     n->number = 0;
     n->pieces = 0;
+    if (f->verdict == COLLECT_CACHE) {
+        receive_offer_cache(n, f);
+        return;
+    }
     if (f->verdict >= setup->texts.n - STAGE_COLLECT_RULES) {
         receive_answer(n, f->number, COLLECT_REFUSED, "the nodes have different --collect options");
         return;
@@ -219,12 +269,17 @@ int collect_receive(struct collect *c, struct dd_err *err)
     char text[16];
     char *const *setup = c->setup.texts.v;
     const char *addr = setup[STAGE_COLLECT_LISTEN];
-    r = (struct receive){
-        .c = c, .raw = malloc(COLLECT_PIECE_MAX), .unpack = ZSTD_createDCtx(), .listen_fd = -1};
+    r = (struct receive){.c = c,
+                         .raw = malloc(COLLECT_PIECE_MAX),
+                         .unpack = ZSTD_createDCtx(),
+                         .listen_fd = -1,
+                         .cache = -1};
     if (r.raw == NULL || r.unpack == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < NODES_MAX; i++)
         r.nodes[i] = (struct receive_node){.receive = &r, .file = COLLECT_FILE_NONE};
+    if (dd_num_u64(setup[STAGE_COLLECT_MOST], 0, UINT64_MAX, &r.cache_left) < 0)
+        return dd_err_set(err, -EPROTO, "malformed message of the agent");
     c->drop = receive_drop_all;
     c->drop_arg = &r;
     r.listen_fd = net_listen(addr[0] != '\0' ? addr : NULL, &any, 1, &port, err);

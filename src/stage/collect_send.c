@@ -6,6 +6,8 @@
 #include "stage/collect_inner.h"
 #include "stage/collect_list.h"
 #include "stage/collect_rules.h"
+#include "stage/compile_cache.h"
+#include "stage/compile_send.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -35,6 +37,7 @@ struct send {
     uint64_t offset, sent, taken; /* bytes read; pieces */
     uint64_t bytes;
     size_t came, had, missing;
+    char missed[STAGE_PATH_MAX + 1]; /* unit of the cache of which a file was missing last */
     unsigned char *raw, *packed;
     size_t packed_max;
     ZSTD_CCtx *pack;
@@ -47,6 +50,26 @@ static void send_missing(struct send *s, const char *path, const char *why)
                    why);
     s->missing++;
     collect_tell(s->c, STAGE_MSG_MISSING, text);
+}
+
+static void send_miss_item(struct send *s, const struct collect_item *i, const char *why)
+{
+    if (i->rule != COLLECT_CACHE) {
+        send_missing(s, i->path, why);
+        return;
+    }
+    s->missing++; /* the job does not need it; the receiver reports what matters */
+    (void)snprintf(s->missed, sizeof(s->missed), "%.*s",
+                   (int)compile_cache_unit(i->path + i->prefix), i->path + i->prefix);
+}
+
+/* The last file of a unit of the cache must not come without the others. */
+static bool send_is_useless(const struct send *s, const struct collect_item *i)
+{
+    const char *path = i->path + i->prefix;
+    return i->rule == COLLECT_CACHE && compile_cache_is_last(path) && s->missed[0] != '\0' &&
+           strncmp(path, s->missed, compile_cache_unit(path)) == 0 &&
+           s->missed[compile_cache_unit(path)] == '\0';
 }
 
 static void send_unreadable(void *arg, const char *path, int error)
@@ -73,7 +96,7 @@ static void send_finish(const struct send *s)
 static _Noreturn void send_give_up(struct send *s, const char *why)
 {
     for (size_t i = s->open && s->at > 0 ? s->at - 1 : s->at; i < s->list.n; i++)
-        send_missing(s, s->list.items[i].path, why);
+        send_miss_item(s, &s->list.items[i], why);
     send_finish(s);
     _exit(0);
 }
@@ -112,18 +135,21 @@ static bool send_offer(struct send *s)
     const struct collect_item *i = &s->list.items[s->at++];
     struct collect_frame f = {.type = COLLECT_OFFER, .number = (uint32_t)s->at};
     s->offset = s->sent = s->taken = 0;
+    if (send_is_useless(s, i))
+        return false;
     s->fd = open(i->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (s->fd < 0 || fstat(s->fd, &s->st) < 0 || !S_ISREG(s->st.st_mode)) {
-        send_missing(s, i->path, s->fd < 0 ? strerror(errno) : "it is not a file any more");
+        send_miss_item(s, i, s->fd < 0 ? strerror(errno) : "it is not a file any more");
         return false;
     }
     if (s->st.st_uid != geteuid() && s->st.st_uid != 0) {
-        send_missing(s, i->path, "it belongs to another user");
+        send_miss_item(s, i, "it belongs to another user");
         return false;
     }
-    (void)snprintf(f.text, sizeof(f.text), "%s", i->path + i->prefix);
-    if (strlen(i->path + i->prefix) > STAGE_PATH_MAX || !stage_path_ok(f.text)) {
-        send_missing(s, i->path, "its path is too long");
+    const char *name = i->name != NULL ? i->name : i->path + i->prefix;
+    (void)snprintf(f.text, sizeof(f.text), "%s", name);
+    if (strlen(name) > STAGE_PATH_MAX || !stage_path_ok(f.text)) {
+        send_miss_item(s, i, "its path is too long");
         return false;
     }
     f.verdict = i->rule;
@@ -152,7 +178,7 @@ static void send_next(struct send *s)
 static void send_drop(struct send *s, const char *why)
 {
     send_plain(s, COLLECT_DROP);
-    send_missing(s, send_item(s)->path, why);
+    send_miss_item(s, send_item(s), why);
     send_next(s);
 }
 
@@ -209,7 +235,7 @@ static void send_take_answer(struct send *s, const struct collect_frame *f)
         return;
     }
     if (f->verdict == COLLECT_REFUSED) {
-        send_missing(s, send_item(s)->path, f->text);
+        send_miss_item(s, send_item(s), f->text);
     } else if (s->fd >= 0) { /* nothing has been sent */
         s->had++;
     } else {
@@ -322,6 +348,16 @@ static void send_connect_later(struct send *s)
     (void)evtimer_add(s->limit_event, &tv);
 }
 
+static int send_list_cache(struct send *s, struct dd_err *err)
+{
+    char *const *t = s->c->setup.texts.v;
+    int how;
+    if (dd_num_int(t[STAGE_COLLECT_CACHE_HOW], 0, INT32_MAX, &how) < 0)
+        return dd_err_set(err, -EPROTO, "malformed message of the agent");
+    const int rc = compile_send_list(&s->list, t[STAGE_COLLECT_CACHE], t[STAGE_COLLECT_KIND], how);
+    return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");
+}
+
 static int send_list(struct send *s, struct dd_err *err)
 {
     const struct dd_strv *t = &s->c->setup.texts;
@@ -338,6 +374,8 @@ static int send_list(struct send *s, struct dd_err *err)
         if (rc < 0)
             send_missing(s, t->v[i], err->text);
     }
+    if (t->v[STAGE_COLLECT_CACHE][0] != '\0' && send_list_cache(s, err) < 0)
+        return err->rc;
     if (s->list.skipped > 0) {
         char why[160];
         (void)snprintf(

@@ -42,11 +42,11 @@ static int open_top(const char *dir)
 }
 
 /* Open the directory `name` below at, or create it. Takes at. */
-static int open_next(int at, const char *name)
+static int open_next(int at, const char *name, mode_t mode)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(at, name, flags);
-    if (fd < 0 && errno == ENOENT && (mkdirat(at, name, 0777) == 0 || errno == EEXIST))
+    if (fd < 0 && errno == ENOENT && (mkdirat(at, name, mode) == 0 || errno == EEXIST))
         fd = openat(at, name, flags);
     const int rc = fd >= 0 ? fd : -errno;
     close(at);
@@ -56,13 +56,14 @@ static int open_next(int at, const char *name)
 /* Open the directory of the file, and copy the last component of its path to f->name. */
 static int open_parent(struct collect_file *f, const struct collect_target *t, const char *path)
 {
-    int at = open_top(t->dir);
-    if (at >= 0)
-        at = open_next(at, t->folder);
+    const mode_t mode = f->cache ? 0700 : 0777;
+    int at = f->cache ? fcntl(t->top, F_DUPFD_CLOEXEC, 0) : open_top(t->dir);
+    if (at >= 0 && t->folder != NULL)
+        at = open_next(at, t->folder, mode);
     const char *s = path;
     for (const char *slash; at >= 0 && (slash = strchr(s, '/')) != NULL; s = slash + 1) {
         (void)snprintf(f->name, sizeof(f->name), "%.*s", (int)(slash - s), s);
-        at = open_next(at, f->name);
+        at = open_next(at, f->name, mode);
     }
     (void)snprintf(f->name, sizeof(f->name), "%.*s", STAGE_NAME_MAX, s);
     return at;
@@ -78,6 +79,11 @@ static int compare_existing(const struct collect_file *f, struct dd_err *err)
         return errno == ENOENT ? 1 : dd_err_set(err, -errno, "%m");
     if (!S_ISREG(st.st_mode))
         return dd_err_set(err, -EEXIST, "the destination exists and is not a file");
+    if (f->cache) {
+        const struct timespec used[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+        (void)utimensat(f->parent, f->name, used, AT_SYMLINK_NOFOLLOW);
+        return 0;
+    }
     const struct timespec *there = &st.st_mtim;
     const bool same = there->tv_sec == f->mtime.tv_sec;
     if (same && there->tv_nsec == f->mtime.tv_nsec && (uint64_t)st.st_size == f->size)
@@ -128,8 +134,9 @@ enum collect_verdict collect_file_begin(struct collect_file *f, const struct col
                                         const struct collect_frame *offer, struct dd_err *err)
 {
     *f = COLLECT_FILE_NONE;
+    f->cache = t->cache;
     f->size = offer->size;
-    f->mode = offer->mode & 0777;
+    f->mode = offer->mode & (f->cache ? 0755 : 0777);
     f->mtime = (struct timespec){.tv_sec = offer->mtime, .tv_nsec = offer->nsec};
     f->parent = open_parent(f, t, offer->text);
     int rc = f->parent < 0 ? dd_err_set(err, f->parent, "cannot create its directory in '%s': %s",
@@ -191,11 +198,27 @@ static int link_temporary(struct collect_file *f, const char *name)
     return linkat(AT_FDCWD, fd, f->parent, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
+/* Without replacing a file that another job has written meanwhile. */
+static int publish_new(struct collect_file *f)
+{
+    if (f->temporary[0] == '\0' || linkat(f->parent, f->temporary, f->parent, f->name, 0) == 0 ||
+        errno == EEXIST)
+        return 0;                              /* the temporary name is removed with f */
+    if (errno != EPERM && errno != EOPNOTSUPP) /* else there are no hard links */
+        return -errno;
+    if (renameat(f->parent, f->temporary, f->parent, f->name) < 0)
+        return -errno;
+    f->temporary[0] = '\0';
+    return 0;
+}
+
 static int publish(struct collect_file *f)
 {
     int rc = f->temporary[0] == '\0' ? link_temporary(f, f->name) : -EEXIST;
     if (rc != -EEXIST)
         return rc;
+    if (f->cache)
+        return publish_new(f);
     if (f->temporary[0] == '\0') {
         rc = make_name(f);
         rc = rc == 0 ? link_temporary(f, f->temporary) : rc;

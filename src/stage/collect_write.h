@@ -6,15 +6,20 @@
 #include "stage/collect_codec.h"
 
 struct collect_target {
-    const char *dir;    /* DIR; created if it does not exist */
-    const char *folder; /* directory of the node in DIR */
-    bool named;         /* do not use O_TMPFILE */
+    const char *dir; /* DIR; created if it does not exist */
+    const char
+        *folder; /* directory of the node in DIR; NULL: the files of all nodes belong together */
+    bool named;  /* do not use O_TMPFILE */
+    bool cache;  /* --compile-cache: a file that exists is marked as used and never replaced;
+                    only the user can write what is created */
+    int top;     /* with cache: descriptor of DIR */
 };
 
 struct collect_file {
     int parent, fd; /* -1: no file is being written */
     uint64_t size, got;
     uint32_t mode;
+    bool cache; /* as in struct collect_target */
     struct timespec mtime;
     char name[STAGE_NAME_MAX + 1];
     char temporary[48]; /* "": the file has no name yet */

@@ -22,16 +22,6 @@
 
 enum { USAGE = 2, THREADS_MAX = 8 };
 
-static int begin_round(struct serve *s, struct dd_err *err)
-{
-    int children;
-    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
-        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
-    stage_pool_compress(s->pool, children > 0);
-    const int rc = serve_link_up(s, children, err);
-    return rc == 0 ? serve_begin(s, err) : rc;
-}
-
 static void warn_not_kept(const struct serve *s, const char *why)
 {
     char text[500];
@@ -41,22 +31,41 @@ static void warn_not_kept(const struct serve *s, const char *why)
     serve_send(s, STAGE_MSG_WARNING, text);
 }
 
-static int take_setup(struct serve *s, struct dd_err *err)
+static void try_mount(struct serve *s)
 {
     struct dd_err why = {0};
+    char *const *setup = s->setup.texts.v;
+    s->mounts = setup[STAGE_SETUP_DIR][0] != '\0' && strcmp(setup[STAGE_SETUP_MOUNT], "1") == 0 &&
+                serve_can_mount(s, &why);
+    if (strcmp(setup[STAGE_SETUP_KEEP], "1") == 0 && !s->mounts)
+        warn_not_kept(s, why.text[0] != '\0' ? why.text : "--stage-mount=no");
+}
+
+static int begin_round(struct serve *s, struct dd_err *err)
+{
+    int children;
+    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
+        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+    stage_pool_compress(s->pool, children > 0);
+    int rc = serve_link_up(s, children, err);
+    rc = rc == 0 ? serve_begin(s, err) : rc;
+    if (rc == 0)
+        try_mount(s); /* while the reader lists */
+    return rc;
+}
+
+static int take_setup(struct serve *s, struct dd_err *err)
+{
     uint16_t port;
     char text[16];
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    char *const *setup = s->setup.texts.v;
+    if (stage_sources_parse(&s->sources, s->setup.texts.v + STAGE_SETUP_SOURCES) < 0)
+        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     int rc = serve_listen(s, &port, err);
     if (rc < 0)
         return rc;
     (void)snprintf(text, sizeof(text), "%u", port);
     serve_send(s, STAGE_MSG_PORT, text);
-    s->mounts = setup[STAGE_SETUP_DIR][0] != '\0' && strcmp(setup[STAGE_SETUP_MOUNT], "1") == 0 &&
-                serve_can_mount(s, &why);
-    if (strcmp(setup[STAGE_SETUP_KEEP], "1") == 0 && !s->mounts)
-        warn_not_kept(s, why.text[0] != '\0' ? why.text : "--stage-mount=no");
     const int threads = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (int)cpus;
     return stage_pool_new(&s->pool, threads, s->wake_fd, err);
 }

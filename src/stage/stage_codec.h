@@ -8,8 +8,9 @@
  *
  * Numbers are little-endian. Paths are relative to the directory of the copy and begin with the
  * number of the source: "0/lib/python3.11/os.py". Chunks belong to phases: all chunks of a phase
- * have been unpacked before one of the next phase is. So no file is created below a symbolic link,
- * and a directory exists before its entries. */
+ * have been unpacked before one of the next phase is, in the order in which they are sent. So no
+ * file is created below a symbolic link, and the times of a directory are set last. Directories
+ * that a file needs are made with it, since those of an archive are sent after its files. */
 #ifndef DD_STAGE_STAGE_CODEC_H
 #define DD_STAGE_STAGE_CODEC_H
 

@@ -24,7 +24,7 @@ static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
     do
         rc = stage_client_receive(fd, m, fds);
     while (rc == -EAGAIN);
-    return rc < 0 || m->type == STAGE_MSG_READY ? rc : -EPROTO;
+    return rc < 0 || m->type == STAGE_MSG_READY || m->type == STAGE_MSG_WITHOUT ? rc : -EPROTO;
 }
 
 static int point_to_copy(struct dd_strv *env, struct dd_strv *argv, char *const *pairs)
@@ -63,7 +63,9 @@ int stage_enter(int fd, char **args)
     int rc = dd_strv_copy(&env, environ);
     if (rc == 0)
         rc = dd_strv_copy(&argv, args);
-    if (rc == 0 && n == 0)
+    if (m.type == STAGE_MSG_WITHOUT)
+        stage_env_without(&env, m.texts.v[0]);
+    else if (rc == 0 && n == 0)
         rc = point_to_copy(&env, &argv, m.texts.v + STAGE_READY_PAIRS);
     if (rc < 0)
         (void)dd_err_set(&err, rc, "out of memory");

@@ -72,6 +72,22 @@ int stage_env_vars(struct dd_strv *env, char *const *pairs)
     return rc < 0 ? rc : 0;
 }
 
+void stage_env_without(struct dd_strv *env, const char *dir)
+{
+    const size_t n = strlen(dir);
+    size_t kept = 0;
+    for (size_t i = 0; i < env->n; i++) {
+        const char *value = strchr(env->v[i], '=');
+        if (value != NULL && strncmp(value + 1, dir, n) == 0 && value[n + 1] == '/')
+            free(env->v[i]);
+        else
+            env->v[kept++] = env->v[i];
+    }
+    env->n = kept;
+    if (env->v != NULL)
+        env->v[kept] = NULL;
+}
+
 int stage_env_argv(struct dd_strv *argv, char *const *pairs)
 {
     size_t script = 1;

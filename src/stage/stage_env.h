@@ -12,6 +12,8 @@
 int stage_env_path(char **ret, const char *path, char *const *pairs);
 /* Change PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV and CONDA_PREFIX. 0 or -ENOMEM. */
 int stage_env_vars(struct dd_strv *env, char *const *pairs);
+/* Remove the variables whose values lie in the directory. */
+void stage_env_without(struct dd_strv *env, const char *dir);
 /* Change the program and its script, the first argument that is no option. 0 or -ENOMEM. */
 int stage_env_argv(struct dd_strv *argv, char *const *pairs);
 

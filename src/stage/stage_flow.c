@@ -2,6 +2,7 @@
  * children. A chunk is kept until this node and all of its subtree need it no more, so at most
  * STAGE_WINDOW exist, and children may connect at any time. */
 #include "base/io.h"
+#include "base/num.h"
 #include "stage/stage_inner.h"
 
 #include <errno.h>
@@ -31,8 +32,12 @@ static void flow_begin_copy(struct serve *s, uint64_t bytes, uint64_t entries)
 {
     struct dd_err err = {0};
     s->bytes = bytes;
-    if (serve_choose_dir(s, bytes, entries, &err) < 0)
+    if (serve_choose_dir(s, bytes, entries, &err) == 0)
+        return;
+    if (s->setup.texts.v[STAGE_SETUP_CACHE][0] == '\0')
         serve_fail(s, err.text);
+    s->ready = true; /* it forwards the chunks all the same */
+    serve_send(s, STAGE_MSG_WITHOUT, err.text);
 }
 
 /* digest: of the listing; zero without --stage-keep. */
@@ -75,7 +80,8 @@ static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const
     c->frame = DD_BUF_INIT(f->len);
     flow_keep(s, &c->frame, f);
     TAILQ_INSERT_TAIL(&s->live, c, kept);
-    stage_pool_add(s->pool, c);
+    if (stage_pool_add(s->pool, c) < 0)
+        serve_fail(s, "--stage: cannot create a thread");
 }
 
 /* A parent to which this node has connected later sends its head and end again. */
@@ -179,6 +185,8 @@ static void flow_head_of_reader(struct serve *s, const struct stage_reader_view 
                        v->skipped == 1 ? "" : "s", v->first_skipped);
         serve_send(s, STAGE_MSG_WARNING, text);
     }
+    if (v->warning[0] != '\0')
+        serve_send(s, STAGE_MSG_WARNING, v->warning);
     s->files = v->files;
     flow_begin(s, v->bytes, v->entries, f.digest);
 }
@@ -194,10 +202,10 @@ static void flow_watch_reader(struct serve *s)
     if (v.state == STAGE_READER_LISTED && s->head.len == 0)
         flow_head_of_reader(s, &v);
     /* the pool may have the last chunks */
-    if (v.state != STAGE_READER_FINISHED || s->end.len > 0 || s->worked < v.chunks)
+    if (v.state != STAGE_READER_FINISHED || s->end.len > 0 || s->worked + s->empty < v.chunks)
         return;
-    struct stage_frame f = {.type = STAGE_END, .chunks = v.chunks};
-    s->total = v.chunks;
+    struct stage_frame f = {.type = STAGE_END, .chunks = s->worked};
+    s->total = s->worked;
     if (stage_ledger_total(&s->ledger, s->total, f.digest) < 0 ||
         stage_frame_encode(&s->end, &f) < 0)
         serve_fail(s, "--stage: out of memory");
@@ -209,6 +217,12 @@ static void flow_take_worked(struct serve *s, struct stage_chunk *c)
         flow_fail_malformed(s);
     if (c->rc < 0)
         serve_fail(s, c->err.text);
+    if (c->empty) {
+        s->empty++;
+        stage_reader_release(s->reader);
+        stage_chunk_free(c);
+        return;
+    }
     if (s->reader != NULL && stage_ledger_take(&s->ledger, c->seq) != STAGE_NEWS_NEW)
         serve_fail(s, "--stage: out of memory");
     stage_ledger_digest(&s->ledger, c->seq, c->digest);
@@ -332,9 +346,15 @@ void serve_pump(struct serve *s)
 
 int serve_begin(struct serve *s, struct dd_err *err)
 {
-    char *const *sources = s->setup.texts.v + STAGE_SETUP_SOURCES;
+    char *const *setup = s->setup.texts.v;
+    struct compile_dir cache = {.kind = setup[STAGE_SETUP_CACHE],
+                                .dir = setup[STAGE_SETUP_SOURCES]};
     s->begun_ns = dd_now_ns();
     if (s->nparents > 0)
         return 0;
-    return stage_reader_start(&s->reader, s->pool, sources, s->wake_fd, err);
+    if (cache.kind[0] != '\0' &&
+        dd_num_u64(setup[STAGE_SETUP_MOST], 0, UINT64_MAX, &cache.most) < 0)
+        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+    return stage_reader_start(&s->reader, s->pool, &s->sources,
+                              cache.kind[0] != '\0' ? &cache : NULL, s->wake_fd, err);
 }

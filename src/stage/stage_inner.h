@@ -47,6 +47,7 @@ struct serve {
     int control; /* socket of the agent */
     struct event *control_event, *wake_event;
     struct stage_msg setup, round; /* round: without texts before it has come */
+    struct stage_sources sources;  /* of setup */
     int wake_fd;
     struct stage_pool *pool;
 
@@ -74,6 +75,7 @@ struct serve {
     struct stage_ledger ledger;
     struct stage_chunks live;        /* that this node or a child still needs, phase by phase */
     uint32_t worked;                 /* chunks that the pool has finished */
+    uint32_t empty;                  /* further ones whose files have vanished */
     struct dd_scratch dir;           /* that has enough space */
     struct dd_scratch kept;          /* a copy of an earlier job, or one that was kept now */
     char keep_name[STAGE_KEEP_NAME]; /* "": keep nothing */

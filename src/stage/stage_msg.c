@@ -25,11 +25,15 @@ static int check_count(const struct stage_msg *m)
     case STAGE_MSG_READY:
         return n > STAGE_READY_PAIRS && (n - STAGE_READY_PAIRS) % 2 == 0 ? 0 : -EPROTO;
     case STAGE_MSG_COLLECT:
-        return n > STAGE_COLLECT_RULES ? 0 : -EPROTO;
+        return n > STAGE_COLLECT_RULES ||
+                       (n == STAGE_COLLECT_RULES && m->texts.v[STAGE_COLLECT_CACHE][0] != '\0')
+                   ? 0
+                   : -EPROTO;
     case STAGE_MSG_STOP:
     case STAGE_MSG_ALIVE:
         return n == 0 ? 0 : -EPROTO;
     case STAGE_MSG_PORT:
+    case STAGE_MSG_WITHOUT:
     case STAGE_MSG_FAILED:
     case STAGE_MSG_WARNING:
     case STAGE_MSG_MISSING:

@@ -15,6 +15,9 @@ enum stage_msg_type {
     STAGE_MSG_STOP = 'X',      /* to it: the round is over */
     STAGE_MSG_READY = 'D',     /* from it, and on to each worker: STAGE_READY_*; descriptors of the
                                   namespaces that show the copy */
+    STAGE_MSG_WITHOUT = 'U',   /* --compile-cache; from it: why this node gets no copy, although it
+                                  forwards it. To each worker: a directory; the variables whose
+                                  values lie there are removed */
     STAGE_MSG_FAILED = 'F',    /* from it: why */
     STAGE_MSG_WARNING = 'W',   /* from it: text */
     STAGE_MSG_COLLECT = 'C',   /* to the ddrun-stage of --collect, once: STAGE_COLLECT_* */
@@ -32,9 +35,12 @@ enum {
     STAGE_SETUP_INSECURE, /* "1": without TLS */
     STAGE_SETUP_MOUNT,    /* "1": try to mount the copy */
     STAGE_SETUP_KEEP,     /* "1": use and leave kept copies */
-    STAGE_SETUP_DIR,      /* private directory for the copy */
-    STAGE_SETUP_SPARE,    /* another one, if there is not enough space in the first; "" */
-    STAGE_SETUP_SOURCES,  /* this and all further texts: the directories to copy */
+    STAGE_SETUP_CACHE, /* "": --stage; else --compile-cache: name of the directory in the source for
+                          this kind of processor */
+    STAGE_SETUP_MOST,  /* with CACHE: bytes that it may have */
+    STAGE_SETUP_DIR,   /* private directory for the copy */
+    STAGE_SETUP_SPARE, /* another one, if there is not enough space in the first; "" */
+    STAGE_SETUP_SOURCES, /* this and all further texts: the directories to copy */
 };
 
 enum {
@@ -64,6 +70,11 @@ enum {
     STAGE_COLLECT_PEER,      /* its name */
     STAGE_COLLECT_FOLDER,    /* directory of this node in DIR */
     STAGE_COLLECT_DIRECTORY, /* of the workers, absolute */
+    STAGE_COLLECT_CACHE,     /* of --compile-cache: private directory of this node, or DIR if this
+                                process receives; "": none */
+    STAGE_COLLECT_KIND,      /* directory in DIR for this kind of processor */
+    STAGE_COLLECT_MOST,      /* bytes that may come */
+    STAGE_COLLECT_CACHE_HOW, /* how its files are sent: enum compile_send_how */
     STAGE_COLLECT_RULES,     /* this and all further texts: PATTERN, or DIR if it receives */
 };
 

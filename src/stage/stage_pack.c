@@ -4,23 +4,118 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE = 512 << 10 };
+enum {
+    PIECE = STAGE_RAW_MAX - (STAGE_PATH_MAX + 100), /* of a long file; fills a chunk */
+    HELD_MAX = STAGE_WINDOW,                        /* long files that are being read */
+};
 
-struct pack {
-    const struct stage_pack_cfg *cfg;
-    struct dd_buf raw; /* the chunk in the making */
-    enum stage_phase phase;
+/* A long file of which pieces have been planned and not read. Its threads share one descriptor. */
+struct held {
+    size_t item;
+    uint64_t left; /* bytes; 0: this place is free */
+    int fd;        /* -1: not opened yet */
+    bool vanished; /* no piece is read, even if there is a new file with its name */
+};
+
+struct stage_pack {
+    struct stage_pack_cfg cfg;
+    int *roots; /* descriptors of the sources, -1: none */
+    int nroots;
+
+    enum stage_phase phase; /* of the part that is planned next */
+    size_t next;            /* its first item */
+    uint64_t offset;        /* in that item */
+
+    pthread_mutex_t lock; /* of held */
+    struct held held[HELD_MAX];
+};
+
+/* What one thread needs for one part. */
+struct reading {
+    struct stage_pack *pack;
+    struct dd_buf *raw;
+    unsigned char *data; /* [STAGE_WHOLE_MAX] or [PIECE] */
     struct stage_entry entry;
-    unsigned char *data; /* [PIECE] */
-    int root;            /* descriptor of the source in use; -1: none */
-    int number;          /* of that source */
     struct dd_err *err;
 };
+
+/* ---- plan ---- */
+
+static bool is_long(const struct stage_item *i)
+{
+    return i->kind == STAGE_FILE && i->size > STAGE_WHOLE_MAX;
+}
+
+static bool belongs(const struct stage_item *i, enum stage_phase phase)
+{
+    if (i->archive)
+        return false;
+    return phase == STAGE_TIMES ? i->kind == STAGE_DIR || is_long(i)
+                                : stage_phase_of(i->kind) == phase;
+}
+
+static size_t size_of(const struct stage_item *i, enum stage_phase phase)
+{
+    return stage_entry_size(strlen(i->path), i->target != NULL ? strlen(i->target) : 0,
+                            phase == STAGE_FILES ? (size_t)i->size : 0);
+}
+
+static void plan_piece(struct stage_pack *p, struct stage_part *ret)
+{
+    const struct stage_item *i = &p->cfg.list->items[p->next];
+    const uint64_t left = i->size - p->offset;
+    *ret = (struct stage_part){.phase = STAGE_FILES,
+                               .from = p->next,
+                               .to = p->next + 1,
+                               .offset = p->offset,
+                               .len = left < PIECE ? (size_t)left : PIECE};
+    p->offset += ret->len;
+    if (p->offset == i->size) {
+        p->next++;
+        p->offset = 0;
+    }
+}
+
+/* Whole items until the chunk is full or a long file follows. False: there is none. */
+static bool plan_items(struct stage_pack *p, struct stage_part *ret)
+{
+    const struct stage_list *l = p->cfg.list;
+    size_t size = 0;
+    *ret = (struct stage_part){.phase = p->phase, .from = p->next};
+    for (; p->next < l->n; p->next++) {
+        const struct stage_item *i = &l->items[p->next];
+        if (!belongs(i, p->phase))
+            continue;
+        const size_t more = p->phase == STAGE_FILES && is_long(i) ? STAGE_RAW_MAX + 1
+                                                                  : size_of(i, p->phase);
+        if (size + more > STAGE_RAW_MAX)
+            break;
+        size += more;
+    }
+    ret->to = p->next;
+    return size > 0;
+}
+
+bool stage_pack_next(struct stage_pack *p, struct stage_part *ret)
+{
+    for (; p->phase < STAGE_PHASES; p->phase++, p->next = 0) {
+        if (plan_items(p, ret))
+            return true;
+        if (p->next < p->cfg.list->n) {
+            plan_piece(p, ret);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- files ---- */
 
 static const char *in_source(const char *path)
 {
@@ -28,77 +123,49 @@ static const char *in_source(const char *path)
     return slash != NULL ? slash + 1 : ".";
 }
 
-static int pack_fail(const struct pack *p, const struct stage_item *i, const char *why)
+static int number_of(const struct stage_item *i)
 {
-    (void)dd_err_set(p->err, -EIO, "--stage: cannot copy '%s/%s': %s", p->cfg->sources[p->number],
-                     in_source(i->path), why);
-    stage_printable(p->err->text);
+    return (int)strtol(i->path, NULL, 10);
+}
+
+static int pack_fail(const struct reading *r, const struct stage_item *i, const char *why)
+{
+    (void)dd_err_set(r->err, -EIO, "--stage: cannot copy '%s/%s': %s",
+                     r->pack->cfg.sources[number_of(i)], in_source(i->path), why);
+    if (r->err != NULL)
+        stage_printable(r->err->text);
     return -EIO;
 }
 
-static int flush(struct pack *p)
+static int put(struct reading *r, const struct stage_item *i, enum stage_kind kind)
 {
-    if (p->raw.len == 0)
-        return 0;
-    struct dd_buf full = p->raw;
-    p->raw = DD_BUF_INIT(STAGE_RAW_MAX);
-    return p->cfg->emit(p->cfg->arg, p->phase, &full);
-}
-
-static int put(struct pack *p, const struct stage_item *i)
-{
-    struct stage_entry *e = &p->entry;
-    const char *target = i->target != NULL ? i->target : "";
-    const enum stage_phase phase = stage_phase_of(e->kind);
+    struct stage_entry *e = &r->entry;
+    e->kind = kind;
     (void)snprintf(e->path, sizeof(e->path), "%s", i->path);
-    (void)snprintf(e->target, sizeof(e->target), "%s", target);
+    (void)snprintf(e->target, sizeof(e->target), "%s", i->target != NULL ? i->target : "");
     e->mode = i->mode;
     e->mtime = i->mtime.tv_sec;
     e->nsec = (uint32_t)i->mtime.tv_nsec;
-    const size_t size = stage_entry_size(strlen(e->path), strlen(e->target), e->len);
-    int rc = 0;
-    if (phase != p->phase || p->raw.len + size > STAGE_RAW_MAX)
-        rc = flush(p);
-    p->phase = phase;
-    if (rc == 0 && (rc = stage_entry_encode(&p->raw, e)) < 0)
-        rc = dd_err_set(p->err, rc, "--stage: out of memory");
-    return rc;
+    const int rc = stage_entry_encode(r->raw, e);
+    return rc == 0 ? 0 : dd_err_set(r->err, rc, "--stage: out of memory");
 }
 
-static int put_plain(struct pack *p, const struct stage_item *i, enum stage_kind kind)
+/* Reading changes the time of access, for which fstat() would ask the file server again. */
+static bool is_unchanged(const struct stage_pack *p, int fd, const struct stage_item *i)
 {
-    p->entry.kind = kind;
-    p->entry.offset = 0;
-    p->entry.len = 0;
-    return put(p, i);
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE | STATX_MTIME, &st) < 0 ||
+        !S_ISREG(st.stx_mode) || st.stx_size != i->size)
+        return false;
+    return p->cfg.list->cache || (st.stx_mtime.tv_sec == i->mtime.tv_sec &&
+                                  (long)st.stx_mtime.tv_nsec == i->mtime.tv_nsec);
 }
 
-/* ---- files ---- */
-
-static int use_source(struct pack *p, const struct stage_item *i)
-{
-    const int number = (int)strtol(i->path, NULL, 10);
-    if (p->root >= 0 && number == p->number)
-        return 0;
-    if (p->root >= 0)
-        close(p->root);
-    p->number = number;
-    p->root = open(p->cfg->sources[number], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return p->root >= 0 ? 0 : pack_fail(p, i, strerror(errno));
-}
-
-static bool is_unchanged(int fd, const struct stage_item *i)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == i->size &&
-           st.st_mtim.tv_sec == i->mtime.tv_sec && st.st_mtim.tv_nsec == i->mtime.tv_nsec;
-}
-
-static int read_full(int fd, unsigned char *out, size_t n)
+static int read_full(int fd, unsigned char *out, size_t n, uint64_t offset)
 {
     size_t got = 0;
     while (got < n) {
-        const ssize_t k = read(fd, out + got, n - got);
+        const ssize_t k = pread(fd, out + got, n - got, (off_t)(offset + got));
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
@@ -108,78 +175,186 @@ static int read_full(int fd, unsigned char *out, size_t n)
     return 0;
 }
 
-static int pack_data(struct pack *p, int fd, const struct stage_item *i)
+static int open_file(const struct stage_pack *p, const struct stage_item *i)
 {
-    const bool whole = i->size <= STAGE_WHOLE_MAX;
-    uint64_t at = 0;
-    do {
-        const uint64_t left = i->size - at;
-        const size_t n = left < PIECE ? (size_t)left : PIECE;
-        int rc = read_full(fd, p->data, n);
-        if (rc < 0)
-            return pack_fail(p, i, rc == -ESTALE ? "it has changed meanwhile" : strerror(-rc));
-        p->entry.kind = whole ? STAGE_FILE : STAGE_PIECE;
-        p->entry.offset = at;
-        p->entry.data = p->data;
-        p->entry.len = n;
-        if (whole && !is_unchanged(fd, i)) /* before it is sent */
-            return pack_fail(p, i, "it has changed meanwhile");
-        if ((rc = put(p, i)) < 0)
-            return rc;
-        at += n;
-    } while (at < i->size);
-    return whole || is_unchanged(fd, i) ? 0 : pack_fail(p, i, "it has changed meanwhile");
+    const int fd = openat(p->roots[number_of(i)], in_source(i->path),
+                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
 }
 
-/* A file without further names may vanish: Python renames its temporary files. */
-static int pack_file(struct pack *p, const struct stage_item *i)
+static int read_data(struct reading *r, int fd, const struct stage_item *i, size_t n)
 {
-    int rc = use_source(p, i);
+    const int rc = read_full(fd, r->data, n, r->entry.offset);
+    if (rc < 0)
+        return pack_fail(r, i, rc == -ESTALE ? "it has changed meanwhile" : strerror(-rc));
+    if (!is_unchanged(r->pack, fd, i)) /* before it is sent */
+        return pack_fail(r, i, "it has changed meanwhile");
+    r->entry.data = r->data;
+    r->entry.len = n;
+    return 0;
+}
+
+/* A file without further names may vanish: Python renames its temporary files, and other jobs trim
+ * caches. */
+static bool has_vanished(const struct stage_item *i, int rc)
+{
+    return rc == -ENOENT && i->may_vanish;
+}
+
+static int read_whole(struct reading *r, const struct stage_item *i)
+{
+    const int fd_or_error = open_file(r->pack, i);
+    if (fd_or_error < 0)
+        return has_vanished(i, fd_or_error) ? 0 : pack_fail(r, i, strerror(-fd_or_error));
+    DD_AUTO(fd) int fd = fd_or_error;
+    const int rc = read_data(r, fd, i, (size_t)i->size);
+    return rc == 0 ? put(r, i, STAGE_FILE) : rc;
+}
+
+/* ---- long files ---- */
+
+/* The open file of this item: at most HELD_MAX are being read, since at most STAGE_WINDOW chunks
+ * are in flight. */
+static struct held *hold(struct stage_pack *p, size_t item)
+{
+    struct held *unused = NULL;
+    for (int i = 0; i < HELD_MAX; i++) {
+        if (p->held[i].left > 0 && p->held[i].item == item)
+            return &p->held[i];
+        if (p->held[i].left == 0)
+            unused = &p->held[i];
+    }
+    if (unused != NULL)
+        *unused = (struct held){.item = item, .left = p->cfg.list->items[item].size, .fd = -1};
+    return unused;
+}
+
+/* 0 or -errno; (*ret)->vanished: the file does not exist. */
+static int hold_open(struct reading *r, size_t item, struct held **ret)
+{
+    struct stage_pack *p = r->pack;
+    const struct stage_item *i = &p->cfg.list->items[item];
+    int rc = -EMFILE;
+    (void)pthread_mutex_lock(&p->lock);
+    struct held *h = *ret = hold(p, item);
+    if (h != NULL && h->fd < 0 && !h->vanished) {
+        h->fd = open_file(p, i);
+        h->vanished = has_vanished(i, h->fd);
+        if (h->fd >= 0)
+            (void)posix_fadvise(h->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+    if (h != NULL)
+        rc = h->fd >= 0 || h->vanished ? 0 : h->fd;
+    (void)pthread_mutex_unlock(&p->lock);
+    return rc == 0 ? 0 : pack_fail(r, i, strerror(-rc));
+}
+
+static void hold_done(struct stage_pack *p, struct held *h, size_t n)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    h->left -= n;
+    if (h->left == 0 && h->fd >= 0)
+        close(h->fd);
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+static int read_piece(struct reading *r, const struct stage_part *part)
+{
+    const struct stage_item *i = &r->pack->cfg.list->items[part->from];
+    struct held *h;
+    int rc = hold_open(r, part->from, &h);
     if (rc < 0)
         return rc;
-    DD_AUTO(fd) int fd = openat(p->root, in_source(i->path),
-                                O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT && i->may_vanish && i->size <= STAGE_WHOLE_MAX
-                   ? 0
-                   : pack_fail(p, i, strerror(errno));
-    if (i->size > STAGE_WHOLE_MAX) { /* its pieces are sent before its end has been read */
-        if (!is_unchanged(fd, i))
-            return pack_fail(p, i, "it has changed meanwhile");
-        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    r->entry.offset = part->offset;
+    if (!h->vanished) {
+        rc = read_data(r, h->fd, i, part->len);
+        if (rc == 0)
+            rc = put(r, i, STAGE_PIECE);
     }
-    return pack_data(p, fd, i);
-}
-
-static int pack_item(struct pack *p, const struct stage_item *i, enum stage_phase phase)
-{
-    if (phase == STAGE_FILES)
-        return i->kind == STAGE_FILE ? pack_file(p, i) : 0;
-    if (phase == STAGE_TIMES)
-        return i->kind == STAGE_DIR || (i->kind == STAGE_FILE && i->size > STAGE_WHOLE_MAX)
-                   ? put_plain(p, i, STAGE_META)
-                   : 0;
-    return stage_phase_of(i->kind) == phase ? put_plain(p, i, i->kind) : 0;
-}
-
-int stage_pack(const struct stage_pack_cfg *cfg, struct dd_err *err)
-{
-    struct pack *p = calloc(1, sizeof(*p));
-    unsigned char *data = malloc(PIECE);
-    int rc = p == NULL || data == NULL ? dd_err_set(err, -ENOMEM, "--stage: out of memory") : 0;
-    if (rc == 0)
-        *p = (struct pack){
-            .cfg = cfg, .raw = DD_BUF_INIT(STAGE_RAW_MAX), .data = data, .root = -1, .err = err};
-    for (int phase = 0; phase < STAGE_PHASES && rc == 0; phase++)
-        for (size_t i = 0; i < cfg->list->n && rc == 0; i++)
-            rc = pack_item(p, &cfg->list->items[i], (enum stage_phase)phase);
-    if (rc == 0)
-        rc = flush(p);
-    if (p != NULL && p->root >= 0)
-        close(p->root);
-    if (p != NULL)
-        dd_buf_done(&p->raw);
-    free(data);
-    free(p);
+    hold_done(r->pack, h, part->len);
     return rc;
+}
+
+/* ---- parts ---- */
+
+static int read_item(struct reading *r, const struct stage_item *i, enum stage_phase phase)
+{
+    if (!belongs(i, phase))
+        return 0;
+    r->entry.len = 0;
+    if (phase == STAGE_FILES)
+        return read_whole(r, i);
+    return put(r, i, phase == STAGE_TIMES ? STAGE_META : i->kind);
+}
+
+int stage_pack_read(struct stage_pack *p, const struct stage_part *part, struct dd_buf *raw,
+                    struct dd_err *err)
+{
+    struct reading *r = calloc(1, sizeof(*r));
+    unsigned char *data = part->phase == STAGE_FILES
+                              ? malloc(part->len > 0 ? PIECE : STAGE_WHOLE_MAX)
+                              : NULL;
+    int rc = 0;
+    *raw = DD_BUF_INIT(STAGE_RAW_MAX);
+    if (r == NULL || (data == NULL && part->phase == STAGE_FILES))
+        rc = dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    else
+        *r = (struct reading){.pack = p, .raw = raw, .data = data, .err = err};
+    if (rc == 0 && part->len > 0)
+        rc = read_piece(r, part);
+    for (size_t i = part->from; rc == 0 && part->len == 0 && i < part->to; i++)
+        rc = read_item(r, &p->cfg.list->items[i], part->phase);
+    free(data);
+    free(r);
+    return rc;
+}
+
+static int open_roots(struct stage_pack *p, struct dd_err *err)
+{
+    char *const *sources = p->cfg.sources;
+    while (sources[p->nroots] != NULL)
+        p->nroots++;
+    p->roots = malloc(sizeof(*p->roots) * (size_t)(p->nroots + 1));
+    if (p->roots == NULL)
+        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    for (int i = 0; i < p->nroots; i++)
+        p->roots[i] = -1;
+    for (int i = 0; i < p->nroots; i++) {
+        p->roots[i] = open(sources[i], O_PATH | O_CLOEXEC); /* a directory, or an archive */
+        if (p->roots[i] < 0)
+            return dd_err_set(err, -errno, "--stage: cannot read '%s': %m", sources[i]);
+    }
+    return 0;
+}
+
+int stage_pack_new(struct stage_pack **ret, const struct stage_pack_cfg *cfg, struct dd_err *err)
+{
+    struct stage_pack *p = calloc(1, sizeof(*p));
+    *ret = NULL;
+    if (p == NULL)
+        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    p->cfg = *cfg;
+    (void)pthread_mutex_init(&p->lock, NULL);
+    const int rc = open_roots(p, err);
+    if (rc < 0) {
+        stage_pack_free(p);
+        return rc;
+    }
+    *ret = p;
+    return 0;
+}
+
+void stage_pack_free(struct stage_pack *p)
+{
+    if (p == NULL)
+        return;
+    for (int i = 0; i < p->nroots && p->roots != NULL; i++)
+        if (p->roots[i] >= 0)
+            close(p->roots[i]);
+    for (int i = 0; i < HELD_MAX; i++)
+        if (p->held[i].left > 0 && p->held[i].fd >= 0)
+            close(p->held[i].fd);
+    free(p->roots);
+    (void)pthread_mutex_destroy(&p->lock);
+    free(p);
 }

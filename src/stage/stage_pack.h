@@ -1,19 +1,37 @@
-/* Reads the files of a list, one after the other, and makes chunks of them. */
+/* Reads the files of a list and makes chunks of them. What each chunk contains is known before
+ * anything is read, so that several threads can read at once: a file server answers each of them
+ * late. */
 #ifndef DD_STAGE_STAGE_PACK_H
 #define DD_STAGE_STAGE_PACK_H
 
 #include "stage/stage_walk.h"
 
-/* Takes ownership of raw's bytes. < 0: stop; the receiver knows why. */
-typedef int stage_pack_emit(void *arg, enum stage_phase phase, struct dd_buf *raw);
+#include <stdbool.h>
 
 struct stage_pack_cfg {
     const struct stage_list *list;
     char *const *sources; /* NULL-terminated, in the order of the numbers in the list */
-    stage_pack_emit *emit;
-    void *arg;
 };
 
-int stage_pack(const struct stage_pack_cfg *cfg, struct dd_err *err);
+struct stage_pack;
+
+/* The contents of a chunk: the items [from, to) of the list that belong to the phase, or a piece of
+ * the file `from`. */
+struct stage_part {
+    enum stage_phase phase;
+    size_t from, to;
+    uint64_t offset;
+    size_t len; /* of a piece; 0: whole items */
+};
+
+/* cfg is copied; what it points to must outlive the pack. */
+int stage_pack_new(struct stage_pack **ret, const struct stage_pack_cfg *cfg, struct dd_err *err);
+/* The next part, in the order of the phases. False at the end. One thread alone may call this. */
+bool stage_pack_next(struct stage_pack *p, struct stage_part *ret);
+/* Read a part. Any thread may call this, once for each part. The caller frees raw, which stays
+ * empty if all files of the part have vanished. */
+int stage_pack_read(struct stage_pack *p, const struct stage_part *part, struct dd_buf *raw,
+                    struct dd_err *err);
+void stage_pack_free(struct stage_pack *p);
 
 #endif

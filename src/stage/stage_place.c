@@ -1,6 +1,7 @@
 /* Where the copy lies on this node, and how workers find it. */
 #include "base/auto.h"
 #include "base/io.h"
+#include "stage/compile_dir.h"
 #include "stage/stage_client.h"
 #include "stage/stage_inner.h"
 #include "stage/stage_view.h"
@@ -16,7 +17,12 @@ enum { PERCENT_SPARE = 2, MIB = 1 << 20 };
 
 static char *const *place_sources(const struct serve *s)
 {
-    return s->setup.texts.v + STAGE_SETUP_SOURCES;
+    return s->sources.names;
+}
+
+static bool place_is_cache(const struct serve *s)
+{
+    return s->setup.texts.v[STAGE_SETUP_CACHE][0] != '\0';
 }
 
 /* source, copy, source, copy … */
@@ -199,10 +205,11 @@ int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct d
     const int root = rc == 0 ? place_root(s, err) : rc;
     if (root < 0)
         return root;
-    s->unpack = (struct stage_unpack_cfg){.root = root,
-                                          .node = setup[STAGE_SETUP_NODE],
-                                          .path = s->dir.path,
-                                          .sources = s->mounts ? NULL : place_sources(s)};
+    s->unpack = (struct stage_unpack_cfg){
+        .root = root,
+        .node = setup[STAGE_SETUP_NODE],
+        .path = s->dir.path,
+        .sources = s->mounts || place_is_cache(s) ? NULL : place_sources(s)};
     stage_pool_unpack_to(s->pool, &s->unpack);
     return 0;
 }
@@ -223,8 +230,10 @@ static int place_texts(const struct serve *s, const char *dir, struct dd_strv *t
     const double mib = (double)s->bytes / MIB;
     int rc = s->dir.path == NULL
                  ? dd_strv_pushf(texts, "%.1f MiB: used the kept copy '%s'", mib, dir)
-                 : dd_strv_pushf(texts, "%.1f MiB in %.1f s to '%s'%s", mib, seconds, dir,
-                                 s->mounts ? "" : "; PATH and other variables point there");
+                 : dd_strv_pushf(texts, "%.1f MiB in %.2f s to '%s'%s", mib, seconds, dir,
+                                 s->mounts || place_is_cache(s)
+                                     ? ""
+                                     : "; PATH and other variables point there");
     rc = rc == 0 ? dd_strv_push(texts, s->kept.path != NULL ? "1" : "") : rc;
     return rc == 0 ? place_pairs(s, dir, texts) : rc;
 }
@@ -238,7 +247,10 @@ int serve_show(struct serve *s, struct dd_err *err)
     place_keep(s);
     if (s->dir.path == NULL && s->kept.path == NULL)
         return 0;
-    int rc = place_of_copy(&dir, s);
+    int rc = place_is_cache(s) ? compile_dir_arrange(s->dir.fd, err) : 0;
+    if (rc < 0)
+        return rc;
+    rc = place_of_copy(&dir, s);
     rc = rc == 0 ? place_texts(s, dir, &texts) : rc;
     if (rc == 0 && s->mounts)
         n = stage_view_make(fds, texts.v + STAGE_READY_PAIRS, err);

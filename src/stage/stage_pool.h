@@ -1,9 +1,11 @@
-/* Threads of ddrun-stage that compress or decompress chunks, compute their digests and unpack them.
+/* Threads of ddrun-stage that read, compress or decompress chunks, compute their digests and unpack
+ * them.
  * All chunks of a phase are finished before one of a later phase is begun. */
 #ifndef DD_STAGE_STAGE_POOL_H
 #define DD_STAGE_STAGE_POOL_H
 
 #include "stage/stage_codec.h"
+#include "stage/stage_pack.h"
 #include "stage/stage_unpack.h"
 
 #include <sys/queue.h>
@@ -11,13 +13,16 @@
 struct stage_chunk {
     TAILQ_ENTRY(stage_chunk) entry; /* of the pool's lists */
     TAILQ_ENTRY(stage_chunk) kept;  /* for the main thread */
-    uint32_t seq;
+    uint32_t seq;                   /* where it is read: set by the pool */
     enum stage_phase phase;
-    struct dd_buf raw;   /* where it is read: its bytes; elsewhere empty */
-    struct dd_buf frame; /* where it is received: a frame; elsewhere made by the pool */
+    struct stage_part part; /* where it is read: its contents */
+    struct dd_buf raw;      /* or its bytes, if they have been read */
+    bool read;              /* it is read here */
+    struct dd_buf frame;    /* where it is received: a frame; elsewhere made by the pool */
     unsigned char digest[STAGE_DIGEST]; /* made by the pool */
     int rc;                             /* set by the pool */
     struct dd_err err;
+    bool empty;           /* set by the pool: its files have vanished, and it has no seq */
     bool worked;          /* the pool has finished it */
     unsigned sent, acked; /* for the main thread: bits of children */
 };
@@ -33,8 +38,11 @@ void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *u
 /* Whether chunks that are read become frames for other nodes. To be called before the first chunk.
  */
 void stage_pool_compress(struct stage_pool *p, bool on);
-/* Any thread may call this. */
-void stage_pool_add(struct stage_pool *p, struct stage_chunk *c);
+/* Where the parts are read: borrowed. They are numbered in the order in which they are finished.
+ * Reading needs more threads than CPUs, since they wait for a file server. */
+void stage_pool_read_from(struct stage_pool *p, struct stage_pack *pack);
+/* Any thread may call this. The first chunk starts the threads. -EAGAIN: none could be started. */
+int stage_pool_add(struct stage_pool *p, struct stage_chunk *c);
 /* Move the finished chunks to the end of done, in an order that keeps the phases. */
 void stage_pool_take(struct stage_pool *p, struct stage_chunks *done);
 void stage_chunk_free(struct stage_chunk *c);

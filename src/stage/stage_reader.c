@@ -1,5 +1,6 @@
 #include "stage/stage_reader.h"
 
+#include "stage/stage_archive.h"
 #include "stage/stage_pack.h"
 
 #include <errno.h>
@@ -11,7 +12,12 @@ struct stage_reader {
     pthread_mutex_t lock;
     pthread_cond_t change;
     struct stage_pool *pool;
-    char *const *sources;
+    const struct stage_sources *sources;
+    struct compile_dir cache; /* without texts: none */
+    char cache_path[COMPILE_DIR_SOURCE], warning[COMPILE_DIR_WARNING];
+    char *cache_paths[2];
+    struct stage_source cache_source;
+    struct stage_sources cache_sources;
     int wake_fd;
     struct stage_list list;
     unsigned char digest[STAGE_DIGEST];
@@ -37,35 +43,77 @@ static void reader_enter(struct stage_reader *r, enum stage_reader_state state)
     wake(r);
 }
 
-static int emit(void *arg, enum stage_phase phase, struct dd_buf *raw)
+/* raw: NULL, or the bytes of the part, which it takes. */
+static int reader_add(struct stage_reader *r, const struct stage_part *part, struct dd_buf *raw)
 {
-    struct stage_reader *r = arg;
     struct stage_chunk *c = calloc(1, sizeof(*c));
     if (c == NULL || r->chunks >= STAGE_CHUNKS_MAX) {
-        dd_buf_done(raw);
         free(c);
+        if (raw != NULL)
+            dd_buf_done(raw);
         return dd_err_set(&r->err, -ENOMEM, "--stage: out of memory");
     }
-    *c = (struct stage_chunk){.seq = r->chunks, .phase = phase, .raw = *raw};
+    *c = (struct stage_chunk){.phase = part->phase, .part = *part, .read = true};
+    if (raw != NULL)
+        c->raw = *raw;
     (void)pthread_mutex_lock(&r->lock);
     while (r->in_flight >= STAGE_WINDOW)
         (void)pthread_cond_wait(&r->change, &r->lock);
     r->in_flight++;
     r->chunks++;
     (void)pthread_mutex_unlock(&r->lock);
-    stage_pool_add(r->pool, c);
-    return 0;
+    return stage_pool_add(r->pool, c) == 0
+               ? 0
+               : dd_err_set(&r->err, -EAGAIN, "--stage: cannot create a thread");
+}
+
+static int list_cache(struct stage_reader *r)
+{
+    r->cache_paths[0] = r->cache_path;
+    r->cache_source.path = r->cache_source.name = r->cache_path;
+    r->cache_sources = (struct stage_sources){
+        .v = &r->cache_source, .n = 1, .paths = r->cache_paths, .names = r->cache_paths};
+    r->sources = &r->cache_sources;
+    const int rc = compile_dir_list(&r->list, &r->cache, r->cache_path, r->warning);
+    r->list.skipped = 0;          /* the warning mentions them */
+    if (r->cache_path[0] == '\0') /* it cannot be used */
+        r->cache_paths[0] = NULL;
+    return rc == 0 ? 0 : dd_err_set(&r->err, rc, "--stage: out of memory");
 }
 
 static int list_all(struct stage_reader *r)
 {
-    int rc = 0;
-    for (int i = 0; r->sources[i] != NULL && rc == 0; i++)
-        rc = stage_walk(&r->list, r->sources[i], i, &r->err);
+    int rc = r->cache.dir != NULL ? list_cache(r) : 0;
+    for (int i = 0; r->cache.dir == NULL && i < r->sources->n && rc == 0; i++)
+        rc = (r->sources->v[i].archive ? stage_walk_archive
+                                       : stage_walk)(&r->list, r->sources->v[i].path, i, &r->err);
     if (rc == 0 && stage_list_digest(&r->list, r->digest) < 0)
         rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute a digest");
     for (size_t i = 0; i < r->list.n; i++)
         r->files += r->list.items[i].kind == STAGE_FILE;
+    return rc;
+}
+
+static int add_raw(void *arg, enum stage_phase phase, struct dd_buf *raw)
+{
+    return reader_add(arg, &(struct stage_part){.phase = phase}, raw);
+}
+
+/* The pool reads until the process exits. */
+static int read_all(struct stage_reader *r)
+{
+    const struct stage_pack_cfg cfg = {.list = &r->list, .sources = r->sources->paths};
+    struct stage_pack *pack;
+    struct stage_part part;
+    int rc = stage_pack_new(&pack, &cfg, &r->err);
+    if (rc < 0)
+        return rc;
+    stage_pool_read_from(r->pool, pack);
+    while (rc == 0 && stage_pack_next(pack, &part))
+        rc = reader_add(r, &part, NULL);
+    for (int i = 0; i < r->sources->n && rc == 0; i++)
+        if (r->sources->v[i].archive)
+            rc = stage_archive_read(&r->sources->v[i], i, add_raw, r, &r->err);
     return rc;
 }
 
@@ -79,15 +127,14 @@ static void *run_reader(void *arg)
         while (r->state == STAGE_READER_LISTED)
             (void)pthread_cond_wait(&r->change, &r->lock);
         (void)pthread_mutex_unlock(&r->lock);
-        const struct stage_pack_cfg cfg = {
-            .list = &r->list, .sources = r->sources, .emit = emit, .arg = r};
-        rc = stage_pack(&cfg, &r->err);
+        rc = read_all(r);
     }
     reader_enter(r, rc < 0 ? STAGE_READER_FAILED : STAGE_READER_FINISHED);
     return NULL;
 }
 
-int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool, char *const *sources,
+int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
+                       const struct stage_sources *sources, const struct compile_dir *cache,
                        int wake_fd, struct dd_err *err)
 {
     pthread_t id;
@@ -95,6 +142,8 @@ int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool, char 
     if (r == NULL)
         return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     *r = (struct stage_reader){.pool = pool, .sources = sources, .wake_fd = wake_fd};
+    if (cache != NULL)
+        r->cache = *cache;
     (void)pthread_mutex_init(&r->lock, NULL);
     (void)pthread_cond_init(&r->change, NULL);
     const int rc = pthread_create(&id, NULL, run_reader, r);
@@ -134,6 +183,7 @@ void stage_reader_look(struct stage_reader *r, struct stage_reader_view *ret)
         ret->digest = r->digest;
         ret->skipped = r->list.skipped;
         ret->first_skipped = r->list.first_skipped;
+        ret->warning = r->warning;
         ret->chunks = r->chunks;
     }
     (void)pthread_mutex_unlock(&r->lock);

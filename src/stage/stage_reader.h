@@ -1,8 +1,10 @@
-/* The thread that reads the sources on the first node. */
+/* The thread that lists the sources on the first node, and has them read by the pool. */
 #ifndef DD_STAGE_STAGE_READER_H
 #define DD_STAGE_STAGE_READER_H
 
+#include "stage/compile_dir.h"
 #include "stage/stage_pool.h"
+#include "stage/stage_source.h"
 #include "stage/stage_walk.h"
 
 struct stage_reader;
@@ -11,7 +13,7 @@ enum stage_reader_state {
     STAGE_READER_LISTING,
     STAGE_READER_LISTED, /* waits for stage_reader_go() */
     STAGE_READER_READING,
-    STAGE_READER_FINISHED, /* all chunks have been added to the pool */
+    STAGE_READER_FINISHED, /* the pool has all chunks */
     STAGE_READER_FAILED,
 };
 
@@ -20,15 +22,18 @@ struct stage_reader_view {
     uint64_t bytes, entries; /* from LISTED on */
     uint64_t files;
     const unsigned char *digest; /* of the listing, from LISTED on */
-    uint32_t chunks;             /* FINISHED */
+    uint32_t chunks;             /* FINISHED: that have been given to the pool */
     size_t skipped;
     const char *first_skipped;
-    const char *why; /* FAILED */
+    const char *warning; /* from LISTED on; "": none */
+    const char *why;     /* FAILED */
 };
 
-/* Adds chunks to the pool, at most STAGE_WINDOW that have not been released. Writes wake_fd at each
- * change. sources are borrowed until the process exits. */
-int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool, char *const *sources,
+/* Gives chunks to the pool, at most STAGE_WINDOW that have not been released. Writes wake_fd at
+ * each change. sources are borrowed until the process exits. cache: read this one in place of the
+ * sources; NULL: read the sources. */
+int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
+                       const struct stage_sources *sources, const struct compile_dir *cache,
                        int wake_fd, struct dd_err *err);
 void stage_reader_go(struct stage_reader *r);
 void stage_reader_release(struct stage_reader *r); /* one chunk */

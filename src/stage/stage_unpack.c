@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -42,16 +43,79 @@ static int open_below(int root, const char *path, int flags, unsigned mode)
     return errno == ENOSYS || errno == EPERM ? open_slowly(root, path, flags, mode) : -errno;
 }
 
-/* Open the directory of path; *name is the last component. */
-static int open_parent_of(int root, const char *path, const char **name)
+/* The directory of the last entry: most entries of a chunk lie in that of their predecessor. */
+struct parent {
+    int fd; /* -1: none */
+    size_t len;
+    char path[STAGE_PATH_MAX + 1];
+};
+
+/* What one call of stage_unpack() needs. */
+struct unpacking {
+    const struct stage_unpack_cfg *cfg;
+    struct parent parent;
+    struct stage_entry entry;
+};
+
+static void parent_done(struct parent *p)
 {
-    char parent[STAGE_PATH_MAX + 1];
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
+}
+
+/* Archives need not name the directories of their files. Other threads may make the same ones. */
+static int make_directories(int root, const char *path)
+{
+    char above[STAGE_PATH_MAX + 1];
+    DD_AUTO(fd) int at = fcntl(root, F_DUPFD_CLOEXEC, 0);
+    int fd = -ENOENT;
+    for (const char *s = path; at >= 0; s++) {
+        const size_t n = strcspn(s, "/");
+        const size_t end = (size_t)(s - path) + n;
+        memcpy(above, path, end);
+        above[end] = '\0';
+        if (mkdirat(at, above + (s - path), 0700) < 0 && errno != EEXIST)
+            return -errno;
+        fd = open_below(root, above, O_PATH | O_DIRECTORY, 0);
+        s += n;
+        if (*s == '\0' || fd < 0)
+            return fd;
+        close(at);
+        at = fd;
+    }
+    return -EMFILE;
+}
+
+/* Open the directory of path, which the parent keeps open; *name is the last component. */
+static int open_parent_of(const struct unpacking *u, struct parent *p, const char *path,
+                          const char **name)
+{
     const char *slash = strrchr(path, '/');
+    const size_t len = slash != NULL ? (size_t)(slash - path) : 0;
     *name = slash != NULL ? slash + 1 : path;
-    if (slash == NULL)
-        return fcntl(root, F_DUPFD_CLOEXEC, 0);
-    (void)snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
-    return open_below(root, parent, O_PATH | O_DIRECTORY, 0);
+    if (len == 0)
+        return u->cfg->root;
+    if (p->fd >= 0 && p->len == len && memcmp(p->path, path, len) == 0)
+        return p->fd;
+    parent_done(p);
+    memcpy(p->path, path, len);
+    p->path[len] = '\0';
+    p->len = len;
+    p->fd = open_below(u->cfg->root, p->path, O_PATH | O_DIRECTORY, 0);
+    if (p->fd == -ENOENT)
+        p->fd = make_directories(u->cfg->root, p->path);
+    return p->fd;
+}
+
+static int open_in_parent(struct unpacking *u, int flags, unsigned mode)
+{
+    const char *name;
+    const int at = open_parent_of(u, &u->parent, u->entry.path, &name);
+    if (at < 0)
+        return at;
+    const int fd = openat(at, name, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+    return fd >= 0 ? fd : -errno;
 }
 
 /* ---- files ---- */
@@ -113,63 +177,84 @@ static int write_shebang(const struct stage_unpack_cfg *c, int fd, const struct 
     return 0;
 }
 
-static int unpack_file(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+static int unpack_file(struct unpacking *u)
 {
+    const struct stage_entry *e = &u->entry;
     size_t skip;
-    const int fd_or_error = open_below(c->root, e->path, O_WRONLY | O_CREAT | O_EXCL, e->mode);
+    const int fd_or_error = open_in_parent(u, O_WRONLY | O_CREAT | O_EXCL, e->mode);
     if (fd_or_error < 0)
         return fd_or_error;
     DD_AUTO(fd) int fd = fd_or_error;
-    int rc = write_shebang(c, fd, e, &skip);
+    int rc = write_shebang(u->cfg, fd, e, &skip);
     if (rc >= 0)
         rc = write_at(fd, e->data + skip, e->len - skip, (uint64_t)rc);
     return rc == 0 ? set_time(fd, e) : rc;
 }
 
-static int unpack_piece(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+static int unpack_piece(struct unpacking *u)
 {
-    const int fd_or_error = open_below(c->root, e->path, O_WRONLY | O_CREAT, 0600);
+    const struct stage_entry *e = &u->entry;
+    const int fd_or_error = open_in_parent(u, O_WRONLY | O_CREAT, 0600);
     if (fd_or_error < 0)
         return fd_or_error;
     DD_AUTO(fd) int fd = fd_or_error;
     return write_at(fd, e->data, e->len, e->offset);
 }
 
-static int unpack_meta(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+/* A long file that vanished before it was read has no copy. */
+static int unpack_meta(struct unpacking *u)
 {
-    const int fd_or_error = open_below(c->root, e->path, O_RDONLY | O_NONBLOCK, 0);
+    const int fd_or_error = open_in_parent(u, O_RDONLY | O_NONBLOCK, 0);
     if (fd_or_error < 0)
-        return fd_or_error;
+        return fd_or_error == -ENOENT ? 0 : fd_or_error;
     DD_AUTO(fd) int fd = fd_or_error;
-    return set_meta(fd, e);
+    return set_meta(fd, &u->entry);
 }
 
 /* ---- links and directories ---- */
 
-static int unpack_hardlink(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+static int unpack_hardlink(struct unpacking *u)
 {
+    struct parent there = {.fd = -1};
     const char *name;
     const char *old_name;
     struct stat st;
-    DD_AUTO(fd) int from = open_parent_of(c->root, e->target, &old_name);
-    DD_AUTO(fd) int at = open_parent_of(c->root, e->path, &name);
+    int rc = 0;
+    const int from = open_parent_of(u, &there, u->entry.target, &old_name);
+    const int at = open_parent_of(u, &u->parent, u->entry.path, &name);
     if (from < 0 || at < 0)
-        return from < 0 ? from : at;
-    if (fstatat(from, old_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EPROTO;
-    return linkat(from, old_name, at, name, 0) < 0 ? -errno : 0;
+        rc = from < 0 ? from : at;
+    else if (fstatat(from, old_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        rc = -errno;
+    else if (!S_ISREG(st.st_mode))
+        rc = -EPROTO;
+    else if (linkat(from, old_name, at, name, 0) < 0)
+        rc = -errno;
+    parent_done(&there);
+    return rc;
 }
 
-static int unpack_name(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+/* It may exist as the directory of a file. */
+static int make_directory(int at, const char *name)
 {
+    struct stat st;
+    if (mkdirat(at, name, 0700) == 0)
+        return 0;
+    const int rc = -errno;
+    return rc == -EEXIST && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)
+               ? 0
+               : rc;
+}
+
+static int unpack_name(struct unpacking *u)
+{
+    const struct stage_entry *e = &u->entry;
     const char *name;
-    DD_AUTO(fd) int at = open_parent_of(c->root, e->path, &name);
+    const int at = open_parent_of(u, &u->parent, e->path, &name);
     if (at < 0)
         return at;
     if (e->kind == STAGE_DIR)
-        return mkdirat(at, name, 0700) < 0 ? -errno : 0;
+        return make_directory(at, name);
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       {.tv_sec = e->mtime, .tv_nsec = e->nsec}};
     return symlinkat(e->target, at, name) < 0 || utimensat(at, name, times, AT_SYMLINK_NOFOLLOW) < 0
@@ -177,42 +262,60 @@ static int unpack_name(const struct stage_unpack_cfg *c, const struct stage_entr
                : 0;
 }
 
-static int unpack_entry(const struct stage_unpack_cfg *c, const struct stage_entry *e)
+static int unpack_entry(struct unpacking *u)
 {
-    switch (e->kind) {
+    switch (u->entry.kind) {
     case STAGE_DIR:
     case STAGE_SYMLINK:
-        return unpack_name(c, e);
+        return unpack_name(u);
     case STAGE_FILE:
-        return unpack_file(c, e);
+        return unpack_file(u);
     case STAGE_PIECE:
-        return unpack_piece(c, e);
+        return unpack_piece(u);
     case STAGE_HARDLINK:
-        return unpack_hardlink(c, e);
+        return unpack_hardlink(u);
     case STAGE_META:
-        return unpack_meta(c, e);
+        return unpack_meta(u);
     case STAGE_KINDS:
     default:
         return -EPROTO;
     }
 }
 
-int stage_unpack(const struct stage_unpack_cfg *cfg, enum stage_phase phase,
-                 const unsigned char *raw, size_t n, struct dd_err *err)
+static int unpack_all(struct unpacking *u, enum stage_phase phase, const unsigned char *raw,
+                      size_t n)
 {
-    struct stage_entry e;
     size_t at = 0;
     int rc;
-    while ((rc = stage_entry_decode(&e, raw, n, &at)) > 0) {
-        if (stage_phase_of(e.kind) != phase)
+    while ((rc = stage_entry_decode(&u->entry, raw, n, &at)) > 0) {
+        if (stage_phase_of(u->entry.kind) != phase)
             rc = -EPROTO;
         else
-            rc = unpack_entry(cfg, &e);
+            rc = unpack_entry(u);
         if (rc < 0)
             break;
     }
+    return rc;
+}
+
+int stage_unpack(const struct stage_unpack_cfg *cfg, enum stage_phase phase,
+                 const unsigned char *raw, size_t n, struct dd_err *err)
+{
+    struct unpacking *u = calloc(1, sizeof(*u));
+    if (u == NULL)
+        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    u->cfg = cfg;
+    u->parent.fd = -1;
+    const int rc = unpack_all(u, phase, raw, n);
+    parent_done(&u->parent);
+    free(u);
     if (rc == -EPROTO)
         return dd_err_set(err, rc, "--stage: %s has received malformed data", cfg->node);
+    if (rc == -ENOSPC)
+        return dd_err_tip(err,
+                          dd_err_set(err, rc, "--stage: not enough space on %s: '%s' is full",
+                                     cfg->node, cfg->path),
+                          "choose another directory with --stage-dir");
     return rc == 0 ? 0
                    : dd_err_set(err, rc, "--stage: cannot write the copy on %s to '%s': %s",
                                 cfg->node, cfg->path, strerror(-rc));

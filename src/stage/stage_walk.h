@@ -1,4 +1,4 @@
-/* Lists what is below the directories to copy. Reads no file. */
+/* Lists what is below the directories to copy, with several threads. Reads no file. */
 #ifndef DD_STAGE_STAGE_WALK_H
 #define DD_STAGE_STAGE_WALK_H
 
@@ -17,6 +17,7 @@ struct stage_item {
     struct timespec ctime; /* changes with any other attribute and the data */
     uint64_t size;         /* of a file */
     bool may_vanish;
+    bool archive; /* a file whose contents are not known; no part of a chunk */
 };
 
 struct stage_list {
@@ -25,10 +26,13 @@ struct stage_list {
     uint64_t bytes;          /* what a file system needs for the copy */
     size_t skipped;          /* sockets, pipes and devices */
     char first_skipped[512]; /* path of the first of them */
+    bool cache;              /* other jobs set the times of these files */
 };
 
 /* Append all that is below path, as source `number`. */
 int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
+/* Append the archive itself: its contents take at least its own size. */
+int stage_walk_archive(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* SHA-256 of all that is known of the entries without reading them. 0 or -EIO. */
 int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST]);
 void stage_list_done(struct stage_list *list);

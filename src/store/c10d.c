@@ -45,7 +45,7 @@ struct turn {
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d)
 {
-    *c = (struct c10d_conn){.c10d = c10d};
+    *c = (struct c10d_conn){.c10d = c10d, .calls = c10d->calls};
 }
 
 static void drop_pend(struct c10d_conn *c)
@@ -68,8 +68,37 @@ static void tell_released(struct c10d *c10d)
         store_profile_reply(&c10d->profile, c->waiting_op, 1);
         if (c10d->profile.now != NULL)
             store_profile_wait(&c10d->profile, c->waiting_op, c10d->profile.now() - c->waiting_ns);
-        c10d->on_woken(c);
+        c->calls->woken(c);
     }
+}
+
+static void set_stalled(struct c10d_conn *c, bool on)
+{
+    if (on && !c->stalled)
+        LIST_INSERT_HEAD(&c->c10d->stalled, c, stalled_link);
+    if (!on && c->stalled)
+        LIST_REMOVE(c, stalled_link);
+    c->stalled = on;
+}
+
+void c10d_unstall(struct c10d *c10d)
+{
+    struct c10d_conn *c;
+    while ((c = LIST_FIRST(&c10d->stalled)) != NULL) {
+        set_stalled(c, false);
+        c->busy = true;
+        c->calls->resume(c);
+    }
+}
+
+void c10d_end_wait(struct c10d_conn *c)
+{
+    store_cancel(c->c10d->engine, &c->waiter);
+    if (!c->blocked)
+        return;
+    c->blocked = false;
+    c->busy = true;
+    c->calls->resume(c);
 }
 
 int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value)
@@ -81,6 +110,9 @@ int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value
 
 void c10d_conn_done(struct c10d_conn *c)
 {
+    if (c->c10d->on_done != NULL)
+        c->c10d->on_done(c);
+    set_stalled(c, false);
     store_cancel(c->c10d->engine, &c->waiter);
     tell_released(c->c10d);
     drop_pend(c);
@@ -214,7 +246,9 @@ static void count_keys(struct hot_keys *keys, const char *args, struct dd_rd r)
 static void count_request(struct c10d_conn *c, const struct scan *s, size_t out, uint64_t start_ns)
 {
     struct store_profile *p = &c->c10d->profile;
-    c->c10d->ops++;
+    c->c10d->ops_done++;
+    c->executed++;
+    c->cancels = c->cancels && s->op != C10D_CANCEL_WAIT;
     store_profile_request(p, s->op, s->pos);
     if (out > 0)
         store_profile_reply(p, s->op, out);
@@ -229,8 +263,9 @@ static void count_request(struct c10d_conn *c, const struct scan *s, size_t out,
 static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd args,
                      struct store_blob **blob, struct turn *t)
 {
-    struct c10d_request r = {.conn = c, .args = args, .out = t->out, .blob = blob};
-    const struct c10d_op_info *op = &c10d_ops[s->op];
+    struct c10d_request r = {
+        .conn = c, .args = args, .raw = {args.p - 1, s->pos}, .out = t->out, .blob = blob};
+    const struct c10d_op_info *op = &(c->c10d->ops != NULL ? c->c10d->ops : c10d_ops)[s->op];
     const struct store_profile *p = &c->c10d->profile;
     const size_t before = t->out->total;
     const uint64_t start_ns = store_profile_now(p);
@@ -265,6 +300,16 @@ static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
     return false;
 }
 
+/* As c10d->may_run(). */
+static int may_run(struct c10d_conn *c, int op, struct dd_rd args)
+{
+    if (c->c10d->may_run == NULL)
+        return 1;
+    int rc = c->c10d->may_run(c, op, args);
+    set_stalled(c, rc == 0);
+    return rc;
+}
+
 /* Execute the requests at p. s is the scan of the first one and becomes the scan of the first
  * unexecuted one. blob: the buffer that contains p if an operation may take it. Return the number
  * of bytes consumed, or < 0. */
@@ -273,13 +318,16 @@ static ssize_t c10d_run(struct c10d_conn *c, const unsigned char *p, size_t n, s
 {
     size_t done = 0;
     c->blocked = c->busy = false;
+    set_stalled(c, false);
     while (done < n) {
         int rc = scan(c, p + done, n - done, s, t->err);
         if (rc <= 0)
             return rc < 0 ? rc : (ssize_t)done;
-        if (!may_go_on(c, s->op, t))
-            break;
         struct dd_rd args = dd_rd_of(p + done + 1, s->pos - 1);
+        if (!may_go_on(c, s->op, t) || (rc = may_run(c, s->op, args)) == 0)
+            break;
+        if (rc < 0)
+            return c10d_fail(t->err, rc, c10d_ops[s->op].name);
         bool only = done + s->pos == n;
         rc = carry_out(c, s, args, only ? blob : NULL, t);
         if (rc < 0)
@@ -416,6 +464,10 @@ static int run_kept(struct c10d_conn *c, struct turn *t)
         store_cancel(c->c10d->engine, &c->waiter);
         rc = run_pend(c, t);
     }
+    if (rc == 0 && c->stalled && !c->cancels && cancel_is_ahead(c)) {
+        c->cancels = true;
+        rc = run_pend(c, t);
+    }
     return rc;
 }
 
@@ -445,7 +497,7 @@ int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out 
         n -= (size_t)done;
         if (n == 0)
             return 0;
-        if (!c->blocked)
+        if (!c->blocked && !c->stalled)
             return c10d_fail(err, keep(c, p, n, &s), "input");
     }
     int rc = keep(c, p, n, &s);
@@ -463,17 +515,18 @@ int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err)
 {
     struct turn t = {.out = out, .err = err, .work = TURN_WORK, .last = true};
     c->busy = false;
+    c->cancels = true;
     return c->pend == NULL ? 0 : run_kept(c, &t);
 }
 
 bool c10d_wants_input(const struct c10d_conn *c)
 {
-    return !c->blocked || pend_len(c) < KEPT_BEHIND_WAIT;
+    return (!c->blocked && !c->stalled) || pend_len(c) < KEPT_BEHIND_WAIT;
 }
 
 size_t c10d_expects(const struct c10d_conn *c)
 {
-    return c->pend == NULL || c->blocked || c->busy ? 0 : c->pend->scan.need;
+    return c->pend == NULL || c->blocked || c->stalled || c->busy ? 0 : c->pend->scan.need;
 }
 
 int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err)

@@ -8,6 +8,7 @@
 #ifndef DD_STORE_C10D_H
 #define DD_STORE_C10D_H
 
+#include "base/cursor.h"
 #include "base/err.h"
 #include "store/engine.h"
 #include "store/limits.h"
@@ -16,7 +17,19 @@
 #include "store/runs.h"
 
 struct c10d_conn;
+struct c10d_op_info;
 struct c10d_pend;
+struct store_carrier;
+struct store_relay;
+
+/* Called by this file, and never for the connection that is being fed. They must not call functions
+ * of this file. */
+struct c10d_calls {
+    /* A wait of conn has ended: send one byte 0 to it and, if conn is busy, call c10d_resume()
+     * later. */
+    void (*woken)(struct c10d_conn *conn);
+    void (*resume)(struct c10d_conn *conn); /* conn is busy: call c10d_resume() later */
+};
 
 /* State shared by the connections of one key space; borrowed from the caller by each of them. */
 struct c10d {
@@ -24,14 +37,20 @@ struct c10d {
     struct store_limits limits;
     enum store_old_clients old;
     const char
-        *hopeless; /* connections that wait for a key with this prefix are closed; NULL: none */
-    uint64_t ops;  /* requests executed so far */
+        *hopeless;     /* connections that wait for a key with this prefix are closed; NULL: none */
+    uint64_t ops_done; /* requests executed so far */
+    uint64_t carried_total;       /* connections that relays have opened so far */
     struct store_profile profile; /* indexed by enum c10d_op */
     struct store_runs runs;
-    /* Called when a wait of conn has ended: the caller sends one byte 0 to it and, if conn is busy,
-     * calls c10d_resume() later. It must not call functions of this file, and is never called for
-     * the connection that is being fed. */
-    void (*on_woken)(struct c10d_conn *conn);
+    const struct c10d_calls *calls; /* for connections without own ones */
+    const struct c10d_op_info *ops; /* NULL: c10d_ops */
+    /* Whether this request may be executed now: 1 yes; 0: the connection is stalled until
+     * c10d_unstall(); < 0: it must be closed. NULL: always. */
+    int (*may_run)(struct c10d_conn *conn, int op, struct dd_rd args);
+    void (*on_done)(struct c10d_conn *conn); /* conn is about to be idle; NULL: nothing to do */
+    struct store_relay *relay;               /* store/store_relay.h; NULL: this is the store */
+    LIST_HEAD(, c10d_conn) stalled;
+    LIST_HEAD(, store_carrier) carriers; /* store/carried.h */
 };
 
 enum c10d_table { C10D_UNKNOWN, C10D_TABLE_A, C10D_TABLE_B, C10D_TABLE_C };
@@ -39,12 +58,18 @@ enum c10d_table { C10D_UNKNOWN, C10D_TABLE_A, C10D_TABLE_B, C10D_TABLE_C };
 struct c10d_conn {
     struct c10d *c10d;
     struct store_waiter waiter;
+    const struct c10d_calls *calls;
+    void *peer; /* of c10d->relay */
+    LIST_ENTRY(c10d_conn) stalled_link;
+    uint32_t executed;      /* requests, modulo 2^32 */
     struct store_run *run;  /* the torchrun run whose agent has this connection; NULL: none */
     struct c10d_pend *pend; /* input that is not executed yet; NULL: none */
     enum c10d_table table;
     int waiting_op;      /* operation of the last wait */
     uint64_t waiting_ns; /* its start, with a profile that has a clock */
     bool blocked;        /* a wait blocks the requests after it */
+    bool stalled;        /* the next request may not be executed yet */
+    bool cancels;        /* a CANCEL_WAIT or the end of the input follows: a wait will not last */
     bool busy;           /* paused so that other connections get a turn; c10d_resume() continues */
 };
 
@@ -60,6 +85,11 @@ int c10d_feed(struct c10d_conn *c, const void *p, size_t n, struct store_out *ou
 int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
 /* The input has ended: also execute requests after a wait. May set busy as above. */
 int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
+
+/* Let all stalled connections try again. */
+void c10d_unstall(struct c10d *c10d);
+/* End the wait of a connection without a reply; its requests after it may be executed. */
+void c10d_end_wait(struct c10d_conn *c);
 
 /* Set a key for ddrund itself, outside of c10d_feed(). */
 int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value);

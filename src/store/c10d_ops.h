@@ -34,6 +34,7 @@ enum c10d_op {
 struct c10d_request {
     struct c10d_conn *conn;
     struct dd_rd args;
+    struct store_bytes raw; /* all of it, as received */
     struct store_out *out;
     struct store_blob *
         *blob;   /* buffer that contains it and that may be taken for a large value; NULL: none */

@@ -252,6 +252,7 @@ bool store_delete(struct store_engine *e, struct store_bytes key)
     struct store_entry *en = engine_find(e, key);
     if (en == NULL || !en->is_key)
         return false;
+    store_lease_deleted(e, en);
     store_blob_unref(en->value.blob);
     en->value = (struct store_value){0};
     en->is_key = false;
@@ -395,6 +396,7 @@ void store_engine_clear(struct store_engine *e)
     size_t from = 0;
     while (store_released(e) != NULL)
         ;
+    store_holders_clear(e);
     while ((en = store_table_pop(&e->names, &from)) != NULL) {
         engine_empty(e, en);
         store_table_free(&e->names, en);

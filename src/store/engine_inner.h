@@ -3,6 +3,7 @@
 #define DD_STORE_ENGINE_INNER_H
 
 #include "store/hash.h"
+#include "store/lease.h"
 
 struct store_engine {
     struct store_account account;
@@ -11,6 +12,8 @@ struct store_engine {
     size_t keys;
     size_t waiters;
     TAILQ_HEAD(, store_waiter) released;
+    struct store_holder **holders; /* by id; NULL: gone */
+    size_t holders_n;
 };
 
 /* Allocate nodes for n names; w is waiting from then on. */
@@ -22,6 +25,10 @@ void store_forget_nodes(struct store_engine *e, struct store_waiter *w); /* ends
 void store_wake_waiters(struct store_engine *e, struct store_entry *en);
 /* Also wake the waiters of a barrier, which treat any write to its key as its end. */
 void store_wake_all(struct store_engine *e, struct store_entry *en);
+/* In lease.c: the key was created or changed; it is about to be deleted; all keys are. */
+void store_lease_written(struct store_engine *e, struct store_entry *en);
+void store_lease_deleted(struct store_engine *e, struct store_entry *en);
+void store_holders_clear(struct store_engine *e);
 /* Release one waiter for an item of a queue; skip waiters that also need other names. */
 void store_wake_one(struct store_engine *e, struct store_entry *en);
 

@@ -115,6 +115,7 @@ int store_table_get(struct store_table *t, struct store_bytes key, struct store_
 
 void store_table_free(struct store_table *t, struct store_entry *en)
 {
+    store_lease_free(t->account, en);
     store_account_give(t->account, sizeof(*en) + en->key_len);
     free(en);
 }
@@ -122,7 +123,7 @@ void store_table_free(struct store_table *t, struct store_entry *en)
 void store_table_drop_unused(struct store_table *t, struct store_entry *en)
 {
     if (store_entry_exists(en) || !TAILQ_EMPTY(&en->waiters) || !TAILQ_EMPTY(&en->barriers) ||
-        !LIST_EMPTY(&en->called))
+        !LIST_EMPTY(&en->called) || store_lease_in_use(en))
         return;
     struct store_entry **at = &t->buckets[en->hash & t->mask];
     while (*at != en)

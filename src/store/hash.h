@@ -17,6 +17,8 @@ struct store_item {
     struct store_value value;
 };
 
+struct store_lease;
+
 /* A name: a key, a queue, or one that has only waiters. */
 struct store_entry {
     struct store_entry *next; /* next in the bucket */
@@ -28,6 +30,7 @@ struct store_entry {
     STAILQ_HEAD(, store_item) queue;
     size_t queue_len;
     size_t key_len;
+    struct store_lease *lease; /* store/lease.h; NULL: no node has asked */
     bool is_key;
     unsigned char key[];
 };
@@ -49,11 +52,15 @@ void store_table_shrink(
 struct store_entry *store_table_find(const struct store_table *t, struct store_bytes key);
 /* Find or create a name. 0, -ENOSPC or -ENOMEM. */
 int store_table_get(struct store_table *t, struct store_bytes key, struct store_entry **ret);
-/* Free a name that is no key, has no queue and no waiters. */
+/* Free a name that is no key, has no queue, no waiters and no lease. */
 void store_table_drop_unused(struct store_table *t, struct store_entry *en);
 /* Remove and return any name; NULL if the table is empty. The caller frees it with _free. */
 struct store_entry *store_table_pop(struct store_table *t, size_t *from);
 void store_table_free(struct store_table *t, struct store_entry *en);
+
+/* In lease.c: whether nodes hold or wait for a lease; free an unused one. */
+bool store_lease_in_use(const struct store_entry *en);
+void store_lease_free(struct store_account *account, struct store_entry *en);
 
 /* True if the key exists or the queue is not empty. */
 static inline bool store_entry_exists(const struct store_entry *en)

@@ -3,6 +3,8 @@
 #include "base/io.h"
 #include "base/tcp.h"
 #include "store/c10d.h"
+#include "store/carried.h"
+#include "store/store_relay.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -37,6 +39,7 @@ struct store_conn {
     bool is_later;      /* on server->later */
     uint8_t sends_long; /* remaining reads for which long requests are expected */
     bool ended;         /* the input has ended */
+    bool hung_up;       /* the input ends after what is still to be read */
     bool deaf;          /* the peer accepts no more output, which is dropped */
     bool doomed;        /* a reply was lost because memory ran out: close the connection */
 };
@@ -146,8 +149,12 @@ static void update_events(struct store_conn *c)
     uint32_t want = 0;
     if (c->out != NULL)
         want |= EPOLLOUT;
-    if (!c->ended && !conn_is_full(c))
-        want |= c10d_wants_input(&c->c10d) ? EPOLLIN : EPOLLRDHUP;
+    if (!c->ended && !conn_is_full(c)) {
+        if (c10d_wants_input(&c->c10d))
+            want |= EPOLLIN;
+        else if (!c->c10d.stalled || !c->hung_up)
+            want |= EPOLLRDHUP;
+    }
     if (want == c->events)
         return;
     /* Remove the descriptor if no event is wanted: epoll always reports errors and hang-ups. */
@@ -220,12 +227,21 @@ static void store_server_flush(struct store_conn *c)
         leave_over(c, o);
 }
 
+static struct store_conn *store_conn_of(struct c10d_conn *cc)
+{
+    return (struct store_conn *)(void *)((char *)cc - offsetof(struct store_conn, c10d));
+}
+
+static void on_resume(struct c10d_conn *cc)
+{
+    turn_later(store_conn_of(cc));
+}
+
 /* Called when a wait of a connection other than the one being served has ended. */
 static void on_woken(struct c10d_conn *cc)
 {
     static const unsigned char stop_waiting;
-    struct store_conn *c = (struct store_conn *)(void *)((char *)cc -
-                                                         offsetof(struct store_conn, c10d));
+    struct store_conn *c = store_conn_of(cc);
     if (cc->busy)
         turn_later(c);
     if (c->deaf)
@@ -245,6 +261,8 @@ static void on_woken(struct c10d_conn *cc)
     }
     update_events(c);
 }
+
+static const struct c10d_calls store_server_calls = {.woken = on_woken, .resume = on_resume};
 
 /* ---- input ---- */
 
@@ -308,6 +326,7 @@ static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
     if (c10d_wants_input(&c->c10d))
         return store_server_read_some(c, o, err);
     /* reading is paused, so this event is a hang-up: execute what is buffered behind the wait */
+    c->hung_up = true;
     return c10d_end(&c->c10d, o, err);
 }
 
@@ -322,7 +341,8 @@ static void turn(struct store_conn *c, uint32_t events)
         c->server->refused++;
         dd_log(c->server->log, DD_LOG_DEBUG, "store: connection closed: %s", err.text);
     }
-    if (rc < 0 || c->doomed || (c->ended && !c->c10d.busy && c->out == NULL)) {
+    const bool waits = c->c10d.busy || c->c10d.stalled;
+    if (rc < 0 || c->doomed || (c->ended && !waits && c->out == NULL)) {
         conn_close(c);
         return;
     }
@@ -358,6 +378,7 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
         not_later(c);
         turn(c, 0);
     }
+    store_carriers_continue(&s->c10d);
     bury(s);
 }
 
@@ -401,7 +422,7 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
     s->log = log;
     s->c10d.limits = *limits;
     s->c10d.old = old;
-    s->c10d.on_woken = on_woken;
+    s->c10d.calls = &store_server_calls;
     LIST_INIT(&s->conns);
     LIST_INIT(&s->dead);
     TAILQ_INIT(&s->later);
@@ -416,6 +437,7 @@ static void close_all(struct store_server *s)
 {
     struct store_conn *c;
     store_engine_clear(s->c10d.engine);
+    store_carriers_reset(&s->c10d);
     while ((c = LIST_FIRST(&s->conns)) != NULL)
         conn_close(c);
 }
@@ -426,6 +448,7 @@ void store_server_free(struct store_server *s)
         return;
     close_all(s);
     bury(s);
+    store_relay_free(s->c10d.relay);
     event_del(&s->again);
     event_del(&s->ready);
     close(s->epoll);
@@ -469,6 +492,7 @@ void store_server_end_waits(struct store_server *s, const char *prefix)
         if (store_waits_for(&c->c10d.waiter, prefix))
             conn_close(c);
     }
+    store_carriers_end_waits(&s->c10d, prefix);
 }
 
 int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
@@ -510,12 +534,65 @@ void store_conn_close(struct store_conn *c)
     conn_close(c);
 }
 
+static void store_server_soon(void *arg)
+{
+    soon(arg);
+}
+
+int store_server_carrier(struct store_server *s, struct store_carrier **ret,
+                         const struct store_carrier_cfg *cfg)
+{
+    struct store_carrier_cfg full = *cfg;
+    full.soon = store_server_soon;
+    full.soon_arg = s;
+    return store_carrier_new(ret, &s->c10d, &full);
+}
+
+/* Send what the daemon has answered. */
+static void store_server_on_reply(struct c10d_conn *cc, const void *p, size_t n)
+{
+    struct store_conn *c = store_conn_of(cc);
+    if (c->deaf || c->doomed)
+        return;
+    if (c->out == NULL && (c->out = malloc(sizeof(*c->out))) != NULL)
+        store_out_init(c->out, c->server->out.account, c->server->out.buf.max);
+    if (c->out == NULL || store_out_bytes(c->out, p, n) < 0) {
+        c->doomed = true;
+        turn_later(c);
+        return;
+    }
+    store_server_flush(c);
+    update_events(c);
+}
+
+static void store_server_on_close(struct c10d_conn *cc)
+{
+    conn_close(store_conn_of(cc));
+}
+
+int store_server_relay(struct store_server *s, uint32_t round,
+                       void (*send)(void *arg, const void *p, size_t n), void *arg)
+{
+    struct store_relay *relay;
+    return store_relay_new(&relay, &s->c10d,
+                           &(struct store_relay_cfg){.round = round,
+                                                     .send = send,
+                                                     .arg = arg,
+                                                     .reply = store_server_on_reply,
+                                                     .close = store_server_on_close});
+}
+
+int store_server_take(struct store_server *s, const void *p, size_t n, struct dd_err *err)
+{
+    return store_relay_take(s->c10d.relay, p, n, err);
+}
+
 void store_server_stats(const struct store_server *s, struct store_stats *ret)
 {
     *ret = (struct store_stats){
-        .conns = s->conns_n,
-        .conns_total = s->conns_total,
-        .ops = s->c10d.ops,
+        .conns = s->conns_n + store_carriers_conns(&s->c10d),
+        .conns_total = s->conns_total + s->c10d.carried_total,
+        .ops = s->c10d.ops_done,
         .keys = store_keys(s->c10d.engine),
         .bytes = store_engine_account(s->c10d.engine)->used,
         .waiters = store_waiters(s->c10d.engine),

@@ -17,11 +17,13 @@
 #include <stdint.h>
 
 struct event_base;
+struct store_carrier;
+struct store_carrier_cfg;
 struct store_server;
 struct store_conn;
 
 struct store_stats {
-    uint64_t conns, conns_total; /* open now, since the start */
+    uint64_t conns, conns_total; /* open now, since the start; with those of relays */
     uint64_t ops;                /* requests executed */
     uint64_t keys, bytes, waiters;
     uint64_t refused; /* connections over max_conns, or closed because of invalid input */
@@ -55,6 +57,18 @@ int store_server_each_key(const struct store_server *s,
 /* Close the connections that wait for a key with this prefix (a literal), and until _reset() those
  * that start to: the key will never be set. */
 void store_server_end_waits(struct store_server *s, const char *prefix);
+
+/* Make the connection of a node to the store of its relay; store_server_reset() ends what the relay
+ * has in it. cfg: all but soon. 0 or -ENOMEM. */
+int store_server_carrier(struct store_server *s, struct store_carrier **ret,
+                         const struct store_carrier_cfg *cfg);
+
+/* Make the server, which has no connection yet, the relay of a round: store/store_relay.h. send: as
+ * there. 0 or -ENOMEM. */
+int store_server_relay(struct store_server *s, uint32_t round,
+                       void (*send)(void *arg, const void *p, size_t n), void *arg);
+/* Take a message of the daemon. < 0 with a message: the daemon does not follow the protocol. */
+int store_server_take(struct store_server *s, const void *p, size_t n, struct dd_err *err);
 
 /* Delete all keys and queues and close all connections, at the end of a round. */
 void store_server_reset(struct store_server *s);

@@ -36,6 +36,7 @@ static bool satisfy(struct store_engine *e, struct store_entry *en, struct store
 
 void store_wake_waiters(struct store_engine *e, struct store_entry *en)
 {
+    store_lease_written(e, en);
     while (!TAILQ_EMPTY(&en->waiters))
         satisfy(e, en, TAILQ_FIRST(&en->waiters));
 }

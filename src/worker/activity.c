@@ -35,17 +35,36 @@ static uint64_t activity_cpu_ns(pid_t pid)
            (DD_NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
+/* Times of the main thread of a process. Src: Documentation/scheduler/sched-stats.rst. */
+struct activity_sched {
+    uint64_t ran_ns, waited_ns;
+};
+
+/* Zero where the kernel keeps no such statistics. */
+static struct activity_sched activity_read_sched(const char *path)
+{
+    struct activity_sched s;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(ACTIVITY_FILE_MAX);
+    const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
+    if (text == NULL || sscanf(text, "%" SCNu64 " %" SCNu64, &s.ran_ns, &s.waited_ns) != 2)
+        return (struct activity_sched){0};
+    return s;
+}
+
 /* Return how long the main thread has waited for a processor: on a machine with too much to do, a
  * program that computes gets little time. Other threads do not count, since those that only wake up
- * now and then wait most. Src: Documentation/scheduler/sched-stats.rst. */
+ * now and then wait most. */
 static uint64_t activity_delay_ns(pid_t pid)
 {
     char path[40];
-    uint64_t delay;
     (void)snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
-    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(ACTIVITY_FILE_MAX);
-    const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
-    return text != NULL && sscanf(text, "%*u %" SCNu64, &delay) == 1 ? delay : 0;
+    return activity_read_sched(path).waited_ns;
+}
+
+uint64_t activity_own_ns(void)
+{
+    const struct activity_sched s = activity_read_sched("/proc/self/schedstat");
+    return s.ran_ns + s.waited_ns;
 }
 
 /* Src: proc(5): rchar and wchar count what read(2) and write(2) return, read_bytes and write_bytes

@@ -11,5 +11,8 @@
 /* Add up the processes below pid. What cannot be read counts as 0. sockets: NULL if unknown. 0 or
  * -ENOMEM. */
 int activity_read(pid_t pid, const struct socket_bytes *sockets, struct hang_counters *ret);
+/* Return how long the main thread of this process has run or has waited for a processor: time in
+ * which nobody had stopped it. */
+uint64_t activity_own_ns(void);
 
 #endif

@@ -216,6 +216,20 @@ void command_wait(struct command *c, unsigned limit_ms)
     }
 }
 
+const char *command_out(struct command *c)
+{
+    if (!read_out(c))
+        event_del(c->on_out);
+    const char *text = dd_buf_str(&c->out);
+    return text == NULL ? "" : text;
+}
+
+void command_kill(struct command *c)
+{
+    if (c->pid > 0)
+        (void)kill(-c->pid, SIGKILL);
+}
+
 /* Kill the command and wait for it, but not forever. */
 static void end_now(const struct command *c)
 {

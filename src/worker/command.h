@@ -32,6 +32,9 @@ typedef void command_done_f(void *arg, int code, const char *out);
 int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
                   command_done_f *done, void *arg, struct dd_err *err);
 pid_t command_pid(const struct command *c); /* for worker_group_protect() */
+/* Return what it has printed so far, lent until the loop runs. */
+const char *command_out(struct command *c);
+void command_kill(struct command *c); /* done() is called, from the loop */
 /* Wait until it has ended, at most limit_ms, without the loop and without a callback. NULL is
  * allowed. */
 void command_wait(struct command *c, unsigned limit_ms);

@@ -29,6 +29,7 @@ struct hang_worker {
 
 struct hang {
     uint64_t timeout_ns, interval_ns, tick_at;
+    uint64_t own_ns; /* at the last tick */
     int n;
     struct hang_worker v[];
 };
@@ -45,6 +46,7 @@ int hang_new(struct hang **ret, int n, uint64_t timeout_ns, uint64_t now)
     if (h->interval_ns > INTERVAL_MAX)
         h->interval_ns = INTERVAL_MAX;
     h->tick_at = now + h->interval_ns;
+    h->own_ns = UINT64_MAX; /* before the first tick: unknown */
     h->n = n;
     for (int i = 0; i < n; i++)
         h->v[i].alive_at = now;
@@ -62,9 +64,14 @@ uint64_t hang_interval(const struct hang *h)
     return h->interval_ns;
 }
 
-void hang_tick(struct hang *h, uint64_t now)
+/* A worker that waits for a processor, too, counts as active by its own counters. */
+bool hang_tick(struct hang *h, uint64_t now, uint64_t own_ns)
 {
+    const uint64_t own = own_ns > h->own_ns ? own_ns - h->own_ns : 0;
     uint64_t late = now > h->tick_at ? now - h->tick_at : 0;
+    const bool is_late = late > LATE_NS;
+    late -= own < late ? own : late;
+    h->own_ns = own_ns;
     for (int i = 0; i < h->n && late > LATE_NS; i++) {
         h->v[i].alive_at += late;
         if (h->v[i].alive_at > now)
@@ -72,6 +79,7 @@ void hang_tick(struct hang *h, uint64_t now)
         h->v[i].read_at = 0;
     }
     h->tick_at = now + h->interval_ns;
+    return is_late;
 }
 
 bool hang_look(struct hang *h, int i, uint64_t sign, uint64_t now)

@@ -35,8 +35,10 @@ void hang_free(struct hang *h);
 /* Return the time between two checks. */
 uint64_t hang_interval(const struct hang *h);
 /* To be called before each round of checks. If it is called much later than planned, this process
- * was stopped, probably together with the workers: that time does not count. */
-void hang_tick(struct hang *h, uint64_t now);
+ * was stopped, probably together with the workers: that time does not count. own_ns: how long this
+ * process has run or waited for a processor, in all; time in which it waited for one does count.
+ * Return true if it is late: then signs may have come that the caller has not seen yet. */
+bool hang_tick(struct hang *h, uint64_t now, uint64_t own_ns);
 /* sign: any number that changes whenever worker i is active. Return true if the worker has been
  * silent for the timeout. */
 bool hang_look(struct hang *h, int i, uint64_t sign, uint64_t now);

@@ -30,10 +30,11 @@ static bool read_program(pid_t pid, char path[PATH_MAX])
     return n > 0;
 }
 
-static bool runs_python(pid_t pid)
+/* True also if /proc/PID/exe is unreadable, as for a process that is not dumpable. */
+static bool may_run_python(pid_t pid)
 {
     char path[PATH_MAX];
-    return read_program(pid, path) && has_python_name(path);
+    return read_program(pid, path) ? has_python_name(path) : errno == EACCES;
 }
 
 /* Return the first child; 0: none, or the kernel has no such file. */
@@ -50,7 +51,7 @@ pid_t python_process_find(pid_t worker)
 {
     pid_t pid = worker;
     for (int i = 0; i < DEPTH && pid > 0; i++) {
-        if (runs_python(pid))
+        if (may_run_python(pid))
             return pid;
         pid = first_child(pid);
     }

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-/* Return the worker, or its first descendant that runs Python: a shell script may start it. 0: none
- * runs it. */
+/* Return the worker, or its first descendant that runs Python: a shell script may start it. It is
+ * the first one whose program this process is not permitted to know, too. 0: none runs it. */
 pid_t python_process_find(pid_t worker);
 /* Find py-spy: next to `program` (absolute, or ignored; NULL: unknown), next to the Python of this
  * process, in the virtual environment of env, or in PATH of env. `wanted`: use this program

@@ -15,7 +15,7 @@
 #define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
 #define TICK_NS (20 * DD_NS_PER_MS)   /* polling interval for exits without SIGCHLD */
-enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 300 };
+enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 5000 };
 
 void reap_signal(const struct worker *w, int sig)
 {
@@ -236,6 +236,7 @@ static bool all_gone_now(struct worker_group *g)
 
 void reap_all_now(struct worker_group *g)
 {
-    for (int ms = 0; !g->draining && !all_gone_now(g) && ms < FREE_WAIT_MS; ms++)
+    const uint64_t end = dd_now_ns() + FREE_WAIT_MS * DD_NS_PER_MS;
+    while (!g->draining && !all_gone_now(g) && dd_now_ns() < end)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }

@@ -149,8 +149,8 @@ int socket_bytes_read(struct socket_bytes *ret)
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0)
         return -errno;
     int rc = socket_bytes_dump(ret, fd, AF_INET);
-    if (rc == 0)
-        rc = socket_bytes_dump(ret, fd, AF_INET6);
+    const int also = rc == 0 ? socket_bytes_dump(ret, fd, AF_INET6) : 0;
+    rc = also < 0 && also != -ENOENT ? also : rc; /* -ENOENT: a kernel without IPv6 */
     if (ret->n > 1)
         qsort(ret->v, ret->n, sizeof(ret->v[0]), socket_bytes_compare);
     return rc;

@@ -88,6 +88,22 @@ int worker_spec_fd(struct worker_spec *spec, int fd)
     return WORKER_FIRST_FD + spec->nfds++;
 }
 
+int worker_spec_via(struct worker_spec *ret, const struct worker_spec *spec)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    *ret = *spec;
+    ret->argv = (struct dd_strv){0};
+    int rc = dd_strv_push(&argv, spec->via);
+    rc = rc == 0 ? dd_strv_push(&argv, "enter") : rc;
+    rc = rc == 0 ? dd_strv_pushf(&argv, "%d", worker_spec_fd(ret, spec->via_fd)) : rc;
+    rc = rc == 0 ? dd_strv_copy(&argv, spec->argv.v) : rc;
+    if (rc < 0)
+        return rc;
+    ret->argv = argv;
+    argv = (struct dd_strv){0};
+    return 0;
+}
+
 /* Move the worker's descriptors to their numbers, followed by that of the report, and close all
  * others. Duplicate all of them to high numbers first, so that none is overwritten. Return the
  * descriptor of the report, or -1. */

@@ -75,7 +75,9 @@ static int put_place(struct dd_buf *out, const struct worker_spec *spec)
         rc = put_bytes(out, spec->memory, spec->memory != NULL ? spec->memory_bits / 8 : 0);
     if (rc == 0)
         rc = put_number(out, (long)spec->memory_bits);
-    return rc == 0 ? put_number(out, SYS_set_mempolicy) : rc;
+    if (rc == 0)
+        rc = put_number(out, SYS_set_mempolicy);
+    return rc == 0 ? put_number(out, spec->tracer) : rc;
 }
 
 int warm_request_encode(struct dd_buf *out, const struct spawn_request *r, bool unbuffered,

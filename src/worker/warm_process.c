@@ -80,17 +80,25 @@ static int start_with(struct warm_process *ret, struct worker_spec *spec, int th
     DD_AUTO(fd) int archive = make_archive(err);
     if (archive < 0)
         return archive;
-    int rc = null < 0 ? -errno : spawn_lookup(&path, spec->argv.v[0], spec->env.v);
+    int rc = null < 0            ? -errno
+             : spec->via != NULL ? 0
+                                 : spawn_lookup(&path, spec->argv.v[0], spec->env.v);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run '%s': %s", spec->argv.v[0], strerror(-rc));
     spec->nfds = 0;
     (void)worker_spec_fd(spec, theirs);
     (void)worker_spec_fd(spec, archive);
-    const struct spawn_request r = {.spec = spec,
-                                    .path = path,
+    struct worker_spec via = *spec;
+    if (spec->via != NULL && worker_spec_via(&via, spec) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    const struct spawn_request r = {.spec = &via,
+                                    .path = spec->via != NULL ? spec->via : path,
                                     .fds = {null, quiet ? null : -1, quiet ? null : -1},
                                     .report_fd = null};
-    return start_program(&ret->pid, &r, err);
+    rc = start_program(&ret->pid, &r, err);
+    if (spec->via != NULL)
+        dd_strv_done(&via.argv);
+    return rc;
 }
 
 int warm_process_start(struct warm_process *ret, const struct worker_spec *spec,

@@ -65,6 +65,8 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
 {
     for (int i = 0; i < n; i++) {
         const char *name = specs[i].argv.n > 0 ? specs[i].argv.v[0] : "";
+        if (specs[i].via != NULL) /* which finds the program itself */
+            continue;
         const char *dirs = dd_env_get(specs[i].env.v, "PATH");
         const char *before = i > 0 ? dd_env_get(specs[i - 1].env.v, "PATH") : NULL;
         if (i > 0 && strcmp(name, specs[i - 1].argv.v[0]) == 0 &&
@@ -156,6 +158,21 @@ static void group_try_warm(struct worker_group *g, const struct group_start *s,
             worker_began(g, &s->specs[i], i, pids[i], now);
 }
 
+static int group_exec(const struct spawn_request *request, struct dd_err *err)
+{
+    struct spawn_request r = *request;
+    struct worker_spec spec;
+    if (r.spec->via == NULL)
+        return spawn_child(&r, err);
+    if (worker_spec_via(&spec, r.spec) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    r.path = r.spec->via;
+    r.spec = &spec;
+    const int rc = spawn_child(&r, err);
+    dd_strv_done(&spec.argv);
+    return rc;
+}
+
 static int group_fork(struct worker_group *g, const struct group_start *s,
                       const struct worker_group_cfg *cfg, struct dd_err *err)
 {
@@ -173,7 +190,7 @@ static int group_fork(struct worker_group *g, const struct group_start *s,
         rc = request_make(&r, g, s, i, err);
         r.path = path;
         if (rc >= 0)
-            rc = spawn_child(&r, err);
+            rc = group_exec(&r, err);
         worker_began(g, &s->specs[i], i, rc, now);
     }
     spawn_end(&mask);

@@ -58,10 +58,16 @@ struct worker_spec {
     int nfds;
     pid_t tracer;    /* may read its memory, with its descendants; 0: as the kernel allows */
     const char *tty; /* borrowed: path of the terminal for stdin, stdout and stderr; NULL: none */
+    /* borrowed: absolute path of a program that reads from via_fd and then executes argv:
+     * "VIA enter NUMBER ARGV…"; NULL: none. A worker that is forked needs none. */
+    const char *via;
+    int via_fd;
 };
 
 /* Pass a descriptor to the worker; return its number there. */
 int worker_spec_fd(struct worker_spec *spec, int fd);
+/* What is executed for a spec with `via`; the caller frees ret->argv. 0 or -ENOMEM. */
+int worker_spec_via(struct worker_spec *ret, const struct worker_spec *spec);
 
 /* All borrowed until free. */
 struct worker_group_cfg {

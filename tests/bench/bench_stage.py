@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--stage: how often a directory is opened and how long its copies take, for several simulated nodes; one copy against tar; and a job
-that finds a kept copy against one without --stage.
+"""--stage: how often a directory is opened and how long its copies take, for several simulated nodes; a copy and the unpacking of an archive
+against tar x of the same files, in turn; and a job that finds a kept copy against one without --stage.
 
 The directory has FILES modules of some KiB in packages of 50. Its opens are counted by inotify. Copies lie in /dev/shm, as the directory
 itself, so the times are those of ddrun and not of a disk; all simulated nodes share the CPUs of this machine.
@@ -59,9 +59,10 @@ def fill(top, files):
             f.write("".join(f"value_{k} = {i * k}\n" for k in range(50 + i % 400)))
 
 
-def stage(top, nodes):
+def stage(top, nodes, *name):
     began = time.monotonic()
-    done = subprocess.run([DDRUN, "--no-config", f"--simulate-nodes={nodes}", "--nproc-per-node=1", "--log-level=info", f"--stage={top}",
+    path = ":".join((top, *name))
+    done = subprocess.run([DDRUN, "--no-config", f"--simulate-nodes={nodes}", "--nproc-per-node=1", "--log-level=info", f"--stage={path}",
                            "--stage-dir=/dev/shm", "--no-python", "true"], capture_output=True, text=True, check=True)
     copies = [float(s) for s in re.findall(r"staged .* MiB in ([0-9.]+) s", done.stderr)]
     assert len(copies) == nodes, done.stderr
@@ -94,6 +95,14 @@ def tar(archive, place):
         return time.monotonic() - began
 
 
+def against_tar(source, archive, place, runs):
+    """Medians of a copy of the directory, of the unpacked archive, and of tar x, in turn."""
+    name = os.path.join(place, "unpacked")
+    os.mkdir(name)
+    took = [(stage(source, 1)[1], stage(archive, 1, name)[1], tar(archive, place)) for _ in range(runs)]
+    return [statistics.median(t[i] for t in took) for i in range(3)]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--files", type=int, default=4000)
@@ -120,7 +129,9 @@ def main():
         opens.take()
         first, later = kept(source, place)
         print(f"--stage-keep: first job {first:.2f} s, later ones {later * 1000:.0f} ms longer than without --stage")
-        print(f"tar x of the same files: {statistics.median(tar(archive, top) for _ in range(a.runs)):.2f} s")
+        copy, unpacked, extracted = against_tar(source, archive, top, 3 * a.runs)
+        print(f"one node: copy {copy:.2f} s, unpacked archive {unpacked:.2f} s, tar x {extracted:.2f} s "
+              f"(tar takes {extracted / copy:.1f} and {extracted / unpacked:.1f} times as long)")
 
 
 if __name__ == "__main__":

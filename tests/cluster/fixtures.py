@@ -19,7 +19,7 @@ def shared():
     python = os.environ.get("DDRUN_PYTHON", sys.executable)
     prefixes = subprocess.run([python, "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"],
                               capture_output=True, text=True, check=True).stdout.split("\n")
-    places = [os.path.dirname(HERE), os.environ.get("DDRUN_BUILD", ""), *prefixes]
+    places = [os.path.dirname(os.path.dirname(HERE)), os.environ.get("DDRUN_BUILD", ""), *prefixes]
     return [os.path.abspath(place) for place in places if place]
 
 

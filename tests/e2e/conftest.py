@@ -16,6 +16,7 @@ import pytest
 from support import BUILD, HERE, LIMIT, PYTHON, Clock, clean_env
 
 DDRUND = os.environ.get("DDRUND", os.path.join(BUILD, "ddrund"))
+RELAYED = [os.path.join(BUILD, "tests/tools/storeserve"), "--relay", "--listen=127.0.0.1:0"]  # a store behind a relay
 TORCH_STORE = [PYTHON, os.path.join(HERE, "programs", "torch_store.py")]
 
 
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LIMIT * 2))
+
+
+def pytest_generate_tests(metafunc):
+    """Run the tests of a module that has STORES with each of these stores: "direct" (ddrund) and "relay"."""
+    stores = getattr(metafunc.module, "STORES", None)
+    if stores is not None and "new_server" in metafunc.fixturenames:
+        metafunc.parametrize("new_server", stores, indirect=True, scope="module")
 
 
 class Server:
@@ -70,12 +78,14 @@ def clock(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def new_server():
-    """Yield new_server(argument...), which starts ddrund, or with argv=[...] another program."""
+def new_server(request):
+    """Yield new_server(argument...), which starts ddrund, or with argv=[...] another program. With the parameter
+    "relay" it starts a store behind a relay instead of ddrund."""
     servers = []
+    ours = RELAYED if getattr(request, "param", "direct") == "relay" else [DDRUND, "--insecure", "--listen=127.0.0.1:0"]
 
     def start(*args, argv=None):
-        servers.append(Server(argv or [DDRUND, "--insecure", "--listen=127.0.0.1:0", *args]))
+        servers.append(Server(argv or [*ours, *args]))
         return servers[-1]
 
     yield start

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -14,6 +16,9 @@ DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 
 pytestmark = pytest.mark.skipif(not os.access(DDCTL, os.X_OK), reason=f"{DDCTL} is not built")
+
+
+HINTS = ("MASTER_ADDR=", "ptrace_scope", "the bandwidth to", "a round trip to")
 
 
 def examine(slurm, fault="", *args):  # noqa: F811
@@ -30,7 +35,7 @@ exec srun "${{options[@]}}" bash {planted} "$@"
         done = run.wait(LIMIT)
     found = json.loads(done.out)
     assert done.rc == (0 if all(f["hint"] for f in found["findings"]) else 1), done.err
-    assert all(f["hint"] == ("MASTER_ADDR=" in f["what"] or "ptrace_scope" in f["what"]) for f in found["findings"])
+    assert all(f["hint"] == any(part in f["what"] for part in HINTS) for f in found["findings"])
     return [(f["nodes"], f["what"]) for f in found["findings"]], found
 
 
@@ -70,6 +75,13 @@ def test_a_planted_fault_is_found(slurm, name):  # noqa: F811
         return
     assert any(nodes == "node3" and what in text for nodes, text in findings), findings
     assert {nodes for nodes, text in findings if "reach" not in text} == {"node3"}
+
+
+def test_nccl_takes_the_beginning_of_a_name_for_an_interface(slurm):  # noqa: F811
+    findings, _ = examine(slurm, "export NCCL_SOCKET_IFNAME=eth")
+    assert findings == []
+    findings, _ = examine(slurm, "export GLOO_SOCKET_IFNAME=eth")
+    assert [nodes for nodes, what in findings if "GLOO_SOCKET_IFNAME=eth" in what] == ["node3"]
 
 
 def test_a_name_that_leads_elsewhere(slurm):  # noqa: F811
@@ -173,3 +185,34 @@ def test_the_address_of_the_first_node_is_the_one_that_is_said(slurm):  # noqa: 
 def test_without_a_starter_it_says_how_to_get_one(slurm):  # noqa: F811
     done = slurm.cluster.run([DDCTL, "doctor", "--hosts=node1,node2"], node="node1", user=slurm.user)
     assert done.rc == 2 and "--launcher=ssh" in done.err
+
+
+def shape(slurm, words):  # noqa: F811
+    """Run tc(8) in the network of node3."""
+    done = subprocess.run(["nsenter", "-t", str(slurm.cluster.machines["node3"].init.pid), "-n", "--", "tc", *words.split()], capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"tc: {done.stderr.strip()}")
+
+
+def test_the_network_of_a_slow_node_is_measured_and_marked(slurm):  # noqa: F811
+    """The kernel limits what node3 sends to 8 Mbit/s."""
+    if shutil.which("tc") is None:
+        pytest.skip("no tc (Debian package iproute2)")
+    shape(slurm, "qdisc add dev eth0 root tbf rate 8mbit burst 16kb latency 200ms")
+    try:
+        findings, found = examine(slurm, "", "--net", f"--limit={LIMIT}s")
+    finally:
+        shape(slurm, "qdisc del dev eth0 root")
+    pairs = found["network"]["pairs"]
+    assert [(pair["from"], pair["to"]) for pair in pairs] == [("node1", "node2"), ("node2", "node3"), ("node3", "node4"), ("node4", "node1")]
+    assert [pair["error"] for pair in pairs] == [""] * 4, found
+    assert [pair["address"] for pair in pairs] == [slurm.cluster.address(name) for name in ("node2", "node3", "node4", "node1")]
+    assert pairs[2]["slow"] and pairs[2]["bytes_per_second"] < 2_000_000, pairs
+    assert any(nodes == "node3" and "bandwidth to node4" in what for nodes, what in findings), findings
+
+
+def test_the_network_is_measured_at_the_address_of_the_interface(slurm):  # noqa: F811
+    findings, found = examine(slurm, "", "--net", "--iface=eth0", f"--limit={LIMIT}s")
+    assert [pair["address"] for pair in found["network"]["pairs"]] == [slurm.cluster.address(name) for name in ("node2", "node3", "node4", "node1")]
+    assert all(pair["error"] == "" and pair["bytes_per_second"] > 0 for pair in found["network"]["pairs"]), findings

@@ -140,6 +140,22 @@ def test_doctor():
     assert document["findings"], "too few file descriptors are a finding"
 
 
+def test_doctor_with_a_measured_network(tmp_path):
+    """Three nodes, which are addresses of this machine."""
+    shell = tmp_path / "ssh"
+    shell.write_text('#!/bin/sh\nwhile case $1 in -*) ;; *) false ;; esac; do shift; done\nshift\nexec sh -c "$*"\n')
+    shell.chmod(0o755)
+    done = subprocess.run([DDCTL, "doctor", "--net", "--format=json", "--hosts=127.0.0.1,127.0.0.2,127.0.0.3", "--node-rank=0", "--launcher=ssh",
+                           f"--launch-command={shell}", "--insecure", f"--limit={LIMIT}s"], env=clean_env(), capture_output=True, text=True,
+                          timeout=2 * LIMIT, check=False)
+    document = json.loads(done.stdout)
+    compare("doctor", document)
+    pairs = document["network"]["pairs"]
+    assert [(pair["from"], pair["to"]) for pair in pairs] == [("127.0.0.1", "127.0.0.2"), ("127.0.0.2", "127.0.0.3"), ("127.0.0.3", "127.0.0.1")]
+    assert all(pair["error"] == "" and pair["latency_ns"] > 0 and pair["bytes_per_second"] > 0 for pair in pairs), done.stderr
+    assert document["network"]["latency_ns"] in {pair["latency_ns"] for pair in pairs}
+
+
 def test_documents_of_a_running_job_and_its_timeline(tmp_path):
     timeline = tmp_path / "timeline.json"
     options = ("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", "--profile", f"--timeline={timeline}")

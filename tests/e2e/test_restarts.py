@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import signal
 import time
 
 import pytest
 
 from support import DDRUN, clean_env, lines_with, run, some_line, until
 from test_config import files  # noqa: F401 (a fixture)
-from test_ddctl_job import RANK_IS_READY, Running
+from test_ddctl_job import RANK_IS_READY, Running, ddctl
 from test_endtime import played  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -155,7 +156,8 @@ def test_a_node_on_which_two_failures_began_is_replaced(tmp_path):
     (node,) = answer["nodes"]
     assert (node["charges"], node["rested"], answer["window_s"]) == (2, True, 3600)
     assert "bad memory in round 1" in node["text"]
-    assert some_line(shown, node["name"], "2", "bad memory") and some_line(status, node["name"], "2 failures")
+    assert node["left_out"] == "2 failures within --blame-window began there"
+    assert some_line(shown, node["name"], "2", f"[left out: {node['left_out']}]", "bad memory") and some_line(status, node["name"], "2 failures")
     assert node["name"] in expand(rounds["0"]) and node["name"] in expand(rounds["1"])
     assert node["name"] not in expand(rounds["2"]) and len(expand(rounds["2"])) == 2
     assert some_line(job.err, f"left {node['name']} out", "--blame-window")
@@ -176,8 +178,30 @@ def test_without_a_window_failures_are_counted_only(tmp_path):
 
 def test_an_error_that_reports_the_failure_of_a_peer_is_not_charged(tmp_path):
     answer, shown, _, _, rounds = blamed(tmp_path, "--blame-window=1h", nodes=3, text="Connection reset by peer")
-    assert answer["nodes"] == [] and shown == "no failure has been charged to a node\n"
+    assert answer["nodes"] == [] and shown == "no failure has been charged to a node, and none is left out\n"
     assert rounds["0"] == rounds["2"]
+
+
+def test_the_next_daemon_knows_the_charges(tmp_path):
+    """The second failure of the node within the window comes under another daemon than the first."""
+    command = ("sh", "-c", FAILS_TWICE.replace("-lt 2", "-lt 3"), "sh", str(tmp_path / "go"), "bad memory")
+    with Running(tmp_path, "--simulate-nodes=2", "--nnodes=2:2", "--nproc-per-node=1", "--max-restarts=3", "--blame-window=1h", workers=2,
+                 command=command) as job:
+        (tmp_path / "go.0").touch()
+        job.ready(2, 1)
+        (before,) = json.loads(job.ctl("blame", "--format=json"))["nodes"]
+        os.kill(job.processes("ddrund")[0], signal.SIGKILL)
+        job.ready(2, 2)
+        (after,) = json.loads(job.ctl("blame", "--format=json"))["nodes"]
+        assert (after["name"], after["charges"]) == (before["name"], 1) and "bad memory in round 0" in after["text"]
+        assert after["age_s"] >= before["age_s"]
+        (tmp_path / "go.2").touch()
+        job.ready(2, 3)
+        assert [n["charges"] for n in json.loads(job.ctl("blame", "--format=json"))["nodes"]] == [2]
+        (tmp_path / "go.3").touch()
+        assert job.wait() == 0, job.err
+        assert some_line(job.err, f"{before['name']} stays", "--blame-window")
+        job.assert_nothing_left()
 
 
 # Prints the steps of its round, "STEPS;STEPS...", and fails. The last round succeeds.
@@ -216,6 +240,20 @@ def test_restarts_without_a_new_step_end_the_job(steps, options, code, rounds):
     sentences = lines_with(job.err, "error: ", "without a new step", "--progress-restarts")
     assert len(sentences) == (code == 93), job.err
     assert code == 0 or some_line(job.err, "last failure", "exit code 3")
+
+
+def test_the_report_says_that_there_was_no_progress(tmp_path):
+    job, _ = steps_of_rounds(";;;", f"--report={tmp_path}/r.json", "--progress-restarts=1", REGEX)
+    with open(tmp_path / "r.json") as f:
+        report = json.load(f)
+    said = "1 restart in a row without a new step; none was reported (--progress-restarts)"
+    assert (job.p.returncode, report["code"], report["verdict"]) == (93, 93, said)
+    assert "exit code 3" in report["cause"] and report["culprit"]["rank"] == 0
+    shown = ddctl("report", f"{tmp_path}/r.json")
+    assert f"error: {said}\n  last failure: rank 0 on " in shown, shown
+    job, _ = steps_of_rounds(";;", f"--report={tmp_path}/r.json", restarts=1)
+    with open(tmp_path / "r.json") as f:
+        assert json.load(f)["verdict"] is None
 
 
 def test_without_a_way_to_find_steps_only_the_restarts_count():

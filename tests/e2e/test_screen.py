@@ -98,7 +98,7 @@ def test_without_a_terminal_there_are_plain_lines_only(tmp_path):
     first, second, third = nodes(tmp_path, "true")
     env = clean_env(TERM="xterm")
     with Job(*first, env=env) as job, Job(*second, env=env) as other:
-        job.errors("waiting for 127.0.0.3 (2 of 3 nodes ready); gives up in ")
+        job.errors("waiting for 1 of 3 nodes: 127.0.0.3; gives up in ")
         with Job(*third, env=env) as last:
             assert job.wait() == 0, job.err
             assert (other.wait(), last.wait()) == (0, 0), other.err + last.err

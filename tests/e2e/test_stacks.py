@@ -1,7 +1,9 @@
 """--stacks and ddctl stacks: what all workers were executing at the first failure."""
 
+import ctypes
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -16,6 +18,19 @@ DDCTL = os.path.join(BUILD, "ddctl")
 
 
 def _reads_frames():
+    """Return why the memory of another process cannot be read here; "": it can."""
+    child = subprocess.Popen(["sleep", "1000"])
+    try:
+        with open(f"/proc/{child.pid}/mem", "rb"):
+            return ""
+    except OSError as e:
+        return f"the memory of another process cannot be read here: {e}"
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _py_spy_reads():
     """Return why py-spy cannot read another process here; "": it can."""
     if not os.access(PY_SPY, os.X_OK):
         return "py-spy is not installed beside the tests' Python (pip package py-spy)"
@@ -30,8 +45,20 @@ def _reads_frames():
         child.wait()
 
 
+def _no_page_faults():
+    """Return why a process cannot let those who read its memory wait (userfaultfd); "": it can."""
+    number = {"x86_64": 323, "aarch64": 282}.get(platform.machine())
+    fd = ctypes.CDLL(None).syscall(number, os.O_CLOEXEC) if number else -1
+    if fd < 0:
+        return "userfaultfd is not permitted here"
+    os.close(fd)
+    return ""
+
+
 WHY_NOT = _reads_frames()
 with_frames = pytest.mark.skipif(WHY_NOT != "", reason=WHY_NOT)
+WHY_NOT_PY_SPY = _py_spy_reads()
+with_py_spy = pytest.mark.skipif(WHY_NOT_PY_SPY != "", reason=WHY_NOT_PY_SPY)
 
 
 def env(**more):
@@ -46,6 +73,16 @@ def stacks_of(path):
 def groups(stacks):
     """Return {ranks: group}."""
     return {g["ranks"]: g for g in stacks["groups"]}
+
+
+def sleeps(place, rank):
+    """True if this rank of programs/stacks.py has left ready() and sleeps."""
+    try:
+        pid = int((place / f"ready-{rank}").read_text())
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] == "S"
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def worker(place, fails, *what):
@@ -121,30 +158,71 @@ def test_a_hung_rank_is_read_before_it_is_ended(tmp_path):
     assert found == {"train_step": "0", "read_data": "1"}, job.err
 
 
-def test_without_py_spy_the_report_shows_the_kernels_view_and_says_so(tmp_path):
-    report = tmp_path / "report.json"
-    job = run("--nproc-per-node=3", SLOW, "--py-spy=none", f"--report={report}", *worker(tmp_path, 1), env=env())
+@with_frames
+@pytest.mark.parametrize("when", ["auto", "on-failure"])
+def test_frames_are_read_without_py_spy(tmp_path, when):
+    job = run("--nproc-per-node=3", SLOW, "--py-spy=none", *worker(tmp_path, 1, "2:read_data"), env=env(DDRUN_STACKS=when))
     assert job.p.returncode == 1, job.err
-    found = groups(stacks_of(report))
-    seen = [g for g in found.values() if g["kind"] == "kernel"]
-    assert seen and all("py-spy not found" in g["note"] and g["state"].startswith("state ") for g in seen), found
-    assert some_line(job.err, "py-spy not found: no Python frames"), job.err
+    assert some_line(job.err, "rank 0: train_step, stacks.py:") and some_line(job.err, "rank 2: read_data, stacks.py:"), job.err
 
 
-def test_by_default_nothing_is_shown_without_py_spy(tmp_path):
-    report = tmp_path / "report.json"
-    job = run("--nproc-per-node=2", SLOW, "--py-spy=none", f"--report={report}", *worker(tmp_path, 1),
-              env=env(DDRUN_STACKS="auto"))
-    assert job.p.returncode == 1, job.err
-    assert "stacks at that time" not in job.err
-    assert {g["kind"] for g in stacks_of(report)["groups"]} <= {"ended"}
+@with_py_spy
+@with_frames
+def test_py_spy_reads_the_same_frames(tmp_path):
+    found = []
+    for option in ("--py-spy=none", f"--py-spy={PY_SPY}"):
+        for path in tmp_path.glob("ready-*"):
+            path.unlink()
+        report = tmp_path / "report.json"
+        job = run("--nproc-per-node=3", SLOW, option, f"--report={report}", *worker(tmp_path, 1, "2:read_data"), env=env())
+        assert job.p.returncode == 1, job.err
+        found.append({r: (g["kind"], g["frames"]) for r, g in groups(stacks_of(report)).items()})
+    assert found[0] == found[1] and found[0]["2"][0] == "python", found
+
+
+def no_ptrace():
+    """Return a command prefix for an agent that is no superuser to its workers, or skip."""
+    if os.getuid() == 0 and subprocess.run(["setpriv", "--bounding-set=-sys_ptrace", "true"], capture_output=True).returncode != 0:
+        pytest.skip("setpriv cannot drop CAP_SYS_PTRACE")
+    return ["setpriv", "--bounding-set=-sys_ptrace"] if os.getuid() == 0 else []
 
 
 @with_frames
-def test_by_default_py_spy_beside_python_is_used(tmp_path):
-    job = run("--nproc-per-node=2", SLOW, *worker(tmp_path, 1), env=env(DDRUN_STACKS="auto", PATH="/usr/bin:/bin"))
+def test_a_rank_that_may_not_be_read_is_reported(tmp_path):
+    with Job("--nproc-per-node=3", SLOW, "--py-spy=none", *worker(tmp_path, 1, "2:unreadable"), env=env(DDRUN_STACKS="auto"),
+             before=no_ptrace()) as job:
+        assert job.wait() == 1, job.err
+        assert some_line(job.err, "rank 2: state ", "(reading its memory is not permitted)"), job.err
+        assert some_line(job.err, "rank 0: train_step, stacks.py:"), job.err
+        job.assert_nothing_left()
+
+
+@with_frames
+def test_a_rank_in_state_d_is_read_and_marked(tmp_path):
+    job = run("--nproc-per-node=3", SLOW, *worker(tmp_path, 1, "2:wait_in_kernel"), env=env())
     assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 2: wait_in_kernel, stacks.py:", "(uninterruptible, state D)"), job.err
     assert some_line(job.err, "rank 0: train_step, stacks.py:"), job.err
+
+
+@with_frames
+def test_memory_that_blocks_delays_no_other_rank(tmp_path):
+    why = _no_page_faults()
+    if why:
+        pytest.skip(why)
+    job = run("--nproc-per-node=4", SLOW, "--py-spy=none", *worker(tmp_path, 1, "2:without_page"), env=env())
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 2: state ", "(reading its memory blocks)"), job.err
+    assert some_line(job.err, "ranks 0,3: train_step, stacks.py:"), job.err
+
+
+def test_nothing_is_shown_by_default_of_programs_that_are_not_python(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=2", SLOW, f"--report={report}", "sh", "-c", "[ $RANK = 0 ] || exec sleep 1000; exit 3",
+              env=env(DDRUN_STACKS="auto"))
+    assert job.p.returncode == 3, job.err
+    assert "stacks at that time" not in job.err
+    assert {g["kind"] for g in stacks_of(report)["groups"]} <= {"ended"}
 
 
 def test_a_py_spy_that_may_not_read_is_reported(tmp_path):
@@ -248,7 +326,7 @@ def job_id(job):
 @with_frames
 def test_ddctl_shows_the_stacks_of_a_running_job(tmp_path):
     with Job("--simulate-nodes=2", "--nproc-per-node=2", *worker(tmp_path, -1, "2:read_data"), env=env()) as job:
-        until(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in range(4)))
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(4)))
         p = ddctl(*of(job))
         assert p.returncode == 0, p.stderr
         assert re.search(r"^rank 2 on sim2: read_data, stacks\.py:\d+\n    read_data \(/", p.stdout), p.stdout

@@ -254,12 +254,6 @@ def test_dry_run_says_what_would_be_copied(source, tmp_path):
     assert not [x for x in os.listdir(tmp_path) if x != "env"]
 
 
-def test_stage_and_warm_exclude_each_other(tmp_path):
-    job = run(f"--stage={tmp_path}", "--warm", "train.py")
-    assert job.p.returncode == 2
-    assert some_line(job.err, "--warm", "--stage"), job.err
-
-
 def test_an_unreadable_file_is_named(source, tmp_path):
     secret = os.path.join(source, "secret")
     with open(secret, "w", encoding="utf-8"):

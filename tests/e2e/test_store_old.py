@@ -8,6 +8,7 @@ import pytest
 
 from support import LIMIT, clean_env, program
 
+STORES = ("direct", "relay")
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 

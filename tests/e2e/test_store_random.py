@@ -15,6 +15,7 @@ from conftest import TORCH_STORE
 from support import with_torch
 
 pytestmark = with_torch
+STORES = ("direct", "relay")
 
 SEEDS = range(4)
 STEPS = 3000

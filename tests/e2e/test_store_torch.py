@@ -10,6 +10,7 @@ from conftest import TORCH_STORE
 from support import HERE, PYTHON, clean_env, until, with_torch
 
 pytestmark = with_torch
+STORES = ("direct", "relay")
 
 POLL = {"x86_64": "7"}.get(os.uname().machine, "73")  # the system call's number: arm64 has only ppoll
 

@@ -13,6 +13,7 @@ import c10d
 from c10d import CANCEL_WAIT, NUM_KEYS, VALIDATE, Client
 from support import until
 
+STORES = ("direct", "relay")
 MIB = 1 << 20
 CROWD = 15000
 CROWD_MEMORY = 64 * MIB

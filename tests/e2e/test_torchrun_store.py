@@ -12,6 +12,8 @@ import c10d
 from conftest import DDRUND
 from support import LIMIT, PYTHON, clean_env, program, until, with_torch
 
+STORES = ("direct", "relay")
+
 
 class Agents:
     """torchrun agents of one run, each of them a node with a loopback address of its own."""

@@ -55,7 +55,7 @@ class Daemon(Stranger):
 
     def plan(self, *without):
         fields = {"round": 0, "node_rank": 1, "restart_count": 0, "max_restarts": 0, "addr": "127.0.0.1", "master_port": self.port,
-                  "sizes": "1(x2)", "nodes": "newer,older", "members": "0 0 0 0 n[0-1]", "addrs": ["", ""], "ports": "", "spent": "",
+                  "sizes": "1(x2)", "nodes": "newer,older", "members": "0 0 0 0 n[0-1]", "addrs": ["", ""], "ports": "", "spent": "", "charges": "",
                   "token": "x" * 32}
         self.say("plan", **{name: v for name, v in fields.items() if name not in without})
 

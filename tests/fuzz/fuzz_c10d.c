@@ -42,12 +42,14 @@ static void on_woken(struct c10d_conn *c)
     (void)store_out_u8(&w->out[c - w->conn], 0);
 }
 
+static const struct c10d_calls calls = {.woken = on_woken};
+
 static void world_start(struct world *w, unsigned flags, size_t max_bytes)
 {
     static const unsigned char seed[DD_SIPHASH_SEED] = {1};
     static const unsigned char magic[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
     *w = (struct world){.said = DD_BUF_INIT(64 << 20)};
-    w->c10d.on_woken = on_woken;
+    w->c10d.calls = &calls;
     w->c10d.old = flags & OLD_113  ? STORE_OLD_113
                   : flags & OLD_21 ? STORE_OLD_21
                                    : STORE_OLD_REFUSE;

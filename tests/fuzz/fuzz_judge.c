@@ -1,5 +1,6 @@
 /* judge: any JSON as observations of the nodes of a job; each finding has nodes and sentences. */
 #include "doctor/judge.h"
+#include "doctor/pair_figures.h"
 
 #include "base/auto.h"
 
@@ -28,6 +29,18 @@ static void check(const json_t *findings)
     }
 }
 
+/* The table has a row for each pair, and the document as many pairs. */
+static void check_pairs(const json_t *looks, const struct hostlist *nodes)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    struct pair_figures f;
+    must(pair_figures_of(&f, looks, nodes) == 0 && pair_figures_write(&f, &out) == 0);
+    json_t *o = pair_figures_json(&f);
+    must(json_array_size(json_object_get(o, "pairs")) == f.n);
+    json_decref(o);
+    pair_figures_done(&f);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
@@ -42,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(findings != NULL);
         check(findings);
         json_decref(findings);
+        check_pairs(looks, nodes);
     }
     json_decref(looks);
     return 0;

@@ -238,8 +238,10 @@ static void run(struct dd_rd *r, enum keys keys)
         must(world.link[CALLER] == NULL || keys == SAME_KEY || keys == NO_KEY);
         must(world.link[DAEMON] == NULL || keys != OTHER_KEY);
     }
-    fake_clock_pass(2 * LIMIT_MS);
-    (void)event_base_loop(world.base, EVLOOP_NONBLOCK);
+    for (int i = 0; i < 3; i++) { /* a timeout that fires late begins again */
+        fake_clock_pass(LIMIT_MS);
+        (void)event_base_loop(world.base, EVLOOP_NONBLOCK);
+    }
     must(world.attempt == NULL && world.accept == NULL);
 }
 

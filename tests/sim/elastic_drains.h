@@ -36,4 +36,26 @@ static void drains(struct world *w, int n)
         }
 }
 
+/* Many programs save their state at a signal and exit, some find an error. */
+static void worker_saves(struct world *w, int n)
+{
+    const struct node *p = &w->nodes[n];
+    if (p->running > 0 && rnd(w, 3) != 0)
+        later(w, (long)rnd(w, 3000),
+              (struct item){.kind = WORKER_ENDS,
+                            .node = n,
+                            .life = p->life,
+                            .arg = p->batch,
+                            .code = 1 + (int)rnd(w, 200)});
+}
+
+/* A rule for this exit code ends the job, also if the round is about to be restarted. */
+static bool ends_by_rule(const struct world *w, const struct rdzv *m, const struct rdzv_event *e)
+{
+    struct rdzv_view v;
+    return e->kind == RDZV_EXIT && rdzv_state(m) == RDZV_RUNNING && e->round == rdzv_round(m) &&
+           rdzv_view(m, e->id, &v) && v.part &&
+           exit_rules_get(&w->cfg.exit_rules, e->code) == EXIT_STOP;
+}
+
 #endif

@@ -67,6 +67,7 @@ struct daemon {
     long begun; /* time of its last plan; -1: none */
     bool said_success;
     bool asked_to_stop;
+    bool ruled; /* a rule ends the job */
 };
 
 /* A link from a node to a daemon. Each end is closed separately. */

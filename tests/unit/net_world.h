@@ -68,6 +68,7 @@ struct world {
     size_t frames, bytes, wrong_bytes, closed;
     bool clean, timed_out, free_in_frame, free_in_close;
     unsigned char last[64];
+    int expected; /* by a condition of world_run_until() */
     char why[256];
     void *ssl_ctx; /* of CERTIFICATE */
 };

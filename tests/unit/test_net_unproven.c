@@ -53,6 +53,36 @@ static void assert_there(const struct world *w, const char *wanted)
     assert_int_equal(w->set.n, n);
 }
 
+static void age_begins_again_and_does_not_count_while_ddrund_is_awaited(void **state)
+{
+    struct world w;
+    (void)state;
+    set_up(&w, "aab");
+    unproven_is_foreign(&w.conns[2].u);
+    unproven_renew(&w.conns[0].u, 50, false);
+    unproven_renew(&w.conns[2].u, 50, true);
+    unproven_expire(&w.set, 100, 60);
+    assert_there(&w, "101");
+    unproven_expire(&w.set, 1000, 60);
+    assert_there(&w, "001");
+    unproven_renew(&w.conns[2].u, 1000, false);
+    unproven_expire(&w.set, 1060, 60);
+    assert_there(&w, "000");
+    unproven_renew(&w.conns[2].u, 2000, false); /* it has left: no effect */
+    assert_int_equal(w.set.n, 0);
+}
+
+static void a_renewed_connection_is_the_last_of_its_source_to_go(void **state)
+{
+    struct world w;
+    (void)state;
+    set_up(&w, "aa");
+    unproven_renew(&w.conns[0].u, 10, false);
+    assert_true(unproven_evict_one(&w.set, 10));
+    assert_there(&w, "10");
+    assert_true(unproven_evict_one(&w.set, 10));
+}
+
 static void the_largest_source_loses_its_oldest(void **state)
 {
     struct world w;
@@ -132,6 +162,8 @@ static void sources_are_machines_and_ipv6_networks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(age_begins_again_and_does_not_count_while_ddrund_is_awaited),
+        cmocka_unit_test(a_renewed_connection_is_the_last_of_its_source_to_go),
         cmocka_unit_test(the_largest_source_loses_its_oldest),
         cmocka_unit_test(foreign_ones_go_first),
         cmocka_unit_test(kept_ones_stay_for_their_time),

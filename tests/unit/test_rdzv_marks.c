@@ -329,7 +329,10 @@ static void workers_that_exit_after_the_signal_have_not_failed(void **state)
     assert_int_equal(rdzv_round(b.m), 1);
     assert_int_equal(rdzv_restarts(b.m), 0);
     struct rdzv_charges c;
-    assert_false(rdzv_charges(b.m, 0, b.now, &c) || rdzv_charges(b.m, 1, b.now, &c));
+    assert_false(rdzv_charges(b.m, 0, b.now, &c));
+    assert_true(rdzv_charges(b.m, 1, b.now, &c));
+    assert_int_equal(c.n, 0);
+    assert_string_equal(c.left_out, "x");
     bed_free(&b);
 }
 
@@ -361,6 +364,55 @@ static void rules_that_end_the_job_apply_after_the_signal(void **state)
     assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
     assert_int_equal(rdzv_code(b.m), 17);
     bed_free(&b);
+}
+
+/* Others have saved their state and exited before: 17 ends the job all the same. */
+static void rules_that_end_the_job_apply_after_expected_exits(void **state)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_marks(3, 3, 4);
+    (void)state;
+    cfg.exit_rules.of[17] = EXIT_STOP;
+    start(&b, &cfg, 4);
+    marks(&b, "n1\tx");
+    assert_int_equal(event(&b, RDZV_EXIT, 2, 0, 3, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 2, 0, 0, 0), 0);
+    (void)actions(&b);
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 17, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    done(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    assert_int_equal(rdzv_code(b.m), 17);
+    assert_true(rdzv_code_is_ruled(b.m));
+    bed_free(&b);
+}
+
+/* A worker exited at the time `at`; the round is stopped at 100. */
+static enum rdzv_state exits_around_the_stop(int code, uint64_t at)
+{
+    struct bed b;
+    struct rdzv_cfg cfg = with_marks(2, 2, 3);
+    cfg.exit_rules.of[17] = EXIT_STOP;
+    start(&b, &cfg, 3);
+    b.now = 100 - LEAVE;
+    marks(&b, "n1\tx");
+    b.now = 100;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    const struct rdzv_event e = {.kind = RDZV_EXIT, .id = 1, .code = code, .at = at, .text = ""};
+    assert_int_equal(rdzv_step(b.m, &e, 110), 0);
+    done(&b);
+    const enum rdzv_state s = rdzv_state(b.m);
+    assert_int_equal(rdzv_restarts(b.m), 0);
+    bed_free(&b);
+    return s;
+}
+
+static void a_rule_applies_to_exits_before_the_stop_only(void **state)
+{
+    (void)state;
+    assert_int_equal(exits_around_the_stop(17, 99), RDZV_FINISHED);
+    assert_int_equal(exits_around_the_stop(17, 101), RDZV_RUNNING);
+    assert_int_equal(exits_around_the_stop(3, 99), RDZV_RUNNING);
 }
 
 static void without_a_signal_the_next_restart_leaves_the_node(void **state)
@@ -429,6 +481,8 @@ int main(void)
         cmocka_unit_test(workers_that_exit_after_the_signal_have_not_failed),
         cmocka_unit_test(a_job_that_ends_after_the_signal_has_ended),
         cmocka_unit_test(rules_that_end_the_job_apply_after_the_signal),
+        cmocka_unit_test(rules_that_end_the_job_apply_after_expected_exits),
+        cmocka_unit_test(a_rule_applies_to_exits_before_the_stop_only),
         cmocka_unit_test(without_a_signal_the_next_restart_leaves_the_node),
         cmocka_unit_test(the_first_node_is_left_too),
         cmocka_unit_test(nodes_with_the_same_mark_are_one_line),

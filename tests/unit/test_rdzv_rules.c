@@ -4,6 +4,8 @@
 #include "base/auto.h"
 #include "rdzv/blame.h"
 #include "rdzv/exit_rules.h"
+#include "report/causes.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -334,8 +336,31 @@ static void errors_of_peers_are_remote(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (blame_is_remote(rows[i].signal, rows[i].text) != rows[i].remote)
+        if (blame_is_remote(
+                &(struct report_exit){.signal = rows[i].signal, .code = 1, .error = rows[i].text},
+                rows[i].text) != rows[i].remote)
             fail_msg("row %zu", i);
+}
+
+/* What the report calls a consequence is charged to no node, whether its last lines show it or its
+ * message does. */
+static void consequences_in_the_report_are_remote(void **state)
+{
+    static const struct {
+        const char *error, *tail;
+        bool remote;
+    } rows[] = {
+        {"", "[n1:1] mca_btl_tcp_frag_recv: readv failed: timed out", true},
+        {"monitoredBarrier failed: rank 3 did not arrive", "", true},
+        {"RuntimeError: boom", "Broken pipe", false},
+        {"RuntimeError: boom", "", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct report_exit e = {.code = 1, .error = rows[i].error, .tail = rows[i].tail};
+        if (blame_is_remote(&e, "") != rows[i].remote)
+            fail_msg("row %zu", i);
+    }
 }
 
 static struct rdzv_cfg with_blame(int min, int max, int expected, uint64_t window)
@@ -482,6 +507,174 @@ static void an_elastic_job_without_a_spare_loses_no_node_by_blame(void **state)
     bed_free(&b);
 }
 
+/* ---- charges that outlive a daemon ---- */
+
+/* Parsed; the caller clears it. */
+static struct charges parsed(const char *text, uint64_t age_ms)
+{
+    struct charges c = {0};
+    assert_int_equal(charges_parse(&c, text, age_ms), 0);
+    return c;
+}
+
+static void charges_grow_older(void **state)
+{
+    struct charges c = parsed("1 2 0 1 250 600 node3\tboom: at\xc3\xb6 a.py\n"
+                              "-1 1 1 0 7 0 n9\t\n",
+                              1000);
+    (void)state;
+    assert_int_equal(c.count, 2);
+    assert_int_equal(c.v[0].index, 1);
+    assert_int_equal(c.v[0].n, 2);
+    assert_int_equal(c.v[0].fresh, 0);
+    assert_int_equal(c.v[0].rest, CHARGE_REST_BLAME);
+    assert_int_equal(c.v[0].age_ms, 1250);
+    assert_int_equal(c.v[0].before_ms, 1600);
+    assert_string_equal(c.v[0].name, "node3");
+    assert_string_equal(c.v[0].why, "boom: at\xc3\xb6 a.py");
+    assert_string_equal(c.v[1].why, "");
+    charges_clear(&c);
+}
+
+static void invalid_charges_are_refused(void **state)
+{
+    static const char *const rows[] = {
+        "x",
+        "\n",
+        "1 1 1 0 0 0 n\twhy", /* no end */
+        "1 1 1 0 0 0 n why\n",
+        "1 1 1 0 0 0 \twhy\n",
+        "1 0 1 0 0 0 n\twhy\n",
+        "-2 1 1 0 0 0 n\twhy\n",
+        "65536 1 1 0 0 0 n\twhy\n",
+        "1 1 1 3 0 0 n\twhy\n",
+        "1 1 1 0 -1 0 n\twhy\n",
+        "1 1 1 0 99999999999999999999 0 n\twhy\n",
+        "1 1 1 0 0 n\twhy\n",
+        "+1 1 1 0 0 0 n\twhy\n",
+        "1 1 1 0 0 0 n\twhy\twhy\n",
+        "1 1 1 0 0 0 n\rm\twhy\n",
+    };
+    DD_AUTO(buf) struct dd_buf many = DD_BUF_INIT(CHARGES_BYTES);
+    struct charges c = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (charges_parse(&c, rows[i], 0) != -EPROTO || c.count != 0)
+            fail_msg("row %zu", i);
+    for (int i = 0; i <= CHARGES_MAX; i++)
+        assert_int_equal(charge_format(&many, &(struct charge){.n = 1, .name = "n", .why = ""}), 0);
+    assert_int_equal(charges_parse(&c, dd_buf_str(&many), 0), -EPROTO);
+}
+
+/* The longest lines fit into the limit of the messages. */
+static void any_charges_fit_into_their_buffer(void **state)
+{
+    char name[300], why[300];
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(CHARGES_BYTES);
+    DD_AUTO(charges) struct charges c = {0};
+    (void)state;
+    memset(name, 'n', sizeof(name));
+    memset(why, '\n', sizeof(why));
+    name[sizeof(name) - 1] = why[sizeof(why) - 1] = '\0';
+    for (int i = 0; i < CHARGES_MAX; i++)
+        assert_int_equal(charge_format(&out, &(struct charge){.index = 65535,
+                                                              .n = INT32_MAX,
+                                                              .fresh = INT32_MAX,
+                                                              .age_ms = UINT64_MAX,
+                                                              .before_ms = UINT64_MAX,
+                                                              .name = name,
+                                                              .why = why}),
+                         0);
+    assert_int_equal(charges_parse(&c, dd_buf_str(&out), UINT64_MAX), 0);
+    assert_int_equal(c.count, CHARGES_MAX);
+}
+
+/* Start a daemon of nodes n0, n1, … to which node `from` brings charges. */
+static void start_with(struct bed *b, const struct rdzv_cfg *cfg, int from, const char *text)
+{
+    static const char *const names[] = {"n0", "n1", "n2", "n3", "n4"};
+    DD_AUTO(charges) struct charges c = parsed(text, 0);
+    bed_elastic(b, *cfg);
+    for (int i = 0; i < cfg->expected; i++) {
+        const struct rdzv_event e = {.kind = RDZV_JOIN,
+                                     .id = i,
+                                     .index = i,
+                                     .nnodes = cfg->max_nodes,
+                                     .min_nodes = cfg->min_nodes,
+                                     .slots = 1,
+                                     .charges = i == from ? &c : NULL,
+                                     .name = names[i],
+                                     .addr = i == 0 ? "" : "10.0.0.1"};
+        assert_int_equal(rdzv_step(b->m, &e, b->now), 0);
+    }
+    if (rdzv_state(b->m) == RDZV_GATHERING)
+        assert_int_equal(pass(b, 50), 0);
+    assert_int_equal(rdzv_state(b->m), RDZV_RUNNING);
+}
+
+static void a_successor_knows_the_charges(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 4, 3600 * UINT64_C(1000000000));
+    struct rdzv_charges c;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(CHARGES_BYTES);
+    (void)state;
+    start(&b, &cfg);
+    fail_rounds(&b, 1, 1, 10);
+    b.now += UINT64_C(2000000000);
+    assert_int_equal(rdzv_charges_format(b.m, b.now, &out), 0);
+    assert_string_equal(dd_buf_str(&out), "1 1 1 0 2000 0 n1\tmine\n");
+    bed_free(&b);
+    start_with(&b, &cfg, 2, dd_buf_str(&out)); /* its clock has just begun */
+    assert_true(rdzv_charges(b.m, 1, b.now, &c));
+    assert_int_equal(c.n, 1);
+    assert_string_equal(c.why, "mine");
+    assert_in_range(c.age_ns, UINT64_C(2000000000), UINT64_C(2000001000));
+    fail_rounds(&b, 1, 1, 10); /* the second one within the window */
+    assert_string_equal(seats(&b), "0 3 2");
+    assert_true(rdzv_charges(b.m, 1, b.now, &c));
+    assert_int_equal(c.n, 2);
+    assert_string_equal(c.left_out, "2 failures within --blame-window began there");
+    bed_free(&b);
+}
+
+/* n2 was left out, and n7 has not joined the successor: both remain known. */
+static void a_successor_leaves_out_the_same_node(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 3, 3600 * UINT64_C(1000000000));
+    struct rdzv_charges c;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(CHARGES_BYTES);
+    (void)state;
+    start_with(&b, &cfg, 0, "-1 2 0 1 5000 9000 n2\tecc\n3 1 1 0 6000 0 n7\tlost n7\n");
+    assert_true(rdzv_charges(b.m, 2, b.now, &c));
+    assert_string_equal(c.why, "ecc");
+    assert_int_equal(c.n, 2);
+    assert_true(rdzv_charges_of_absent(b.m, 0, b.now, &c));
+    assert_string_equal(c.name, "n7");
+    assert_false(rdzv_charges_of_absent(b.m, 1, b.now, &c));
+    assert_int_equal(rdzv_charges_format(b.m, b.now, &out), 0);
+    assert_string_equal(dd_buf_str(&out),
+                        "2 2 0 0 5000 9000 n2\tecc\n3 1 1 0 6000 0 n7\tlost n7\n");
+    bed_free(&b);
+}
+
+static void a_node_that_a_user_drains_is_left_out_with_the_reason(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(2, 3, 3, 0);
+    const struct rdzv_event e = {.kind = RDZV_DRAIN, .id = 2, .text = "drained by ddctl on n0"};
+    struct rdzv_charges c;
+    (void)state;
+    start(&b, &cfg);
+    assert_int_equal(rdzv_step(b.m, &e, b.now), 0);
+    end_round(&b);
+    assert_true(rdzv_charges(b.m, 2, b.now, &c));
+    assert_int_equal(c.n, 0);
+    assert_string_equal(c.left_out, "drained by ddctl on n0");
+    bed_free(&b);
+}
+
 /* ---- progress ---- */
 
 static void reaches(struct bed *b, int id, int64_t step)
@@ -596,12 +789,19 @@ int main(void)
         cmocka_unit_test(a_node_that_the_majority_needs_stays),
         cmocka_unit_test(a_moved_node_replaces_one_that_is_lost),
         cmocka_unit_test(errors_of_peers_are_remote),
+        cmocka_unit_test(consequences_in_the_report_are_remote),
         cmocka_unit_test(the_earliest_failure_of_a_round_is_charged),
         cmocka_unit_test(what_a_stop_may_have_caused_is_not_charged),
         cmocka_unit_test(a_lost_node_is_charged_unless_it_left),
         cmocka_unit_test(a_node_with_two_charges_within_the_window_is_replaced),
         cmocka_unit_test(without_a_window_no_node_is_replaced),
         cmocka_unit_test(an_elastic_job_without_a_spare_loses_no_node_by_blame),
+        cmocka_unit_test(charges_grow_older),
+        cmocka_unit_test(invalid_charges_are_refused),
+        cmocka_unit_test(any_charges_fit_into_their_buffer),
+        cmocka_unit_test(a_successor_knows_the_charges),
+        cmocka_unit_test(a_successor_leaves_out_the_same_node),
+        cmocka_unit_test(a_node_that_a_user_drains_is_left_out_with_the_reason),
         cmocka_unit_test(restarts_without_a_new_step_end_the_job),
         cmocka_unit_test(without_a_limit_any_number_of_restarts_may_reach_no_step),
         cmocka_unit_test(steps_of_other_rounds_and_of_spares_do_not_count),

@@ -51,15 +51,14 @@ static void a_notice_names_its_limit(void **state)
     struct rdzv_wait w = nodes;
     (void)state;
     waiting_notice(out, sizeof(out), &w, "node[3-4]");
-    assert_string_equal(out, "waiting for node[3-4] (2 of 4 nodes ready); gives up in 4 min 30 s");
+    assert_string_equal(out, "waiting for 2 of 4 nodes: node[3-4]; gives up in 4 min 30 s");
     w.starts_s = 20;
     waiting_notice(out, sizeof(out), &w, "");
-    assert_string_equal(
-        out, "waiting for other nodes (2 of 4 nodes ready); starts without them in 20 s");
+    assert_string_equal(out, "waiting for 2 of 4 nodes; starts without them in 20 s");
     w = nodes;
     w.waited_s = 400; /* the daemon's timer was late */
     waiting_notice(out, sizeof(out), &w, NULL);
-    assert_string_equal(out, "waiting for other nodes (2 of 4 nodes ready); gives up in 0 s");
+    assert_string_equal(out, "waiting for 2 of 4 nodes; gives up in 0 s");
 }
 
 static void a_line_leaves_out_its_last_parts_where_it_is_too_long(void **state)

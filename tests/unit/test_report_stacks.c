@@ -67,6 +67,20 @@ static void ranks_become_ranges_in_any_order(void **state)
     }
 }
 
+static void a_set_of_ranks_knows_whether_it_shares_a_range(void **state)
+{
+    static const struct {
+        int first, n;
+        bool shared;
+    } rows[] = {{0, 2, false}, {0, 3, true}, {2, 1, true},  {3, 1, true},  {4, 1, false},
+                {4, 3, false}, {4, 4, true}, {0, 99, true}, {8, 9, false}, {2, 0, false}};
+    DD_AUTO(rank_set) struct rank_set s = {0};
+    (void)state;
+    assert_int_equal(rank_set_parse(&s, "2-3,7"), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(rank_set_has_any(&s, rows[i].first, rows[i].n), rows[i].shared);
+}
+
 static void lists_of_ranks_that_are_none_are_refused(void **state)
 {
     static const char *const rows[] = {"",     "x",   "1,",        "-1",          "3-1", "1-",
@@ -333,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_cannot_control_the_terminal),
         cmocka_unit_test(ranks_become_ranges_in_any_order),
+        cmocka_unit_test(a_set_of_ranks_knows_whether_it_shares_a_range),
         cmocka_unit_test(lists_of_ranks_that_are_none_are_refused),
         cmocka_unit_test(equal_stacks_are_one_line_and_the_rarest_comes_first),
         cmocka_unit_test(the_node_is_named_where_a_group_is_on_one_of_several),

@@ -7,6 +7,7 @@
 #include "stage/stage_ledger.h"
 #include "stage/stage_msg.h"
 #include "stage/stage_pack.h"
+#include "stage/stage_source.h"
 #include "stage/stage_tree.h"
 #include "stage/stage_unpack.h"
 #include "stage/stage_walk.h"
@@ -405,11 +406,28 @@ static struct stat look_at(const char *dir, const char *name)
     return st;
 }
 
-static int unpack_chunk(void *arg, enum stage_phase phase, struct dd_buf *raw)
+static void make_dir(const char *dir, const char *name)
 {
-    struct dd_err err = {0};
-    const int rc = stage_unpack(arg, phase, raw->data, raw->len, &err);
-    dd_buf_done(raw);
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* Read all chunks of a list; `to` NULL: drop them. */
+static int read_all(const struct stage_list *list, char *const *sources,
+                    const struct stage_unpack_cfg *to, struct dd_err *err)
+{
+    const struct stage_pack_cfg from = {.list = list, .sources = sources};
+    struct stage_pack *pack;
+    struct stage_part part;
+    int rc = stage_pack_new(&pack, &from, err);
+    while (rc == 0 && stage_pack_next(pack, &part)) {
+        DD_AUTO(buf) struct dd_buf raw = {0};
+        rc = stage_pack_read(pack, &part, &raw, err);
+        if (rc == 0 && to != NULL)
+            rc = stage_unpack(to, part.phase, raw.data, raw.len, err);
+    }
+    stage_pack_free(pack);
     return rc;
 }
 
@@ -419,10 +437,8 @@ static void copy(struct place *p)
     struct stage_list list = {0};
     struct dd_err err = {0};
     struct stage_unpack_cfg to = {.node = "n1", .path = p->copy};
-    const struct stage_pack_cfg from = {
-        .list = &list, .sources = sources, .emit = unpack_chunk, .arg = &to};
     to.root = open(p->copy, O_RDONLY | O_DIRECTORY);
-    if (stage_walk(&list, p->source, 0, &err) < 0 || stage_pack(&from, &err) < 0)
+    if (stage_walk(&list, p->source, 0, &err) < 0 || read_all(&list, sources, &to, &err) < 0)
         fail_msg("%s", err.text);
     close(to.root);
     stage_list_done(&list);
@@ -477,27 +493,116 @@ static void long_file_arrives_in_pieces(void **state)
     free(back);
 }
 
-static int drop_chunk(void *arg, enum stage_phase phase, struct dd_buf *raw)
-{
-    (void)arg;
-    (void)phase;
-    dd_buf_done(raw);
-    return 0;
-}
-
 static void file_that_changes_is_not_copied(void **state)
 {
     struct place *p = *state;
     char *const sources[] = {p->source, NULL};
     struct stage_list list = {0};
     struct dd_err err = {0};
-    const struct stage_pack_cfg from = {.list = &list, .sources = sources, .emit = drop_chunk};
     put_file(p->source, "log", "one line", 0600);
     assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
     put_file(p->source, "log", "another, longer line", 0600);
-    assert_true(stage_pack(&from, &err) < 0);
+    assert_true(read_all(&list, sources, NULL, &err) < 0);
     assert_non_null(strstr(err.text, "log"));
     assert_non_null(strstr(err.text, "changed"));
+    stage_list_done(&list);
+}
+
+static void directories_are_listed_in_the_order_of_their_names(void **state)
+{
+    struct place *p = *state;
+    static const char *const expected[] = {"0", "0/a", "0/a/1", "0/b", "0/b/c", "0/b/c/2", "0/d"};
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    make_dir(p->source, "b");
+    make_dir(p->source, "b/c");
+    make_dir(p->source, "a");
+    put_file(p->source, "d", "", 0600);
+    put_file(p->source, "b/c/2", "", 0600);
+    put_file(p->source, "a/1", "", 0600);
+    assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+    assert_int_equal(list.n, sizeof(expected) / sizeof(expected[0]));
+    for (size_t i = 0; i < list.n; i++)
+        assert_string_equal(list.items[i].path, expected[i]);
+    stage_list_done(&list);
+}
+
+static void part_whose_files_have_vanished_is_empty(void **state)
+{
+    struct place *p = *state;
+    char *const sources[] = {p->source, NULL};
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    struct stage_pack *pack;
+    struct stage_part part;
+    DD_AUTO(buf) struct dd_buf raw = {0};
+    put_file(p->source, "tmp", "text", 0600);
+    assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+    unlink_in(p->source, "tmp");
+    assert_int_equal(
+        stage_pack_new(&pack, &(struct stage_pack_cfg){.list = &list, .sources = sources}, &err),
+        0);
+    do
+        assert_true(stage_pack_next(pack, &part));
+    while (part.phase != STAGE_FILES);
+    assert_int_equal(stage_pack_read(pack, &part, &raw, &err), 0);
+    assert_int_equal(raw.len, 0);
+    stage_pack_free(pack);
+    stage_list_done(&list);
+}
+
+static void long_file_that_has_vanished_is_left_out(void **state)
+{
+    struct place *p = *state;
+    enum { SIZE = 2 * STAGE_RAW_MAX + 17 };
+    char *const sources[] = {p->source, NULL};
+    char path[300];
+    struct stage_list list = {0};
+    struct dd_err err = {0};
+    const struct stage_unpack_cfg to = {
+        .root = open(p->copy, O_RDONLY | O_DIRECTORY), .node = "n1", .path = p->copy};
+    DD_AUTO(free) char *text = calloc(1, SIZE + 1);
+    memset(text, 'x', SIZE);
+    put_file(p->source, "long", text, 0600);
+    put_file(p->source, "next", text, 0600);
+    assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+    unlink_in(p->source, "long");
+    if (read_all(&list, sources, &to, &err) < 0)
+        fail_msg("%s", err.text);
+    (void)snprintf(path, sizeof(path), "%s/0/long", p->copy);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(look_at(p->copy, "0/next").st_size, SIZE);
+    close(to.root);
+    stage_list_done(&list);
+}
+
+/* The rest of a new file of the same name would have no beginning. */
+static void long_file_that_vanishes_stays_out(void **state)
+{
+    struct place *p = *state;
+    enum { SIZE = 2 * STAGE_RAW_MAX + 17 };
+    char *const sources[] = {p->source, NULL};
+    struct stage_list list = {.cache = true};
+    struct dd_err err = {0};
+    struct stage_pack *pack;
+    struct stage_part part;
+    const struct stage_pack_cfg cfg = {.list = &list, .sources = sources};
+    DD_AUTO(free) char *text = calloc(1, SIZE + 1);
+    memset(text, 'x', SIZE);
+    put_file(p->source, "long", text, 0600);
+    assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
+    assert_int_equal(stage_pack_new(&pack, &cfg, &err), 0);
+    unlink_in(p->source, "long");
+    for (int pieces = 0; stage_pack_next(pack, &part);) {
+        DD_AUTO(buf) struct dd_buf raw = {0};
+        assert_int_equal(stage_pack_read(pack, &part, &raw, &err), 0);
+        if (part.phase != STAGE_FILES)
+            continue;
+        assert_int_equal(raw.len, 0);
+        if (pieces++ == 0)
+            put_file(p->source, "long", text, 0600);
+    }
+    stage_pack_free(pack);
     stage_list_done(&list);
 }
 
@@ -560,19 +665,62 @@ static void name_cannot_control_the_terminal(void **state)
     struct stage_list list = {0};
     struct dd_err err = {0};
     char *const sources[] = {p->source, NULL};
-    const struct stage_pack_cfg from = {.list = &list, .sources = sources, .emit = drop_chunk};
     static const char *const names[] = {"a\x1b[2J", "b\ntip: delete all", "c\x7f", "d\xc2\x9bm"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         put_file(p->source, names[i], "short", 0600);
         assert_int_equal(stage_walk(&list, p->source, 0, &err), 0);
         put_file(p->source, names[i], "not so short", 0600);
-        assert_true(stage_pack(&from, &err) < 0);
+        assert_true(read_all(&list, sources, NULL, &err) < 0);
         for (const char *c = err.text; *c != '\0'; c++)
             assert_true((unsigned char)*c >= ' ' && *c != 127 && (unsigned char)*c != 0x9b);
         assert_non_null(strchr(err.text, "abcd"[i]));
         stage_list_done(&list);
         unlink_in(p->source, names[i]);
     }
+}
+
+/* ---- sources ---- */
+
+static void archive_is_known_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *path, *name;
+        bool archive;
+    } rows[] = {
+        {"/a/env", "/a/env", "/a/env", false},
+        {"/a/env.tar", "/a/env.tar", "/a/env", true},
+        {"/a/env.tar.gz", "/a/env.tar.gz", "/a/env", true},
+        {"/a/env-1.2.tzst", "/a/env-1.2.tzst", "/a/env-1.2", true},
+        {"/a/env.zip:/opt/b", "/a/env.zip", "/opt/b", true},
+        {"/a:/b.zip", "/a:/b.zip", "/a:/b", true},
+        {"/a/env:/opt/b", "/a/env:/opt/b", "/a/env:/opt/b", false},
+        {"/a/x.zip:b", "/a/x.zip:b", "/a/x.zip:b", false},
+        {"/a/.tar", "/a/.tar", "/a/.tar", false},
+        {".zip", ".zip", ".zip", false},
+        {"", "", "", false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(stage_source) struct stage_source s = {0};
+        assert_int_equal(stage_source_parse(&s, rows[i].text), 0);
+        assert_string_equal(s.path, rows[i].path);
+        assert_string_equal(s.name, rows[i].name);
+        assert_true(s.archive == rows[i].archive);
+    }
+    assert_non_null(stage_source_image("/a/env.squashfs"));
+    assert_null(stage_source_image("/a/env"));
+}
+
+static void file_makes_the_directories_that_it_needs(void **state)
+{
+    struct place *p = *state;
+    struct stage_entry e = {.kind = STAGE_FILE, .mode = 0600, .path = "0/a/b/c"};
+    assert_int_equal(unpack_one(p, &e, STAGE_FILES), 0);
+    assert_true(S_ISREG(look_at(p->copy, "0/a/b/c").st_mode));
+    e = (struct stage_entry){.kind = STAGE_DIR, .mode = 0700, .path = "0/a/b"};
+    assert_int_equal(unpack_one(p, &e, STAGE_DIRECTORIES), 0);
+    e = (struct stage_entry){.kind = STAGE_DIR, .mode = 0700, .path = "0/a/b/c"};
+    assert_int_equal(unpack_one(p, &e, STAGE_DIRECTORIES), -EEXIST);
 }
 
 /* ---- kept copies ---- */
@@ -744,12 +892,18 @@ int main(void)
         IN_PLACE(copy_has_files_links_modes_and_times),
         IN_PLACE(long_file_arrives_in_pieces),
         IN_PLACE(file_that_changes_is_not_copied),
+        IN_PLACE(directories_are_listed_in_the_order_of_their_names),
+        IN_PLACE(part_whose_files_have_vanished_is_empty),
+        IN_PLACE(long_file_that_has_vanished_is_left_out),
+        IN_PLACE(long_file_that_vanishes_stays_out),
         IN_PLACE(source_that_is_no_directory_is_refused),
         IN_PLACE(nothing_is_written_through_a_symbolic_link),
         IN_PLACE(entry_of_another_phase_is_refused),
         IN_PLACE(directory_of_mode_0_can_be_entered_and_removed),
         IN_PLACE(name_cannot_control_the_terminal),
         IN_PLACE(listing_without_memory_returns_an_error),
+        cmocka_unit_test(archive_is_known_by_its_name),
+        IN_PLACE(file_makes_the_directories_that_it_needs),
         IN_PLACE(copies_used_last_and_those_in_use_stay),
         IN_PLACE(copy_that_others_could_have_made_is_not_used),
         IN_PLACE(digest_of_listing_changes_with_any_entry),

@@ -137,7 +137,7 @@ static void frame_with_a_name_outside_of_dir_is_refused(void **state)
     bad.mode = 04755;
     assert_int_equal(recode(&f, &bad), -EPROTO);
     bad = offer;
-    bad.verdict = COLLECT_RULES;
+    bad.verdict = COLLECT_CACHE + 1;
     assert_int_equal(recode(&f, &bad), -EPROTO);
 }
 

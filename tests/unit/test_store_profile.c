@@ -85,13 +85,15 @@ static void on_woken(struct c10d_conn *c)
     (void)c;
 }
 
+static const struct c10d_calls calls = {.woken = on_woken};
+
 static void rig_begin(struct rig *r, bool measured)
 {
     static const unsigned char seed[DD_SIPHASH_SEED] = "fixed for tests";
     static const unsigned char validate[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
     const struct store_engine_limits el = {MIB, 64 * MIB};
     struct dd_err err;
-    *r = (struct rig){.c10d = {.on_woken = on_woken}};
+    *r = (struct rig){.c10d = {.calls = &calls}};
     r->c10d.limits = (struct store_limits){.max_key = 8192,
                                            .max_value = MIB,
                                            .max_count = 1000,

@@ -2,6 +2,9 @@
  * requests, tests/e2e/test_store_wire.py many connections on real sockets. */
 #include "store/store_server.h"
 
+#include "store/carried.h"
+#include "store/relay_wire.h"
+
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -247,6 +250,146 @@ static void waiter_is_told_and_served_on(void **state)
     hears(r, 0, LIT("\0" V));
 }
 
+/* ---- a node with a relay ---- */
+
+struct node {
+    struct store_carrier *carrier;
+    int closed; /* CLOSE messages to it */
+};
+
+static void node_hears(void *arg, const void *p, size_t n)
+{
+    struct node *node = arg;
+    struct relay_msg m;
+    assert_int_equal(relay_wire_decode(&m, p, n), 0);
+    node->closed += m.type == RELAY_CLOSE;
+}
+
+static int node_sends(struct node *node, struct relay_msg m)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
+    struct dd_err err;
+    assert_int_equal(relay_wire_encode(&b, &m), 0);
+    return store_carrier_take(node->carrier, 0, b.data, b.len, &err);
+}
+
+static void node_joins(struct rig *r, struct node *node)
+{
+    const struct store_carrier_cfg cfg = {.send = node_hears, .arg = node};
+    *node = (struct node){0};
+    assert_int_equal(store_server_carrier(r->s, &node->carrier, &cfg), 0);
+    assert_int_equal(node_sends(node, (struct relay_msg){.type = RELAY_BEGIN}), 0);
+}
+
+/* A client that carries a request for the node. */
+static void node_asks(struct node *node, uint32_t conn, const char *request, size_t n)
+{
+    const struct store_bytes b = {(const unsigned char *)request, n};
+    assert_int_equal(
+        node_sends(node, (struct relay_msg){.type = RELAY_OPEN, .conn = conn, .n = C10D_TABLE_C}),
+        0);
+    assert_int_equal(
+        node_sends(node, (struct relay_msg){.type = RELAY_DATA, .conn = conn, .data = b}), 0);
+}
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    *(bool *)arg = true;
+}
+
+static void server_is_idle(struct rig *r)
+{
+    const struct timeval soon = {.tv_usec = 1000};
+    bool passed = false;
+    loop(r);
+    assert_int_equal(event_base_once(r->base, -1, EV_TIMEOUT, on_time, &passed, &soon), 0);
+    assert_true(event_base_loop(r->base, EVLOOP_ONCE) >= 0);
+    assert_true(passed);
+}
+
+static void stalled_client_that_leaves_is_not_polled(void **state)
+{
+    struct rig *r = *state;
+    struct node node;
+    static char large[17 + 1 + 100000] = "\x01\1\0\0\0\0\0\0\0k\xa0\x86\1\0\0\0\0\0v";
+    const struct store_bytes k = {(const unsigned char *)"k", 1};
+    assert_int_equal(adopt(r, 0, true), 0);
+    assert_int_equal(adopt(r, 1, true), 0);
+    say(r, 0, LIT(HELLO SET_K));
+    node_joins(r, &node);
+    assert_int_equal(node_sends(&node, (struct relay_msg){.type = RELAY_ASK, .key = k}), 0);
+    say(r, 0, large, sizeof(large)); /* waits for the node to drop its copy */
+    say(r, 0, LIT("\x01\1\0\0\0\0\0\0\0l\1\0\0\0\0\0\0\0v"));
+    shutdown(r->peer[0].fd, SHUT_WR);
+    server_is_idle(r);
+    assert_int_equal(r->peer[0].gone, 0);
+    assert_int_equal(node_sends(&node, (struct relay_msg){.type = RELAY_DROPPED}), 0);
+    loop(r);
+    assert_int_equal(r->peer[0].gone, 1);
+    assert_int_equal(keys(r), 2); /* its requests were executed */
+    store_carrier_free(node.carrier);
+}
+
+static void waits_end_for_clients_of_nodes_too(void **state)
+{
+    struct rig *r = *state;
+    struct node node;
+    node_joins(r, &node);
+    node_asks(&node, 1, LIT("\x06\1\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0ddrun/k"));
+    node_asks(&node, 2, LIT("\x06\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0other"));
+    assert_int_equal(node.closed, 0);
+    store_server_end_waits(r->s, "ddrun/");
+    assert_int_equal(node.closed, 1);
+    node_asks(&node, 3, LIT("\x06\1\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0ddrun/k"));
+    assert_int_equal(node.closed, 2);
+    store_carrier_free(node.carrier);
+}
+
+static void backlog_of_a_node_is_executed_in_turns(void **state)
+{
+    enum { N = 3000 };
+    static char many[N * 18 + 1];
+    struct rig *r = *state;
+    struct node node;
+    struct store_stats st;
+    const struct store_bytes set = {(const unsigned char *)SET_K, sizeof(SET_K) - 1};
+    node_joins(r, &node);
+    for (size_t i = 0; i < N; i++)
+        memcpy(many + i * 18, "\x05\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k", 18);
+    node_asks(&node, 1, LIT(WAIT_K));
+    const struct store_bytes b = {(const unsigned char *)many, sizeof(many) - 1};
+    assert_int_equal(
+        node_sends(&node, (struct relay_msg){.type = RELAY_DATA, .conn = 1, .data = b}), 0);
+    node_asks(&node, 2, LIT("")); /* only opens */
+    assert_int_equal(
+        node_sends(&node, (struct relay_msg){.type = RELAY_DATA, .conn = 2, .data = set}), 0);
+    store_server_stats(r->s, &st);
+    assert_in_range(st.ops, 2, 2000);
+    assert_int_equal(st.conns, 2);
+    assert_int_equal(st.conns_total, 2);
+    loop(r);
+    store_server_stats(r->s, &st);
+    assert_int_equal(st.ops, N + 2);
+    store_carrier_free(node.carrier);
+}
+
+static void node_that_begins_again_is_served(void **state)
+{
+    struct rig *r = *state;
+    struct node node;
+    node_joins(r, &node);
+    for (int i = 0; i < 3; i++) {
+        node_asks(&node, 1, LIT(SET_K));
+        assert_int_equal(node_sends(&node, (struct relay_msg){.type = RELAY_BEGIN}), 0);
+    }
+    assert_int_equal(keys(r), 1);
+    node_asks(&node, 1, LIT(GET_K));
+    assert_int_equal(node_sends(&node, (struct relay_msg){.type = RELAY_OPEN, .conn = 1}), -EPROTO);
+    store_carrier_free(node.carrier);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -260,6 +403,10 @@ int main(void)
         CASE(admitted_connection_is_served),
         CASE(reset_drops_keys_and_connections),
         CASE(waiter_is_told_and_served_on),
+        CASE(stalled_client_that_leaves_is_not_polled),
+        CASE(waits_end_for_clients_of_nodes_too),
+        CASE(backlog_of_a_node_is_executed_in_turns),
+        CASE(node_that_begins_again_is_served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static struct hang *watch(void)
 static uint64_t run(struct hang *h, uint64_t from, uint64_t end, uint64_t sign)
 {
     for (uint64_t now = from; now <= end; now += hang_interval(h)) {
-        hang_tick(h, now);
+        (void)hang_tick(h, now, 0);
         if (hang_look(h, 0, sign, now))
             return now;
     }
@@ -50,7 +50,7 @@ static void any_change_of_the_sign_is_life(void **state)
     uint64_t now = START;
     for (int i = 0; i < 1000; i++) {
         now += hang_interval(h);
-        hang_tick(h, now);
+        (void)hang_tick(h, now, 0);
         assert_false(hang_look(h, 0, (uint64_t)(i / 9 * 7919) ^ UINT64_MAX, now));
     }
     assert_true(hang_look(h, 1, 0, now)); /* worker 1 is judged separately */
@@ -69,6 +69,33 @@ static void a_stop_of_the_whole_job_is_forgiven(void **state)
     uint64_t found = run(h, stop + 3600 * S, stop + 3600 * S + 10 * LIMIT, 7); /* an hour later */
     assert_in_range(found, stop + 3600 * S + LIMIT / 2 - step, stop + 3600 * S + LIMIT + 2 * step);
     hang_free(h);
+}
+
+/* Tick once, `late` after the planned time, of which this process waited `waited` for a processor.
+ * Return how long worker 0 has been silent then. */
+static uint64_t silent_after(uint64_t late, uint64_t waited)
+{
+    struct hang *h = watch();
+    const uint64_t step = hang_interval(h);
+    const uint64_t own = 77 * S;
+    assert_false(hang_tick(h, START + step, own));
+    (void)hang_look(h, 0, 0, START + step);
+    const uint64_t now = START + 2 * step + late;
+    assert_int_equal(hang_tick(h, now, own + waited), late > 0);
+    const uint64_t silent = hang_silent(h, 0, now);
+    hang_free(h);
+    return silent;
+}
+
+static void a_busy_machine_makes_no_worker_active(void **state)
+{
+    const uint64_t two_steps = 2 * S;
+    (void)state;
+    assert_int_equal(silent_after(0, 0), two_steps);
+    assert_int_equal(silent_after(8 * S, 0), two_steps);                     /* stopped */
+    assert_int_equal(silent_after(8 * S, 8 * S), two_steps + 8 * S);         /* waited */
+    assert_int_equal(silent_after(8 * S, 7 * S + S / 2), two_steps + 8 * S); /* the same, nearly */
+    assert_int_equal(silent_after(8 * S, 3 * S), two_steps + 3 * S);         /* both */
 }
 
 static void looks_are_neither_too_many_nor_too_few(void **state)
@@ -95,7 +122,7 @@ static uint64_t use(struct hang *h, uint64_t from, uint64_t end, int signs,
             .io_bytes = (uint64_t)(s * (double)per_s.io_bytes),
             .net_bytes = (uint64_t)(s * (double)per_s.net_bytes),
         };
-        hang_tick(h, now);
+        (void)hang_tick(h, now, 0);
         if (hang_wants_counters(h, 0, now))
             hang_count(h, 0, signs, &c, now);
         if (hang_look(h, 0, 0, now))
@@ -144,7 +171,7 @@ static void silence_begins_when_the_worker_stops_working(void **state)
     uint64_t found = 0;
     for (uint64_t now = START + S; found == 0; now += hang_interval(h)) {
         c.cpu_ns = (now < stop ? now : stop) - START;
-        hang_tick(h, now);
+        (void)hang_tick(h, now, 0);
         if (hang_wants_counters(h, 0, now))
             hang_count(h, 0, HANG_SIGNS_ALL, &c, now);
         found = hang_look(h, 0, 0, now) ? now : 0;
@@ -229,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_silent_worker_is_found_after_the_timeout_and_within_a_look),
         cmocka_unit_test(any_change_of_the_sign_is_life),
         cmocka_unit_test(a_stop_of_the_whole_job_is_forgiven),
+        cmocka_unit_test(a_busy_machine_makes_no_worker_active),
         cmocka_unit_test(what_a_worker_uses_shows_that_it_is_active),
         cmocka_unit_test(silence_begins_when_the_worker_stops_working),
         cmocka_unit_test(a_process_that_ends_was_active),

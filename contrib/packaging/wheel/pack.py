@@ -16,13 +16,14 @@ import zipfile
 PACKAGE = "share/ddrun/python/"  # where make install puts the Python package
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 LICENSES = {"openssl": ("LICENSE.txt", "Apache-2.0"), "libevent": ("LICENSE", "BSD-3-Clause"), "jansson": ("LICENSE", "MIT"),
-            "uthash": ("LICENSE", "BSD-1-Clause")}
+            "libzstd": ("LICENSE", "BSD-3-Clause"), "uthash": ("LICENSE", "BSD-1-Clause"), "tomlplusplus": ("LICENSE", "MIT"),
+            "ziglang": ("LICENSE", "MIT"), "libc++": ("LICENSE", "Apache-2.0 WITH LLVM-exception")}
 METADATA = """\
 Metadata-Version: 2.4
 Name: ddrun
 Version: {version}
 Summary: torchrun for clusters: starts a training on every node of a job
-License-Expression: MIT AND Apache-2.0 AND BSD-3-Clause AND BSD-1-Clause
+License-Expression: MIT AND Apache-2.0 AND BSD-3-Clause AND BSD-1-Clause AND (Apache-2.0 WITH LLVM-exception)
 {files}Keywords: distributed,training,pytorch,slurm,pbs,launcher
 Classifier: Environment :: Console
 Classifier: Operating System :: POSIX :: Linux
@@ -61,8 +62,8 @@ def staged(stage, version):
 def component(source):
     name, version = source["name"], source["version"]
     return {"type": "library", "name": name, "version": version, "bom-ref": name,
-            "purl": f"pkg:deb/debian/{name}@{version.replace('~', '%7E').replace('+', '%2B')}?arch=source",
-            "licenses": [{"license": {"id": LICENSES[name][1]}}],
+            "purl": source.get("purl") or f"pkg:deb/debian/{name}@{version.replace('~', '%7E').replace('+', '%2B')}?arch=source",
+            "licenses": [{"expression": LICENSES[name][1]}],
             "properties": [{"name": f"sha256:{file}", "value": digest} for file, digest in sorted(source["files"].items())] +
                           ([{"name": "newest", "value": source["newest"]}] if source["newest"] != version else [])}
 

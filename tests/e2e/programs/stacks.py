@@ -3,7 +3,13 @@
 stacks.py PLACE FAILS [RANK:FUNCTION ...]
 """
 
+import ctypes
+import fcntl
+import mmap
 import os
+import platform
+import signal
+import struct
 import sys
 import time
 
@@ -12,7 +18,17 @@ PLACE, FAILS = sys.argv[1], int(sys.argv[2])
 
 
 def ready():
-    open(os.path.join(PLACE, f"ready-{RANK}"), "w").close()
+    with open(os.path.join(PLACE, f"ready-{RANK}"), "w") as f:
+        f.write(str(os.getpid()))
+
+
+def sleeps(rank):
+    """True if that rank has left ready() and sleeps: in ready() it runs, or is in state D."""
+    try:
+        with open(os.path.join(PLACE, f"ready-{rank}")) as f, open(f"/proc/{int(f.read())}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "S"
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def train_step():
@@ -25,8 +41,37 @@ def read_data():
     time.sleep(1000)
 
 
+def unreadable():
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    train_step()
+
+
+def wait_in_kernel():
+    """Wait in state D, as a process that has called vfork() does until its child ends."""
+    libc = ctypes.CDLL(None)
+    clone, vfork = {"x86_64": 56, "aarch64": 220}[platform.machine()], 0x4000
+    if libc.syscall(clone, vfork | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+        libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        ready()
+        time.sleep(1000)
+
+
+def without_page():
+    """Wait with a line table in a page that nobody provides: whoever reads it blocks."""
+    number = {"x86_64": 323, "aarch64": 282}[platform.machine()]
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    fault = ctypes.CDLL(None, use_errno=True).syscall(number, os.O_CLOEXEC | os.O_NONBLOCK)
+    fcntl.ioctl(fault, 0xC018AA3F, struct.pack("QQQ", 0xAA, 0, 0))  # UFFDIO_API
+    fcntl.ioctl(fault, 0xC020AA00, struct.pack("QQQQ", at, mmap.PAGESIZE, 1, 0))  # UFFDIO_REGISTER
+    code = train_step.__code__
+    words = (ctypes.c_uint64 * (sys.getsizeof(code) // 8)).from_address(id(code))
+    words[list(words).index(id(code.co_linetable))] = at
+    train_step()
+
+
 def fail():
-    while not all(os.path.exists(os.path.join(PLACE, f"ready-{rank}")) for rank in range(SIZE) if rank != RANK):
+    while not all(sleeps(rank) for rank in range(SIZE) if rank != RANK):
         time.sleep(0.05)
     if os.path.exists(os.path.join(PLACE, "wait")):  # for the test to stop a rank first
         ready()
@@ -36,4 +81,4 @@ def fail():
 
 
 what = dict(a.split(":") for a in sys.argv[3:]).get(str(RANK), "train_step")
-fail() if RANK == FAILS else {"train_step": train_step, "read_data": read_data}[what]()
+fail() if RANK == FAILS else globals()[what]()

@@ -1,0 +1,25 @@
+/* NCCL's RAS: each worker has a thread that knows the state of NCCL's communicators on all ranks.
+ * The workers of a node listen on a port that the agent has reserved. */
+#ifndef DD_AGENT_NCCL_QUERY_H
+#define DD_AGENT_NCCL_QUERY_H
+
+#include "agent/features.h"
+#include "report/nccl_ras.h"
+
+struct nccl_query_cfg {
+    bool on;
+};
+
+extern const struct round_feature nccl_query_feature;
+
+/* Ask one worker of this node, in a child, for at most limit_ns. Only the first nodes of a round
+ * ask, since each answer is about the whole job. No-op while a question is open. */
+void nccl_query_start(const struct round *r, uint64_t limit_ns);
+/* True once the question is no longer open; also if the feature takes no part. */
+bool nccl_query_is_ready(const struct round *r);
+/* Add the last answer, and the processes of this node, to ret. -ENOMEM: a part is missing. */
+int nccl_query_take(const struct round *r, struct nccl_ras *ret);
+/* Return the text of the last answer without control characters, lent; "": none. */
+const char *nccl_query_answer(const struct round *r);
+
+#endif

@@ -1,0 +1,50 @@
+/* What the nodes have measured between each other (look.h, "net"): medians, and which pairs differ
+ * from them. Pure. */
+#ifndef DD_DOCTOR_PAIR_FIGURES_H
+#define DD_DOCTOR_PAIR_FIGURES_H
+
+#include "base/buf.h"
+#include "hostlist/hostlist.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PAIR_FEWEST = 3,    /* pairs from which outliers can be told */
+    PAIR_LATE_US = 50,  /* a smaller difference of the round trips is no outlier */
+    PAIR_ROWS_MAX = 64, /* of the table; of more pairs, only outliers */
+    PAIR_RATE_TEXT = 32,
+};
+
+/* One node and the next. Texts are borrowed from the nodes' results. */
+struct pair_figure {
+    const char *from, *to, *address, *error; /* error "": measured */
+    uint64_t latency_ns;                     /* median of its round trips */
+    uint64_t rate;                           /* bytes per second */
+    bool slow;                               /* less than half of the median rate */
+    bool late;                               /* more than twice the median latency */
+};
+
+struct pair_figures {
+    struct pair_figure *v; /* in the order of the results; the members of the same index */
+    size_t n;
+    uint64_t latency_ns, rate; /* medians; 0: nothing was measured */
+};
+
+/* looks: the results of the nodes. -ENOMEM. */
+int pair_figures_of(struct pair_figures *ret, const json_t *looks, const struct hostlist *nodes);
+void pair_figures_done(struct pair_figures *f);
+
+/* Format bytes per second, "9.41 Gbit/s". Return out. */
+const char *pair_rate_text(uint64_t rate, char out[PAIR_RATE_TEXT]);
+/* Format nanoseconds, "38 us". Return out. */
+const char *pair_latency_text(uint64_t ns, char out[PAIR_RATE_TEXT]);
+
+/* Append the table, outliers marked. -ENOMEM, -EMSGSIZE. */
+int pair_figures_write(const struct pair_figures *f, struct dd_buf *out);
+/* {"latency_ns", "bytes_per_second": medians, "pairs": [{"from", "to", "address", "error",
+ * "latency_ns", "bytes_per_second", "slow", "late"}]}. NULL: out of memory. */
+json_t *pair_figures_json(const struct pair_figures *f);
+
+#endif

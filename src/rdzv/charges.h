@@ -1,0 +1,48 @@
+/* Charges of --blame-window as text: agents keep it for the next daemon of the job. Pure.
+ */
+#ifndef DD_RDZV_CHARGES_H
+#define DD_RDZV_CHARGES_H
+
+#include "base/buf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CHARGES_MAX = 64, /* nodes */
+    CHARGES_NAME = 255,
+    CHARGES_WHY = 199,
+    CHARGES_BYTES = 48 * 1024, /* limit of the text */
+};
+
+/* Why a node is left out of rounds while others suffice. */
+enum charge_rest { CHARGE_REST_NONE, CHARGE_REST_BLAME, CHARGE_REST_RULE, CHARGE_RESTS };
+
+/* First failures of rounds that were charged to a node. */
+struct charge {
+    int index;    /* of the node; -1: unknown */
+    int n, fresh; /* in all; since the node was last to be left out */
+    enum charge_rest rest;
+    uint64_t age_ms, before_ms; /* time since the last one, and since the one before */
+    const char *name, *why;     /* lent; why: of the last one */
+};
+
+struct charges {
+    char *text; /* owns the names */
+    int count;
+    struct charge v[CHARGES_MAX];
+};
+
+/* Append a line for c. 0 or -ENOMEM. */
+int charge_format(struct dd_buf *out, const struct charge *c);
+/* Parse lines of charge_format(); "": none. age_ms is added to their ages. The caller owns *ret.
+ * -EPROTO (another form, or too many) or -ENOMEM; *ret is unchanged then. */
+int charges_parse(struct charges *ret, const char *text, uint64_t age_ms);
+void charges_clear(struct charges *c);
+
+static inline void dd_auto_charges(struct charges *c)
+{
+    charges_clear(c);
+}
+
+#endif

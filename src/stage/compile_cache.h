@@ -1,0 +1,67 @@
+/* --compile-cache: which caches of compilers move to the node, how their files belong together, and
+ * which of them stay in the shared directory. Pure.
+ *
+ * The directory of a cache, on the node and shared, has one directory for each tool. Files belong
+ * to units, which are complete or useless:
+ *
+ *   inductor/…, jax/…      each file is a unit; its name is made from what it was compiled from
+ *   triton/KEY/…           the directory; its "__grp__" file lists the others
+ *   cuda/SNAPSHOT/…, miopen/SNAPSHOT/…, numba/SNAPSHOT/…
+ *                          the whole cache of a tool whose files refer to each other, as it was at
+ *                          the end of a job; on a node its name is "now"
+ *
+ * The last file of a unit is written after the others and removed before them: if it is there, so
+ * are they. */
+#ifndef DD_STAGE_COMPILE_CACHE_H
+#define DD_STAGE_COMPILE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define COMPILE_CACHE_NOW "now"                  /* name of the snapshot on a node */
+#define COMPILE_CACHE_COMPLETE ".ddrun-complete" /* last file of a snapshot */
+
+struct compile_cache_var {
+    const char *name;
+    const char *dir;   /* its value, relative to the directory of the cache; NULL: `value` */
+    const char *value; /* the value itself */
+};
+
+/* The variables; ends with a NULL name. */
+extern const struct compile_cache_var compile_cache_vars[];
+/* The tools whose cache is kept as a snapshot; ends with NULL. */
+extern const char *const compile_cache_snapshots[];
+
+/* Paths are relative to the directory of the cache. */
+
+/* Bytes of the path that name its unit. */
+size_t compile_cache_unit(const char *path);
+/* True if the file is a part of a snapshot. */
+bool compile_cache_in_snapshot(const char *path);
+/* True for the last file of a unit. */
+bool compile_cache_is_last(const char *path);
+/* True for locks and for files that are still being written. */
+bool compile_cache_is_temporary(const char *path);
+/* Compare for qsort(): units stay together, and each ends with its last file. */
+int compile_cache_order(const char *a, const char *b);
+
+enum compile_cache_fate {
+    COMPILE_CACHE_USE,
+    COMPILE_CACHE_LEAVE,  /* a snapshot that is being written */
+    COMPILE_CACHE_REMOVE, /* an old snapshot, or there are too many bytes */
+};
+
+struct compile_cache_file {
+    const char *path;
+    uint64_t size;
+    int64_t used; /* when it was used last, in seconds */
+    enum compile_cache_fate fate;
+};
+
+/* Set the fate of each file so that those that stay have at most `most` bytes: of each snapshot
+ * tool the newest complete snapshot stays, and of all units those that were used last. The files of
+ * a unit follow each other. 0 or -ENOMEM. */
+int compile_cache_trim(struct compile_cache_file *v, size_t n, uint64_t most, int64_t now);
+
+#endif

@@ -1,0 +1,37 @@
+/* The directories of --compile-cache: the shared one, from which the first node reads, and the one
+ * of a node. */
+#ifndef DD_STAGE_COMPILE_DIR_H
+#define DD_STAGE_COMPILE_DIR_H
+
+#include "base/err.h"
+#include "stage/stage_walk.h"
+
+#include <stdint.h>
+
+/* Below the private directory of a node: the cache, and a file that was made when it was complete;
+ * what has changed later is new. */
+#define COMPILE_DIR_CACHE "0"
+#define COMPILE_DIR_MARK "seeded"
+
+struct compile_dir {
+    const char *dir;  /* DIR */
+    const char *kind; /* name of the directory in DIR for this kind of processor */
+    uint64_t most;    /* bytes that it may have */
+};
+
+/* Open DIR/KIND, or DIR if kind is NULL; create them. Returns a descriptor. -EPERM: others can
+ * write to it. */
+int compile_dir_open(const struct compile_dir *c, struct dd_err *err);
+
+enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
+
+/* Remove from DIR/KIND what has not been used for longest, until it has `most` bytes, and list the
+ * rest. source: set to its path for stage_pack(). warning: "", or why entries are missing in the
+ * list. 0 or -ENOMEM. */
+int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
+                     char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
+/* The files have come to this node: make the directories of the tools, and the mark. at: the
+ * private directory. */
+int compile_dir_arrange(int at, struct dd_err *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* --compile-cache: which files of a node are new, or were used, and under which names they go to
+ * the shared directory. */
+#ifndef DD_STAGE_COMPILE_SEND_H
+#define DD_STAGE_COMPILE_SEND_H
+
+#include "stage/collect_list.h"
+
+/* Bits. */
+enum compile_send_how {
+    COMPILE_SEND_LATE = 1,   /* leave out what has changed during the last seconds: its writer may
+                                have been killed, or still write */
+    COMPILE_SEND_REMOVE = 2, /* with LATE: remove it, unless it is a part of a snapshot */
+    COMPILE_SEND_FIRST = 4,  /* this is the first node: it sends snapshots, and what was used */
+};
+
+/* Append the files of the private directory `dir` to l, in the order in which they must be sent.
+ * Nothing is appended if `dir` has no complete copy. 0 or -ENOMEM. */
+int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how);
+
+#endif

@@ -1,0 +1,16 @@
+/* The chunks of an archive, which ddrun-archive reads. */
+#ifndef DD_STAGE_STAGE_ARCHIVE_H
+#define DD_STAGE_STAGE_ARCHIVE_H
+
+#include "base/err.h"
+#include "stage/stage_codec.h"
+#include "stage/stage_source.h"
+
+/* Takes the bytes of raw. < 0: stop; the receiver knows why. */
+typedef int stage_archive_emit(void *arg, enum stage_phase phase, struct dd_buf *raw);
+
+/* Read the archive once, as source `number`. Waits for ddrun-archive. */
+int stage_archive_read(const struct stage_source *source, int number, stage_archive_emit *emit,
+                       void *arg, struct dd_err *err);
+
+#endif
