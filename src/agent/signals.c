@@ -157,7 +157,7 @@ static void by_scheduler(struct signal_state *n, bool to_agent)
 static void by_user(struct signal_state *n, enum signal_path path)
 {
     struct signals *s = n->signals;
-    if (dd_signal_is_copy(&n->taken_ns, &n->heard_ns[path], dd_now_ns()))
+    if (dd_signal_is_copy(n->sig, &n->taken_ns, &n->heard_ns[path], dd_now_ns()))
         return;
     if (ends_this_job(s, n->sig))
         on_stop_signal(s, n->sig, false);

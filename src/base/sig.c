@@ -78,12 +78,12 @@ bool dd_signal_announces(int sig)
     return false;
 }
 
-bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now)
+bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now)
 {
     const uint64_t since = now - *taken;
-    const bool copy = *taken != 0 &&
-                      (since < DD_SIGNAL_SAME_MS * DD_NS_PER_MS ||
-                       (since < DD_SIGNAL_COPIES_MS * DD_NS_PER_MS && *heard < *taken));
+    const uint64_t soon = dd_signal_announces(sig) ? DD_SIGNAL_NOTICES_MS : DD_SIGNAL_COPIES_MS;
+    const bool copy = *taken != 0 && (since < DD_SIGNAL_SAME_MS * DD_NS_PER_MS ||
+                                      (since < soon * DD_NS_PER_MS && *heard < *taken));
     *heard = now;
     if (!copy)
         *taken = now;

@@ -19,10 +19,11 @@ bool dd_signal_announces(int sig);
 
 /* A job-wide signal may be delivered more than once: to several processes, on several nodes. Return
  * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows at almost the same
- * time, or soon afterwards through a channel that has not delivered it yet. There is one *taken per
- * signal and one *heard per channel; 0: never. Both are updated. */
-enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000 };
-bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now);
+ * time, or soon afterwards through a channel that has not delivered it yet. Soon is longer for
+ * signals that announce something: a machine may stall for seconds, and a job acts on a notice
+ * once. There is one *taken per signal and one *heard per channel; 0: never. Both are updated. */
+enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000, DD_SIGNAL_NOTICES_MS = 30000 };
+bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now);
 
 /* Value sent with sigqueue() along with a signal that ends a job: no round has begun, so end at
  * once without informing other nodes. */

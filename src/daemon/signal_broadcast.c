@@ -10,7 +10,7 @@ bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig,
     const int which = sig == SIGUSR2;
     if (sig != SIGUSR1 && sig != SIGUSR2)
         return false;
-    if (dd_signal_is_copy(&b->sent_ns[which], &from->signal_ns[which], dd_now_ns()))
+    if (dd_signal_is_copy(sig, &b->sent_ns[which], &from->signal_ns[which], dd_now_ns()))
         return false;
     dd_log(b->log, DD_LOG_DEBUG, "event=broadcast signal=%d from=%s", sig, from->name);
     job_publish(b->job,

@@ -68,7 +68,7 @@ def test_an_announcement_reaches_each_worker_once_and_ends_nothing(name, to):
             os.kill(pid, signal.Signals["SIG" + name])
         job.hear(name, range(6))
         assert job.end() == 143, job.err
-        assert job.heard(name) == list(range(6))
+        assert job.heard(name) == list(range(6)), job.lines()
         assert job.heard("TERM") == list(range(6))
 
 

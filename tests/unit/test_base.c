@@ -229,21 +229,26 @@ static void copies_of_a_signal_are_known_by_their_way(void **state)
     static const struct {
         int way;
         unsigned ms;
-        bool copy;
+        bool copy;   /* of a signal that ends jobs */
+        bool notice; /* the same for one that announces something */
     } come[] = {
-        {0, 0, false},   {1, 240, true},   /* at nearly the same time */
-        {2, 1900, true}, {2, 1950, false}, /* late: only the first one of its channel */
-        {0, 2000, true}, {0, 2300, false}, /* the same channel again */
-        {1, 2540, true}, {1, 2560, false},
-        {2, 7559, true}, {0, 7600, false}, /* too late for a copy */
+        {0, 0, false, false},     {1, 240, true, true},    /* at nearly the same time */
+        {2, 1900, true, true},    {2, 1950, false, false}, /* late: only the first of its channel */
+        {0, 2000, true, true},    {0, 2300, false, false}, /* the same channel again */
+        {1, 2540, true, true},    {1, 2560, false, false},
+        {2, 7559, true, true},    {0, 7600, false, true},   /* the machine stalled */
+        {0, 50000, false, false}, {1, 80001, false, false}, /* too late for a copy */
     };
+    static const int sigs[] = {SIGTERM, SIGUSR2};
     const uint64_t begin = 77 * DD_NS_PER_S;
-    uint64_t taken = 0;
-    uint64_t heard[WAYS] = {0};
-    for (size_t i = 0; i < sizeof(come) / sizeof(come[0]); i++)
-        assert_int_equal(
-            dd_signal_is_copy(&taken, &heard[come[i].way], begin + come[i].ms * DD_NS_PER_MS),
-            come[i].copy);
+    for (size_t k = 0; k < 2; k++) {
+        uint64_t taken = 0;
+        uint64_t heard[WAYS] = {0};
+        for (size_t i = 0; i < sizeof(come) / sizeof(come[0]); i++)
+            assert_int_equal(dd_signal_is_copy(sigs[k], &taken, &heard[come[i].way],
+                                               begin + come[i].ms * DD_NS_PER_MS),
+                             k == 0 ? come[i].copy : come[i].notice);
+    }
 }
 
 static void uid_map_is_full_only_if_every_uid_is_itself(void **state)
