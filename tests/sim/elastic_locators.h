@@ -6,7 +6,6 @@
 #include "elastic_signals.h"
 #include "elastic_world.h"
 
-static int connect_to(struct world *w, int n, int host);
 static void node_found(struct world *w, int n, int link);
 static void close_link(struct world *w, int *link);
 
