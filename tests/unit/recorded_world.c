@@ -85,7 +85,10 @@ int recorded_read(const char *path, struct dd_buf *out, struct dd_err *err)
         return dd_err_set(err, -ENOENT, "cannot open '%s': No such file or directory", path);
     if (nodefile.has_text)
         return dd_buf_puts(out, nodefile.text) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    return dd_read_file(nodefile.path, out, err);
+    int rc = dd_read_file(nodefile.path, out, err);
+    return rc == -ENOENT /* name the recorded path: that of the tree may be of any words */
+               ? dd_err_set(err, rc, "cannot open '%s': No such file or directory", path)
+               : rc;
 }
 
 struct alloc_input recorded_input(const struct dd_strv *env, const char *hostname)
