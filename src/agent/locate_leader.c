@@ -21,7 +21,7 @@ struct locate_leader {
     locate_status_f *status;
     const void *status_arg;
     uint64_t begun_ns; /* of this search */
-    bool told;         /* struct locate_wait */
+    bool reported;     /* struct locate_wait */
 };
 
 static void locate_leader_on_found(void *arg, struct link *link)
@@ -50,7 +50,7 @@ const char *locate_leader_status(const struct locate_leader *l)
 bool locate_leader_reports(const struct locate_wait *w)
 {
     return w->nnodes <= ALL_REPORT || w->index <= 1 || !w->for_daemon ||
-           (w->seconds >= LOCATE_ALONE_S && !w->told);
+           (w->seconds >= LOCATE_ALONE_S && !w->reported);
 }
 
 static enum dd_log_level locate_leader_level(struct locate_leader *l)
@@ -60,10 +60,10 @@ static enum dd_log_level locate_leader_level(struct locate_leader *l)
         .index = l->where->alloc->index,
         .for_daemon = l->find != NULL && link_find_waits_for_daemon(l->find),
         .seconds = (dd_now_ns() - l->begun_ns) / DD_NS_PER_S,
-        .told = l->told,
+        .reported = l->reported,
     };
     const bool reports = locate_leader_reports(&w);
-    l->told = l->told || (w.for_daemon && reports && w.seconds >= LOCATE_ALONE_S);
+    l->reported = l->reported || (w.for_daemon && reports && w.seconds >= LOCATE_ALONE_S);
     return reports ? DD_LOG_NOTICE : DD_LOG_INFO;
 }
 
@@ -106,7 +106,7 @@ void locate_leader_begin(struct locate_leader *l, locate_status_f *status, const
 {
     const struct timeval first = {.tv_sec = FIRST_REPORT_S};
     l->begun_ns = dd_now_ns();
-    l->told = false;
+    l->reported = false;
     l->status = status;
     l->status_arg = arg;
     evtimer_add(l->progress, &first);

@@ -12,7 +12,7 @@ struct locate_wait {
     int nnodes, index;
     bool for_daemon;  /* link_find_waits_for_daemon() */
     uint64_t seconds; /* since the search began */
-    bool told;        /* has reported after LOCATE_ALONE_S already */
+    bool reported;    /* has reported after LOCATE_ALONE_S already */
 };
 enum { LOCATE_ALONE_S = 60 };
 

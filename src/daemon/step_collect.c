@@ -7,13 +7,13 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64, TOLD_MAX = 32 };
+enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64, LINES_MAX = 32 };
 
 struct step_collect {
     struct step_collect_cfg cfg;
     struct stragglers *found; /* of `round`; NULL: no worker has marked a step */
     int round;
-    int told; /* lines on the terminal in this round */
+    int shown; /* lines on the terminal in this round */
     uint64_t judged_ns;
 };
 
@@ -45,7 +45,7 @@ static int begin_round(struct step_collect *c)
     int ranks = 0;
     stragglers_free(c->found);
     c->found = NULL;
-    c->told = 0;
+    c->shown = 0;
     c->round = rdzv_round(c->cfg.machine);
     for (int i = 0; i < n; i++)
         ranks += rdzv_view(c->cfg.machine, rdzv_id_of_rank(c->cfg.machine, i), &v) ? v.slots : 0;
@@ -70,10 +70,10 @@ static const char *name_of_node(const struct step_collect *c, int node)
 static void tell(struct step_collect *c, bool slow, const char *text)
 {
     char line[TEXT_MAX + 100];
-    if (c->cfg.sessions->leader == NULL || c->told == TOLD_MAX)
+    if (c->cfg.sessions->leader == NULL || c->shown == LINES_MAX)
         return;
     (void)snprintf(line, sizeof(line), "%s: %s%s", slow ? "straggler" : "no longer a straggler",
-                   text, ++c->told == TOLD_MAX ? "; run 'ddctl status' to see others" : "");
+                   text, ++c->shown == LINES_MAX ? "; run 'ddctl status' to see others" : "");
     session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
 }
 

@@ -21,7 +21,7 @@ struct straggler_rank {
     uint64_t since;  /* count at the first report of those in a row that differ from `slow` */
     int reports;     /* their number */
     bool slow;       /* it is a straggler */
-    bool told;       /* of the first rank of a node: its node has a straggler, as returned */
+    bool reported;   /* of the first rank of a node: its node has a straggler, as returned */
 };
 
 struct stragglers {
@@ -184,9 +184,9 @@ bool stragglers_next(struct stragglers *s, struct straggler *ret)
         const int first = s->next;
         int worst;
         s->next = look_at_node(s, first, &worst);
-        if (s->v[worst].slow == s->v[first].told)
+        if (s->v[worst].slow == s->v[first].reported)
             continue;
-        s->v[first].told = !s->v[first].told;
+        s->v[first].reported = !s->v[first].reported;
         describe(s, worst, ret);
         return true;
     }

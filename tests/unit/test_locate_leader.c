@@ -15,11 +15,11 @@ static void one_node_reports_what_all_wait_for(void **state)
     } rows[] = {
         {{.nnodes = 8, .index = 7, .for_daemon = true, .seconds = 5}, true},
         {{.nnodes = 9, .index = 1, .for_daemon = true, .seconds = 5}, true},
-        {{.nnodes = 9, .index = 1, .for_daemon = true, .seconds = 600, .told = true}, true},
+        {{.nnodes = 9, .index = 1, .for_daemon = true, .seconds = 600, .reported = true}, true},
         {{.nnodes = 9, .index = 2, .for_daemon = true, .seconds = 5}, false},
         {{.nnodes = 9, .index = 2, .for_daemon = true, .seconds = 59}, false},
         {{.nnodes = 9, .index = 2, .for_daemon = false, .seconds = 5}, true},
-        {{.nnodes = 9, .index = 2, .for_daemon = false, .seconds = 600, .told = true}, true},
+        {{.nnodes = 9, .index = 2, .for_daemon = false, .seconds = 600, .reported = true}, true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -32,7 +32,7 @@ static void a_node_that_may_be_alone_with_it_reports_once(void **state)
     struct locate_wait w = {.nnodes = 4096, .index = 4095, .for_daemon = true, .seconds = 60};
     (void)state;
     assert_true(locate_leader_reports(&w));
-    w.told = true;
+    w.reported = true;
     w.seconds = 120;
     assert_false(locate_leader_reports(&w));
 }
