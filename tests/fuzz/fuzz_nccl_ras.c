@@ -1,10 +1,10 @@
 /* report: any bytes as the answer of NCCL's RAS, and as the stacks of a peer that has asked it.
  * What is read is bounded, can be shown, and survives writing and parsing. */
 #include "report/stacks.h"
+#include "tests/fuzz/fuzz_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,12 +47,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(stacks) struct stacks s = {0};
     DD_AUTO(stacks) struct stacks theirs = {0};
-    char *text = malloc(size + 1);
+    char *text = fuzz_text(data, size);
     if (text == NULL)
         return 0;
-    if (size > 0)
-        memcpy(text, data, size);
-    text[size] = '\0';
     const int rc = nccl_ras_read(&s.ras, text, size);
     if (s.ras.n > NCCL_RAS_FINDINGS || s.ras.named > NCCL_RAS_NAMED)
         abort();

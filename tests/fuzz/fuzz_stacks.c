@@ -2,10 +2,10 @@
  * bounded, stay within the ranks of the peer, and survive writing and parsing. */
 #include "report/py_spy.h"
 #include "report/stacks.h"
+#include "tests/fuzz/fuzz_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -55,12 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(stacks) struct stacks s = {0};
     DD_AUTO(rank_set) struct rank_set ranks = {0};
-    char *text = malloc(size + 1);
+    char *text = fuzz_text(data, size);
     if (text == NULL)
         return 0;
-    if (size > 0)
-        memcpy(text, data, size);
-    text[size] = '\0';
     if (stacks_parse(&s, text, FIRST, WORKERS, NULL) == 0)
         check_stacks(&s);
     (void)rank_set_parse(&ranks, text);

@@ -1,9 +1,9 @@
 /* report: any bytes as a node's answer about its workers. Accepted ones belong to the node. */
 #include "report/usage.h"
+#include "tests/fuzz/fuzz_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -12,12 +12,9 @@ enum { FIRST = 4, WORKERS = 8 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     json_t *list = json_array();
-    char *text = malloc(size + 1);
+    char *text = fuzz_text(data, size);
     if (text == NULL)
         return 0;
-    if (size > 0)
-        memcpy(text, data, size);
-    text[size] = '\0';
     if (usage_take(list, text, FIRST, WORKERS) < 0 && json_array_size(list) > 0)
         abort();
     if (json_array_size(list) > WORKERS)
