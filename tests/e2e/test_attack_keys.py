@@ -98,7 +98,7 @@ def test_who_computes_the_cookie_of_a_pbs_job_does_not_join_it(users, cookies, s
         until(lambda: "key source" in first.err, LIMIT, lambda: first.err)
         assert cookie not in first.err and cookie.lower() not in first.err
         for extra in ([], ["--key-source=pbs-cookie"]):
-            with users.start(ATTACKER, "node2", DDRUN, "--rdzv-timeout=2s", *extra, *command[1:],
+            with users.start(ATTACKER, "node2", DDRUN, "--rdzv-timeout=15s", *extra, *command[1:],
                              **pbs_job(users.place, guessed, 1)) as attack:
                 refused = attack.wait(LIMIT)
             assert refused.rc != 0 and "rank" not in refused.out, refused
@@ -188,7 +188,7 @@ def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies)
     command = [DDRUN, "--nproc-per-node=1", "--log-level=info", "echo", "ran"]
     with users.start(VICTIM, "node1", *command, **pbs_job(users.place, cookie, 0)) as first:
         until(lambda: "key source" in first.err, LIMIT, lambda: first.err)
-        with users.start(VICTIM, "node2", DDRUN, "--rdzv-timeout=2s", *command[1:], **pbs_job(users.place, "0" * 32, 1)) as old:
+        with users.start(VICTIM, "node2", DDRUN, "--rdzv-timeout=15s", *command[1:], **pbs_job(users.place, "0" * 32, 1)) as old:
             assert old.wait(LIMIT).rc != 0 and some_line(old.err, "error: ", "key"), old.err
         with users.start(VICTIM, "node2", *command, **pbs_job(users.place, cookie, 1)) as second:
             assert second.wait(LIMIT).rc == 0, second.err

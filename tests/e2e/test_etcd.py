@@ -86,18 +86,18 @@ class Etcd:
         self.stop()
         self.dir.cleanup()
 
-    def ask(self, path, **body):
+    def ask(self, path, limit=LIMIT, **body):
         headers = {"Authorization": self.token} if self.token else {}
         request = urllib.request.Request(f"{self.scheme}://{self.host}/v3/{path}", json.dumps(body).encode(), headers)
         context = ssl.create_default_context(cafile=self.cert + "/ca.pem") if self.cert else None
         if self.cert and self.more:
             context.load_cert_chain(self.cert + "/both.pem")
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=limit, context=context) as answer:
             return json.load(answer)
 
     def answers(self):
         try:
-            return self.ask("kv/range", key="YQ==")
+            return self.ask("kv/range", limit=5, key="YQ==")
         except urllib.error.HTTPError:
             return True  # it requires authentication
         except OSError:
@@ -126,7 +126,7 @@ class Etcd:
 
     def reads(self):
         """Return etcd's own count of reads."""
-        with urllib.request.urlopen(f"{self.scheme}://{self.host}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.scheme}://{self.host}/metrics", timeout=LIMIT) as answer:
             return float(re.search(r"^etcd_debugging_mvcc_range_total (\S+)$", answer.read().decode(), re.M).group(1))
 
     def put(self, key, value):

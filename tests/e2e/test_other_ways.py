@@ -72,7 +72,7 @@ def test_an_agent_with_another_key_is_refused_by_name(nodes):
 
     def env(i):
         return dict(pbs_env(nodes, order, i, f"{i + 2}0000001"), DDRUN_KEY=KEY if i == 0 else KEY[::-1])
-    done = start_each(nodes, order, lambda i: ["--nproc-per-node=1", "--rdzv-timeout=3s", "true"], env)
+    done = start_each(nodes, order, lambda i: ["--nproc-per-node=1", "--rdzv-timeout=15s", "true"], env)
     assert all(d.rc != 0 for d in done), done
     assert some_line(done[0].err, "warning: ", "node2", "refused") and some_line(done[0].err, "timed out", "node2"), done[0].err
     assert some_line(done[1].err, "key", "DDRUN_KEY"), done[1].err

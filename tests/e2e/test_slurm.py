@@ -325,7 +325,7 @@ def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
 def test_a_node_with_another_key_is_refused_by_name(slurm):
     wrapper = slurm.file("keys", '#!/bin/sh\nDDRUN_KEY=$(echo $((SLURM_NODEID == 2)) | sha256sum | cut -c 1-64)\n'
                                  'export DDRUN_KEY\nexec "$@"\n')
-    done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=5s", LIGHT, before=[wrapper])
+    done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=15s", LIGHT, before=[wrapper])
     assert done.rc in (1, 2), done.err
     assert any("node3" in line and "key" in line for line in done.err.splitlines()), done.err
     assert json_lines(done.out) == []
@@ -340,7 +340,7 @@ def test_a_node_without_munge_says_so(slurm):
 
 
 def test_a_node_that_never_comes_is_named(slurm):
-    wrapper = slurm.file("absent", '#!/bin/sh\n[ "$SLURM_NODEID" = 3 ] && exec sleep 8\nexec "$@"\n')
+    wrapper = slurm.file("absent", '#!/bin/sh\n[ "$SLURM_NODEID" = 3 ] && exec sleep 60\nexec "$@"\n')
     done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=3s", LIGHT, before=[wrapper])
     assert done.rc == 1, done.err
     assert re.search(r"timed out waiting for node\S*4", done.err), done.err  # others may be late, too

@@ -14,7 +14,7 @@ import pytest
 
 from c10d import VALIDATE
 from conftest import DDRUND, Server
-from support import DDRUN, Job, clean_env, comm, free_port, marked, program, run, some_line, until
+from support import DDRUN, LIMIT, Job, clean_env, comm, free_port, marked, program, run, some_line, until
 
 
 class On:
@@ -138,7 +138,7 @@ def test_silent_callers_do_not_keep_others_out():
     daemon = Server(["prlimit", "--nofile=64:64", DDRUND, "--insecure", "--listen=127.0.0.1:0"])
     silent = [socket.create_connection(("127.0.0.1", daemon.port)) for _ in range(100)]
     try:
-        with socket.create_connection(("127.0.0.1", daemon.port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=LIMIT) as client:
             client.sendall(VALIDATE + b"\x0d\x01\x02\x03\x04")
             assert client.recv(4) == b"\x01\x02\x03\x04"
     finally:

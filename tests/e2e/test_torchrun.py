@@ -393,6 +393,14 @@ def test_an_agent_whose_endpoint_a_silent_program_holds_waits_and_ends_at_a_sign
             assert job.wait(20) == 128 + signal.SIGINT, job.err
 
 
+def pose(listener):
+    """Answer the hello of an agent with OK and "both sides have a key". Return the connection."""
+    c, _ = listener.accept()
+    c.recv(6)
+    c.sendall(b"\xdddr\x01\x00\x03\x00\x01\x00")
+    return c
+
+
 def test_agents_take_the_endpoint_when_a_program_that_posed_as_their_daemon_has_left(tmp_path):
     """As when the agent that has the port is killed while another one joins it."""
     with socket.create_server(("127.0.0.1", 0)) as s:
@@ -400,19 +408,17 @@ def test_agents_take_the_endpoint_when_a_program_that_posed_as_their_daemon_has_
         args = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent"]
         with Job(*args, home=str(tmp_path)) as a, Job(*args, home=str(tmp_path)) as b:
             callers = []
+            s.settimeout(LIMIT)
+            callers.append(pose(s))
             s.settimeout(0.5)
             end = time.monotonic() + 3  # longer than two probes of the port
             while time.monotonic() < end:
                 with contextlib.suppress(TimeoutError):
-                    c, _ = s.accept()
-                    c.recv(6)
-                    c.sendall(b"\xdddr\x01\x00\x03\x00\x01\x00")  # OK, with a key that both have
-                    callers.append(c)
-            assert callers
+                    callers.append(pose(s))
             s.close()
             for c in callers:
                 c.close()
-            assert (a.wait(60), b.wait(60)) == (0, 0), a.err + b.err
+            assert (a.wait(), b.wait()) == (0, 0), a.err + b.err
 
 
 @pytest.mark.parametrize("how, code", [("first", 9), ("1", 1)])
