@@ -52,6 +52,7 @@ static const struct {
     {"drain", "{node} drained: {text}"},
     {"mark", "{node} is {text}"},
     {"mark-end", "{node} is in service again"},
+    {"charge", "round {round}: failure no. {count} charged to {node}: {text}"},
     {"refused", "refused a connection from {address} (no. {count}): {text}"},
     {"finish", "the job ended with code {code}: {text}"},
 };

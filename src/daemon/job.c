@@ -26,6 +26,7 @@ struct job {
     struct event *progress, *timer, *stop, *end;
     int round;      /* last round that was published; -1: none */
     int stopping;   /* the same for its stop */
+    int charged;    /* charges that were published */
     bool started;   /* a round has begun, or no other node is expected */
     bool node_lost; /* since the round began */
     bool stop_requested;
@@ -403,10 +404,26 @@ static void job_check_end(struct job *j)
 
 /* ---- steps ---- */
 
-/* Publish what the step has changed: a new round or the end of the job. */
+/* Publish that the failure of the round that has ended is charged to a node. */
+static void job_publish_charge(struct job *j)
+{
+    struct rdzv_charges c = {0};
+    const int charged = rdzv_last_charge(j->machine, dd_now_ns(), &c);
+    if (charged == j->charged)
+        return;
+    j->charged = charged;
+    job_publish(j, &(struct journal_event){.kind = JOURNAL_CHARGE,
+                                           .round = j->round,
+                                           .node = c.name,
+                                           .count = c.n,
+                                           .text = c.why});
+}
+
+/* Publish what the step has changed: a charge, a new round or the end of the job. */
 static void job_publish_step(struct job *j)
 {
     const enum rdzv_state s = rdzv_state(j->machine);
+    job_publish_charge(j);
     if ((s == RDZV_RUNNING || s == RDZV_STOPPING) && j->round != rdzv_round(j->machine)) {
         j->round = rdzv_round(j->machine);
         job_publish(j, &(struct journal_event){.kind = JOURNAL_ROUND,

@@ -43,6 +43,7 @@ static const struct {
     [JOURNAL_STRAGGLER_OVER] = {"straggler-over", ROUND | RANK | NODE | TEXT},
     [JOURNAL_MARK] = {"mark", NODE | TEXT},
     [JOURNAL_MARK_END] = {"mark-end", NODE},
+    [JOURNAL_CHARGE] = {"charge", ROUND | NODE | COUNT | TEXT},
     [JOURNAL_FINISH] = {"finish", CODE | TEXT},
 };
 

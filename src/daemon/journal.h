@@ -25,6 +25,7 @@ enum journal_kind {
     JOURNAL_STRAGGLER_OVER, /* none of the node does any more */
     JOURNAL_MARK,           /* the scheduler takes the node out of service */
     JOURNAL_MARK_END,       /* it no longer does */
+    JOURNAL_CHARGE,         /* the first failure of a round is charged to a node */
     JOURNAL_FINISH,
     /* Not shown to users: */
     JOURNAL_NODE_DONE, /* all workers of a node have ended */

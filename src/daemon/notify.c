@@ -180,6 +180,7 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     case JOURNAL_WARNING:
     case JOURNAL_MARK:
     case JOURNAL_MARK_END:
+    case JOURNAL_CHARGE:
     case JOURNAL_REFUSED:
     case JOURNAL_STACKS:
     case JOURNAL_NODE_DONE:
@@ -191,13 +192,13 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
 }
 
 /* Skip events whose number grows with the number of nodes: joins, warnings, and leaves at the end.
- */
+ * A charge repeats what the event of the failure states. */
 static bool notify_is_wanted(const struct notify *n, const struct journal_event *e)
 {
     static const bool skipped[JOURNAL_KIND_MAX] = {
         [JOURNAL_JOIN] = true,    [JOURNAL_WARNING] = true,   [JOURNAL_SIGNAL] = true,
         [JOURNAL_REFUSED] = true, [JOURNAL_NODE_DONE] = true, [JOURNAL_STOPPING] = true,
-        [JOURNAL_MARK] = true,    [JOURNAL_MARK_END] = true};
+        [JOURNAL_MARK] = true,    [JOURNAL_MARK_END] = true,  [JOURNAL_CHARGE] = true};
     return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
 }
 

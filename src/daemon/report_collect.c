@@ -58,6 +58,8 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
         (void)report_straggler_add(c->report, e->node, e->rank, e->text, e->now_ns);
     else if (e->kind == JOURNAL_STRAGGLER_OVER)
         report_straggler_over(c->report, e->node, e->now_ns);
+    else if (e->kind == JOURNAL_CHARGE)
+        (void)report_charge_set(c->report, e->node, e->count, e->text);
     else if (e->kind == JOURNAL_FINISH)
         report_collect_finish(c, e);
 }

@@ -202,7 +202,10 @@ struct rdzv_charges {
 };
 bool rdzv_charges(const struct rdzv *m, int index, uint64_t now,
                   struct rdzv_charges *ret); /* false: neither */
-/* The same for the i-th inherited ones, of a node that has not joined; false: there are fewer. */
+/* Return the number of charges of this daemon. *ret: the node of the last one; unchanged if 0. */
+int rdzv_last_charge(const struct rdzv *m, uint64_t now, struct rdzv_charges *ret);
+/* As rdzv_charges() for the i-th inherited ones, of a node that has not joined; false: there are
+ * fewer. */
 bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rdzv_charges *ret);
 /* Append all charges, for the next daemon: at most CHARGES_MAX nodes, the latest. 0 or -ENOMEM. */
 int rdzv_charges_format(const struct rdzv *m, uint64_t now, struct dd_buf *out);

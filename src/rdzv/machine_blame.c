@@ -19,6 +19,13 @@ static bool is_cause(const struct rdzv *m, uint64_t at)
            (m->fault_index < 0 || at < m->fault_at);
 }
 
+static void replace_text(char **text, const char *by)
+{
+    char *copy = strdup(by);
+    free(*text);
+    *text = copy;
+}
+
 void rdzv_suspect(struct rdzv *m, int id, uint64_t at, const char *why)
 {
     const struct member *p = &m->members[id];
@@ -26,6 +33,8 @@ void rdzv_suspect(struct rdzv *m, int id, uint64_t at, const char *why)
         return;
     m->fault_index = p->index;
     m->fault_at = at;
+    /* a lost node has no member when the round is over */
+    replace_text(&m->suspects[p->index].name, rdzv_member_name(m, id));
     (void)snprintf(m->fault_why, sizeof(m->fault_why), "%s", why);
 }
 
@@ -43,26 +52,18 @@ void rdzv_suspect_exit(struct rdzv *m, const struct rdzv_event *exit, uint64_t n
     rdzv_suspect(m, exit->id, exit->at > 0 ? exit->at : now, why);
 }
 
-static void replace_text(char **text, const char *by)
-{
-    char *copy = strdup(by);
-    free(*text);
-    *text = copy;
-}
-
 void rdzv_charge(struct rdzv *m, uint64_t now)
 {
     if (m->fault_index < 0)
         return;
     struct rdzv_suspect *s = &m->suspects[m->fault_index];
-    const int id = m->by_index[m->fault_index];
     s->charges++;
     s->fresh++;
     s->before = s->last;
     s->last = now;
     replace_text(&s->why, m->fault_why);
-    if (id >= 0)
-        replace_text(&s->name, rdzv_member_name(m, id));
+    m->ncharged++;
+    m->charged = m->fault_index;
     if (m->cfg.blame_window_ns == 0 || s->fresh < CHARGES_TO_REST ||
         now - s->before > m->cfg.blame_window_ns)
         return;
@@ -231,6 +232,13 @@ bool rdzv_charges(const struct rdzv *m, int index, uint64_t now, struct rdzv_cha
                                  .age_ns = age_of(s, now),
                                  .left_out = left_out};
     return true;
+}
+
+int rdzv_last_charge(const struct rdzv *m, uint64_t now, struct rdzv_charges *ret)
+{
+    if (m->ncharged > 0)
+        (void)rdzv_charges(m, m->charged, now, ret);
+    return m->ncharged;
 }
 
 bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rdzv_charges *ret)

@@ -84,6 +84,7 @@ struct rdzv {
     /* charges by older daemons, of nodes that have not joined this one */
     struct rdzv_suspect inherited[CHARGES_MAX];
     int ninherited;
+    int ncharged, charged; /* charges of this daemon, and the node index of the last one */
     struct rdzv_marks marks;
     uint64_t leave_at; /* marked nodes are left at this time; RDZV_NEVER */
     bool left;         /* decided about leaving since the marks or the members changed */

@@ -39,6 +39,8 @@ int rdzv_request_probe(struct rdzv *m)
 /* End the round. A failure costs a restart; the loss of a node costs an elastic job none. */
 static int round_over(struct rdzv *m, uint64_t now)
 {
+    if (m->failed)
+        rdzv_charge(m, now);
     if (m->end || !(m->failed || m->regroup))
         return rdzv_finish(m);
     if (m->failed && m->ruled_code != 0)
@@ -50,8 +52,6 @@ static int round_over(struct rdzv *m, uint64_t now)
             return rdzv_finish(m);
         rdzv_spend(m, now);
     }
-    if (m->failed)
-        rdzv_charge(m, now);
     int rc = report_restart(m);
     if (rc < 0 || rdzv_act(m, RDZV_DROP_STORE, -1) == NULL)
         return -ENOMEM;

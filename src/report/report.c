@@ -76,6 +76,10 @@ void report_free(struct report *r)
         free(r->stragglers[i].node);
         free(r->stragglers[i].text);
     }
+    for (int i = 0; i < r->ncharges; i++) {
+        free(r->charges[i].node);
+        free(r->charges[i].why);
+    }
     free(r->cause);
     free(r->verdict);
     free(r);
@@ -182,6 +186,31 @@ void report_straggler_over(struct report *r, const char *node, uint64_t now_ns)
         if (g->to_ns == 0 && g->round == r->round && strcmp(g->node, node) == 0)
             g->to_ns = now_ns;
     }
+}
+
+/* Return the entry of the node, or a free one; NULL: there are too many nodes. */
+static struct report_charge *place_charge(struct report *r, const char *node)
+{
+    for (int i = 0; i < r->ncharges; i++)
+        if (strcmp(r->charges[i].node, node) == 0)
+            return &r->charges[i];
+    return r->ncharges < REPORT_CHARGES ? &r->charges[r->ncharges] : NULL;
+}
+
+int report_charge_set(struct report *r, const char *node, int n, const char *why)
+{
+    struct report_charge *to = place_charge(r, node);
+    struct report_charge c = {.node = strdup(node), .why = strdup(why), .n = n};
+    if (to == NULL || c.node == NULL || c.why == NULL) {
+        free(c.node);
+        free(c.why);
+        return to == NULL ? 0 : -ENOMEM;
+    }
+    free(to->node);
+    free(to->why);
+    *to = c;
+    r->ncharges += to == &r->charges[r->ncharges];
+    return 0;
 }
 
 int report_verdict_set(struct report *r, const char *text)

@@ -16,6 +16,7 @@ enum {
     REPORT_ROUNDS = 64,
     REPORT_WARNINGS = 32,
     REPORT_STRAGGLERS = 32,
+    REPORT_CHARGES = 64,
     REPORT_TEXT_MAX = 15000,
     REPORT_JSON_MAX = 250000
 };
@@ -67,6 +68,9 @@ int report_warning_add(struct report *r, const char *node, const char *text);
 int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
                          uint64_t now_ns);
 void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
+/* So many first failures of rounds are charged to the node by now; why: the last one. Beyond
+ * REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
+int report_charge_set(struct report *r, const char *node, int n, const char *why);
 /* The job ends in spite of restarts that are left: why. 0 or -ENOMEM. */
 int report_verdict_set(struct report *r, const char *text);
 /* End the job. cause: one sentence; "" after success. */

@@ -23,6 +23,12 @@ struct report_straggler {
     uint64_t from_ns, to_ns; /* to_ns 0: until the end of its round */
 };
 
+/* First failures of rounds that were charged to a node. */
+struct report_charge {
+    char *node, *why;
+    int n;
+};
+
 struct report {
     struct report_cfg cfg;
     int round, world_size;
@@ -38,6 +44,8 @@ struct report {
     int nwarnings;
     struct report_straggler stragglers[REPORT_STRAGGLERS];
     int nstragglers;
+    struct report_charge charges[REPORT_CHARGES];
+    int ncharges;
     char *cause;
     char *verdict; /* NULL: none */
     int code;

@@ -164,6 +164,16 @@ static json_t *stragglers(const struct report *r)
     return a;
 }
 
+static json_t *charges(const struct report *r)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < r->ncharges; i++)
+        (void)json_array_append_new(
+            a, json_pack("{s:o s:i s:o}", "node", report_json_text(r->charges[i].node), "charges",
+                         r->charges[i].n, "text", report_json_text(r->charges[i].why)));
+    return a;
+}
+
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
@@ -183,6 +193,7 @@ int report_json(const struct report *r, bool brief, struct dd_buf *out)
                           failures(r, brief), "failed", r->nfailed, "warnings", warnings(r));
     if (o != NULL &&
         (add_rest(o, r, e) < 0 || json_object_set_new(o, "stragglers", stragglers(r)) < 0 ||
+         json_object_set_new(o, "charges", charges(r)) < 0 ||
          json_object_set_new(o, "verdict", report_json_text(r->verdict)) < 0 ||
          json_object_set_new(o, "stacks", stacks(r, brief)) < 0)) {
         json_decref(o);

@@ -223,6 +223,20 @@ static void read_stragglers(struct reader *rd, struct report *r, const json_t *a
     }
 }
 
+static void read_charges(struct reader *rd, struct report *r, const json_t *a)
+{
+    for (size_t i = 0; i < json_array_size(a) && i < REPORT_CHARGES && rd->rc == 0; i++) {
+        DD_AUTO(buf) struct dd_buf node = DD_BUF_INIT(NAME_MAX_BYTES);
+        DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
+        const json_t *o = json_array_get(a, i);
+        const char *name = read_line(rd, o, "node", &node);
+        const char *why = read_line(rd, o, "text", &text);
+        const int n = read_int(rd, o, "charges", 1, false);
+        if (rd->rc == 0 && report_charge_set(r, name, n, why) < 0)
+            reader_no_memory(rd);
+    }
+}
+
 static size_t read_count(const struct flight_groups *g)
 {
     size_t n = 0;
@@ -299,6 +313,7 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
     read_others(rd, r, json_object_get(o, "others"));
     read_warnings(rd, r, json_object_get(o, "warnings"));
     read_stragglers(rd, r, json_object_get(o, "stragglers"));
+    read_charges(rd, r, json_object_get(o, "charges"));
     read_stacks(rd, r, json_object_get(o, "stacks"));
     const char *why = read_text(rd, o, "cause", &cause);
     read_verdict(rd, r, o);

@@ -18,7 +18,8 @@ enum {
     COLLECTIVES_SHOWN = 4,
     STACKS_TERMINAL_BYTES = 5000,
     WARNINGS_SHOWN = 4,
-    STRAGGLERS_SHOWN = 4
+    STRAGGLERS_SHOWN = 4,
+    CHARGES_SHOWN = 8
 };
 
 /* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
@@ -248,12 +249,46 @@ static int put_stragglers(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
+/* Append the nodes on which rounds failed first, if that is more than the last failure. */
+static int put_charges(const struct report *r, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
+    int64_t total = 0;
+    int rc = dd_buf_puts(&line, "first failures of rounds: ");
+    for (int i = 0; i < r->ncharges; i++)
+        total += r->charges[i].n;
+    if (r->cfg.nnodes <= 1 || total <= 1)
+        return 0;
+    for (int i = 0; i < r->ncharges && i < CHARGES_SHOWN && rc == 0; i++)
+        rc = dd_buf_printf(&line, "%s%d on %s", i > 0 ? ", " : "", r->charges[i].n,
+                           r->charges[i].node);
+    if (rc == 0 && r->ncharges > CHARGES_SHOWN)
+        rc = dd_buf_printf(&line, ", and %d more nodes", r->ncharges - CHARGES_SHOWN);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "  ");
+    if (rc == 0)
+        rc = report_put_line(out, (const char *)line.data, line.len, REPORT_TEXT_MAX);
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+/* The end had another cause than a worker's failure. */
+static int put_cause(const struct report *r, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(REPORT_TEXT_MAX);
+    int rc = dd_buf_puts(out, r->cause != NULL ? r->cause : "");
+    if (r->code == 0 || put_charges(r, &charges) < 0 || charges.len == 0)
+        return rc;
+    if (rc == 0)
+        rc = dd_buf_puts(out, "\n");
+    return rc < 0 ? rc : dd_buf_append(out, charges.data, charges.len);
+}
+
 int report_text(const struct report *r, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
     int rc = r->verdict != NULL ? dd_buf_printf(out, "%s\n  last failure: ", r->verdict) : 0;
     if (rc < 0 || e == NULL)
-        return rc < 0 ? rc : dd_buf_puts(out, r->cause != NULL ? r->cause : "");
+        return rc < 0 ? rc : put_cause(r, out);
     const struct failure_cause *known = failure_cause_find(e);
     rc = report_sentence(e, out);
     if (rc == 0)
@@ -270,6 +305,8 @@ int report_text(const struct report *r, struct dd_buf *out)
         rc = dd_buf_printf(out, "  complete stderr: %s on %s\n", e->log, e->node);
     if (rc == 0)
         rc = put_others(r, e, out);
+    if (rc == 0)
+        rc = put_charges(r, out);
     if (rc == 0)
         rc = put_warnings(r, out);
     if (rc == 0)

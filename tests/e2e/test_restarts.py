@@ -170,6 +170,21 @@ def test_without_a_spare_the_node_stays_and_is_named(tmp_path):
     assert some_line(job.err, f"{answer['nodes'][0]['name']} stays", "--blame-window")
 
 
+def test_the_failure_that_ends_the_job_is_charged_in_the_report(tmp_path):
+    """The event is in the timeline, since ddctl cannot ask a job that has ended."""
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", f"--report={tmp_path}/r.json",
+              f"--timeline={tmp_path}/t.json", "sh", "-c", '[ "$RANK" = 1 ] || exec sleep 1000; echo "ValueError: boom" >&2; exit 3')
+    report = json.loads((tmp_path / "r.json").read_text())
+    (charge,) = report["charges"]
+    node = report["culprit"]["node"]
+    assert (job.p.returncode, charge["node"], charge["charges"]) == (3, node, 2) and "boom" in charge["text"]
+    assert some_line(job.err, f"first failures of rounds: 2 on {node}"), job.err
+    assert f"  first failures of rounds: 2 on {node}\n" in ddctl("report", f"{tmp_path}/r.json")
+    with open(tmp_path / "t.json") as f:
+        events = [e["args"] for e in json.load(f) if e["name"] == "charge"]
+    assert [(e["round"], e["count"], e["node"]) for e in events] == [(0, 1, node), (1, 2, node)]
+
+
 def test_without_a_window_failures_are_counted_only(tmp_path):
     answer, _, _, job, rounds = blamed(tmp_path, nodes=3, text="bad memory")
     assert [n["charges"] for n in answer["nodes"]] == [2] and answer["window_s"] == 0

@@ -188,6 +188,7 @@ static void a_failure_without_restarts_ends_with_its_code_and_the_report(void **
     assert_true(f->report);
     assert_non_null(strstr(f->text, "rank 1 on node0 failed"));
     assert_non_null(strstr(f->detail, "boom"));
+    assert_non_null(strstr(f->detail, "\"charges\": 1"));
     end(&w);
 }
 

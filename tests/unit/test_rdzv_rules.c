@@ -453,6 +453,70 @@ static void a_lost_node_is_charged_unless_it_left(void **state)
     }
 }
 
+/* The end of the job, by a rule, without progress, or without a restart left, is charged as well.
+ */
+static void the_failure_that_ends_the_job_is_charged(void **state)
+{
+    static const struct {
+        int code, max_restarts, progress_restarts;
+    } rows[] = {{17, 9, 0}, {75, 9, 0}, {3, 0, 0}, {3, 9, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct bed b;
+        struct rdzv_cfg cfg = with_rules(3, 3, 3);
+        struct rdzv_charges c;
+        cfg.max_restarts = rows[i].max_restarts;
+        cfg.progress_restarts = rows[i].progress_restarts;
+        start(&b, &cfg);
+        assert_int_equal(rdzv_last_charge(b.m, b.now, &c), 0);
+        int failed = 0;
+        while (rdzv_state(b.m) == RDZV_RUNNING && failed < 5) {
+            assert_int_equal(event(&b, RDZV_EXIT, 1, 0, rows[i].code, 0), 0);
+            end_round(&b);
+            failed++;
+        }
+        assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+        assert_int_equal(rdzv_last_charge(b.m, b.now, &c), failed);
+        assert_string_equal(c.name, "n1");
+        assert_int_equal(c.n, failed);
+        bed_free(&b);
+    }
+}
+
+/* The workers that a user's request ends are no failure of their node. */
+static void a_stop_request_is_charged_to_no_node(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(3, 3, 3, 0);
+    struct rdzv_charges c;
+    (void)state;
+    start(&b, &cfg);
+    b.now = 1000;
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 0, 0, 0, SIGINT), 0);
+    fails_at(&b, 1, 1001, false);
+    end_round(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    assert_int_equal(rdzv_last_charge(b.m, b.now, &c), 0);
+    bed_free(&b);
+}
+
+/* Without a host list, the name of a lost node comes from its JOIN. */
+static void a_charge_names_the_lost_node(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_blame(2, 2, 2, 0);
+    const struct rdzv_event e = {.kind = RDZV_LOST, .id = 1, .text = "it ended"};
+    struct rdzv_charges c;
+    (void)state;
+    start(&b, &cfg);
+    assert_int_equal(rdzv_step(b.m, &e, b.now), 0);
+    end_round(&b);
+    assert_int_equal(rdzv_last_charge(b.m, b.now, &c), 1);
+    assert_string_equal(c.name, "n1");
+    assert_string_equal(c.why, "lost n1: it ended");
+    bed_free(&b);
+}
+
 static void fail_rounds(struct bed *b, int id, int n, uint64_t every)
 {
     for (int i = 0; i < n; i++) {
@@ -793,6 +857,9 @@ int main(void)
         cmocka_unit_test(the_earliest_failure_of_a_round_is_charged),
         cmocka_unit_test(what_a_stop_may_have_caused_is_not_charged),
         cmocka_unit_test(a_lost_node_is_charged_unless_it_left),
+        cmocka_unit_test(the_failure_that_ends_the_job_is_charged),
+        cmocka_unit_test(a_stop_request_is_charged_to_no_node),
+        cmocka_unit_test(a_charge_names_the_lost_node),
         cmocka_unit_test(a_node_with_two_charges_within_the_window_is_replaced),
         cmocka_unit_test(without_a_window_no_node_is_replaced),
         cmocka_unit_test(an_elastic_job_without_a_spare_loses_no_node_by_blame),

@@ -311,6 +311,70 @@ static void stragglers_of_the_last_round_are_in_the_text_and_all_in_the_file(voi
     report_free(r);
 }
 
+static struct report *charged(const char *cause, int last)
+{
+    static const char *const nodes[] = {"node1", "node2\x1b[31m", "node1"};
+    static const int counts[] = {1, 1, 2};
+    struct report *r = fresh(3);
+    for (int i = 0; i < last; i++) {
+        const struct report_exit e = failing(1, START + S);
+        report_round(r, i, 4, START);
+        if (cause[0] == '\0')
+            assert_int_equal(report_exit_add(r, &e, true), 0);
+        assert_int_equal(report_charge_set(r, nodes[i], counts[i], "ValueError: boom"), 0);
+    }
+    report_finish(r, cause, 1, START + 2 * S);
+    return r;
+}
+
+static void charges_of_nodes_are_in_the_file_and_several_in_the_text(void **state)
+{
+    static const struct {
+        const char *cause;
+        int last;
+        const char *line;
+    } rows[] = {
+        {"", 0, NULL},
+        {"", 1, NULL}, /* the first line names the node */
+        {"", 3, "\n  first failures of rounds: 2 on node1, 1 on node2"},
+        {"lost node1: it ended", 3, "lost node1: it ended\n  first failures of rounds: 2 on node1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct report *r = charged(rows[i].cause, rows[i].last);
+        DD_AUTO(free) char *text = text_of(r);
+        json_t *o = json_of(r, false);
+        const json_t *list = json_object_get(o, "charges");
+        assert_true((strstr(text, "first failures") != NULL) == (rows[i].line != NULL));
+        assert_true(rows[i].line == NULL || strstr(text, rows[i].line) != NULL);
+        assert_null(strchr(text, '\x1b'));
+        assert_int_equal(json_array_size(list), rows[i].last < 2 ? rows[i].last : 2);
+        const json_t *first = json_array_get(list, 0);
+        assert_int_equal(json_integer_value(json_object_get(first, "charges")),
+                         rows[i].last == 3 ? 2 : rows[i].last);
+        json_decref(o);
+        report_free(r);
+    }
+}
+
+static void charges_of_too_many_nodes_are_dropped(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    for (int i = 0; i < REPORT_CHARGES + 10; i++) {
+        char node[16];
+        (void)snprintf(node, sizeof(node), "n%d", i);
+        assert_int_equal(report_charge_set(r, node, 1, ""), 0);
+    }
+    report_finish(r, "lost n1", 1, START + S);
+    json_t *o = json_of(r, false);
+    assert_int_equal(json_array_size(json_object_get(o, "charges")), REPORT_CHARGES);
+    json_decref(o);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_non_null(strstr(text, "1 on n7, and 56 more nodes"));
+    report_free(r);
+}
+
 static void native_frames_do_not_push_the_cause_out_of_the_last_lines(void **state)
 {
     (void)state;
@@ -531,6 +595,8 @@ int main(void)
         cmocka_unit_test(success_has_times_and_the_rounds_before),
         cmocka_unit_test(everything_is_bounded),
         cmocka_unit_test(stragglers_of_the_last_round_are_in_the_text_and_all_in_the_file),
+        cmocka_unit_test(charges_of_nodes_are_in_the_file_and_several_in_the_text),
+        cmocka_unit_test(charges_of_too_many_nodes_are_dropped),
         cmocka_unit_test(warnings_of_health_checks_are_kept_once_and_bounded),
         cmocka_unit_test(text_is_fit_for_a_terminal),
         cmocka_unit_test(error_file_is_read_in_both_forms),

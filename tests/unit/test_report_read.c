@@ -112,6 +112,8 @@ static void report_of_a_failure_is_printed_again(void **state)
     e.oom = true;
     assert_int_equal(report_exit_add(r, &e, true), 0);
     report_ends_add(r, &(struct report_ends){.left = 1, .killed = 2, .stopped = 3});
+    assert_int_equal(report_charge_set(r, "node1", 1, "OSError: [Errno 28] No space left"), 0);
+    assert_int_equal(report_charge_set(r, "node2\033[31m", 1, "ValueError: boom"), 0);
     for (int i = 0; i < 6; i++) {
         char text[40];
         (void)snprintf(text, sizeof(text), "GPU %d is too \033[31mhot", i);
