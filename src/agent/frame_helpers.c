@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum {
     HELPERS_MAX = 8,
@@ -22,6 +24,8 @@ enum {
     STUCK_MS = 500,       /* in state D without a result, at least */
     STUCK_PART = 8,       /* of the time limit, if that is more */
     STUCK_LEAST_MS = 100, /* after further processes that block */
+    OPEN_FILES = 128,     /* processes whose memory the agent opens */
+    SPARE_FILES = 64,     /* descriptors that are left for all else */
 };
 
 /* A child that reads the processes first, first + step, … */
@@ -37,8 +41,11 @@ struct helper {
 
 struct frame_helpers {
     const struct round *round;
-    pid_t *pids;
+    struct frame_process *v;
     size_t n, step;
+    int *mem; /* of each process: index in open, or -1 */
+    int open[OPEN_FILES];
+    size_t nopen;
     uint64_t end_ns;
     frame_helpers_result_f *result;
     void (*end)(void *arg);
@@ -46,7 +53,7 @@ struct frame_helpers {
     struct event *tick;
     bool stopped;
     size_t running;
-    struct helper v[HELPERS_MAX];
+    struct helper helpers[HELPERS_MAX];
 };
 
 /* ---- in the child ---- */
@@ -68,7 +75,8 @@ static int read_processes(void *arg)
     for (size_t i = helper->next; i < h->n && rc >= 0; i += h->step) {
         DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(2 * STACKS_TEXT);
         struct dd_err err = {0};
-        const int code = py_process_read(h->pids[i], &frames, &err);
+        const int mem = h->mem[i] < 0 ? -1 : COMMAND_FIRST_KEPT + h->mem[i];
+        const int code = py_process_read(h->v[i].pid, mem, &frames, &err);
         const char *text = code == 0 ? dd_buf_str(&frames) : err.text;
         rc = print_result(i, text == NULL ? -ENOMEM : code, text == NULL ? "out of memory" : text);
     }
@@ -132,6 +140,8 @@ static int helper_start(struct helper *helper)
     const struct command_spec spec = {
         .run = read_processes,
         .run_arg = helper,
+        .keep = h->open,
+        .nkeep = h->nopen,
         .most_out = OUT_MAX,
         .limit_ms = now < h->end_ns ? (unsigned)((h->end_ns - now) / DD_NS_PER_MS) + 1 : 1};
     if (helper->next >= h->n)
@@ -169,7 +179,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (size_t i = 0; i < h->step; i++) {
-        struct helper *helper = &h->v[i];
+        struct helper *helper = &h->helpers[i];
         if (helper->command == NULL || helper->blocks)
             continue;
         helper->ticks++;
@@ -193,6 +203,37 @@ static size_t helpers_for(size_t n, size_t most)
     return most == 0 ? 1 : most < useful ? most : useful;
 }
 
+/* Open the memory of processes that only their ancestors may read, such as the agent. Its children
+ * inherit the descriptors. What cannot be opened is reported when it is read. */
+static void open_descendants(struct frame_helpers *h)
+{
+    struct rlimit files = {0};
+    const bool limited = py_process_scope() == 1 && getrlimit(RLIMIT_NOFILE, &files) == 0;
+    for (size_t i = 0; i < h->n; i++) {
+        h->mem[i] = -1;
+        if (!limited || h->v[i].permits || h->nopen == OPEN_FILES)
+            continue;
+        DD_AUTO(fd) int fd = py_process_open(h->v[i].pid);
+        if (fd >= 0 && (rlim_t)fd + SPARE_FILES < files.rlim_cur) {
+            h->mem[i] = (int)h->nopen;
+            h->open[h->nopen++] = DD_TAKE_FD(fd);
+        }
+    }
+}
+
+static int copy_processes(struct frame_helpers *h, const struct frame_helpers_spec *spec)
+{
+    h->v = calloc(spec->n + 1, sizeof(*h->v));
+    h->mem = calloc(spec->n + 1, sizeof(*h->mem));
+    if (h->v == NULL || h->mem == NULL)
+        return -ENOMEM;
+    if (spec->n > 0)
+        memcpy(h->v, spec->v, spec->n * sizeof(*h->v));
+    h->n = spec->n;
+    open_descendants(h);
+    return 0;
+}
+
 int frame_helpers_start(struct frame_helpers **ret, const struct frame_helpers_spec *spec)
 {
     static const struct timeval tick = {.tv_usec = TICK_MS * 1000L};
@@ -200,20 +241,16 @@ int frame_helpers_start(struct frame_helpers **ret, const struct frame_helpers_s
     if (h == NULL)
         return -ENOMEM;
     *h = (struct frame_helpers){.round = spec->round,
-                                .pids = calloc(spec->n + 1, sizeof(*h->pids)),
-                                .n = spec->n,
                                 .step = helpers_for(spec->n, spec->most),
                                 .end_ns = dd_now_ns() + spec->limit_ms * DD_NS_PER_MS,
                                 .result = spec->result,
                                 .end = spec->end,
                                 .arg = spec->arg};
     h->tick = event_new(spec->round->base, -1, EV_PERSIST, on_tick, h);
-    int rc = h->pids == NULL || h->tick == NULL || event_add(h->tick, &tick) < 0 ? -ENOMEM : 0;
-    if (rc == 0 && spec->n > 0)
-        memcpy(h->pids, spec->pids, spec->n * sizeof(*h->pids));
+    int rc = h->tick == NULL || event_add(h->tick, &tick) < 0 ? -ENOMEM : copy_processes(h, spec);
     for (size_t i = 0; i < h->step && rc == 0; i++) {
-        h->v[i] = (struct helper){.all = h, .next = i, .most = first_ticks(spec->limit_ms)};
-        rc = helper_start(&h->v[i]);
+        h->helpers[i] = (struct helper){.all = h, .next = i, .most = first_ticks(spec->limit_ms)};
+        rc = helper_start(&h->helpers[i]);
     }
     if (rc == 0 && h->running == 0)
         rc = -ENODATA;
@@ -228,16 +265,16 @@ int frame_helpers_start(struct frame_helpers **ret, const struct frame_helpers_s
 void frame_helpers_collect(struct frame_helpers *h)
 {
     for (size_t i = 0; i < h->step; i++)
-        if (h->v[i].command != NULL)
-            take_records(&h->v[i], command_out(h->v[i].command));
+        if (h->helpers[i].command != NULL)
+            take_records(&h->helpers[i], command_out(h->helpers[i].command));
 }
 
 void frame_helpers_stop(struct frame_helpers *h)
 {
     h->stopped = true;
     for (size_t i = 0; i < h->step; i++)
-        if (h->v[i].command != NULL)
-            command_kill(h->v[i].command);
+        if (h->helpers[i].command != NULL)
+            command_kill(h->helpers[i].command);
 }
 
 void frame_helpers_free(struct frame_helpers *h)
@@ -245,9 +282,12 @@ void frame_helpers_free(struct frame_helpers *h)
     if (h == NULL)
         return;
     for (size_t i = 0; i < h->step; i++)
-        command_free(h->v[i].command);
+        command_free(h->helpers[i].command);
+    for (size_t i = 0; i < h->nopen; i++)
+        close(h->open[i]);
     if (h->tick != NULL)
         event_free(h->tick);
-    free(h->pids);
+    free(h->v);
+    free(h->mem);
     free(h);
 }

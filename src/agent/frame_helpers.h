@@ -6,6 +6,8 @@
 
 #include "agent/round.h"
 
+#include <stdbool.h>
+
 struct frame_helpers;
 
 /* Called at most once for each process, from the loop or from frame_helpers_collect(). rc 0: text
@@ -13,9 +15,15 @@ struct frame_helpers;
  * it blocked, or the child failed. */
 typedef void frame_helpers_result_f(void *arg, size_t index, int rc, const char *text);
 
+/* A process to read. */
+struct frame_process {
+    pid_t pid;
+    bool permits; /* it has allowed the agent's children to read it (PR_SET_PTRACER) */
+};
+
 struct frame_helpers_spec {
     const struct round *round;
-    const pid_t *pids; /* read in this order, copied */
+    const struct frame_process *v; /* read in this order, copied */
     size_t n;
     size_t most; /* children */
     unsigned limit_ms;

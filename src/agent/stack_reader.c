@@ -403,11 +403,12 @@ static int cpus(void)
 static void read_targets(struct reading *d)
 {
     const struct round *r = d->reader->round;
-    DD_AUTO(free) pid_t *pids = calloc((size_t)d->n + 1, sizeof(*pids));
-    for (int i = 0; i < d->n && pids != NULL; i++)
-        pids[i] = d->v[i].python;
+    DD_AUTO(free) struct frame_process *v = calloc((size_t)d->n + 1, sizeof(*v));
+    for (int i = 0; i < d->n && v != NULL; i++)
+        v[i] = (struct frame_process){.pid = d->v[i].python,
+                                      .permits = d->v[i].python == d->v[i].worker};
     const struct frame_helpers_spec spec = {.round = r,
-                                            .pids = pids,
+                                            .v = v,
                                             .n = (size_t)d->n,
                                             .most = (size_t)cpus(),
                                             .limit_ms = (unsigned)(d->limit_ns / DD_NS_PER_MS) + 1,
@@ -415,7 +416,7 @@ static void read_targets(struct reading *d)
                                             .end = on_helpers_end,
                                             .arg = d};
     const bool own = r->cfg->stacks.py_spy == NULL || is_without_py_spy(d);
-    if (own && d->n > 0 && pids != NULL && frame_helpers_start(&d->helpers, &spec) == 0)
+    if (own && d->n > 0 && v != NULL && frame_helpers_start(&d->helpers, &spec) == 0)
         return;
     for (int i = 0; i < d->n; i++)
         d->v[i].needs_py_spy = true;

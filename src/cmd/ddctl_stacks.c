@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,6 +103,8 @@ static int ddctl_stacks_write(json_t *o, bool as_json, struct dd_buf *out, struc
     if (rc < 0)
         return rc;
     stacks_sort(&s);
+    if (stacks_tip(&s) != NULL)
+        (void)fprintf(stderr, "tip: %s\n", stacks_tip(&s));
     return stacks_text_long(&s, out) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 

@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,7 +16,8 @@
 /* A process whose memory is read. */
 struct source {
     pid_t pid;
-    int mem; /* /proc/PID/mem; -1: process_vm_readv() is used */
+    int mem;   /* /proc/PID/mem; -1: not open */
+    bool call; /* process_vm_readv() is used */
 };
 
 static int open_of(pid_t pid, const char *name)
@@ -23,6 +26,18 @@ static int open_of(pid_t pid, const char *name)
     (void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+int py_process_scope(void)
+{
+    char text[16] = "";
+    DD_AUTO(fd) int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 ? (int)strtol(text, NULL, 10) : 0;
+}
+
+int py_process_open(pid_t pid)
+{
+    return open_of(pid, "mem");
 }
 
 static int py_process_open_error(int rc, struct dd_err *err)
@@ -49,11 +64,13 @@ static int read_memory(void *arg, uint64_t addr, void *to, size_t n)
     struct source *s = arg;
     if (addr > INT64_MAX)
         return -EFAULT;
-    ssize_t got = s->mem < 0 ? read_by_call(s, addr, to, n) : pread(s->mem, to, n, (off_t)addr);
-    if (got < 0 && s->mem < 0 && (errno == EPERM || errno == ENOSYS)) {
-        s->mem = open_of(s->pid, "mem");
+    ssize_t got = s->call ? read_by_call(s, addr, to, n) : pread(s->mem, to, n, (off_t)addr);
+    if (got < 0 && s->call && (errno == EPERM || errno == ENOSYS)) {
+        if (s->mem < 0)
+            s->mem = open_of(s->pid, "mem");
         if (s->mem < 0)
             return s->mem;
+        s->call = false;
         got = pread(s->mem, to, n, (off_t)addr);
     }
     if (got == (ssize_t)n)
@@ -61,11 +78,22 @@ static int read_memory(void *arg, uint64_t addr, void *to, size_t n)
     return got < 0 && errno != EIO ? -errno : got == 0 ? -ESRCH : -EFAULT;
 }
 
-int py_process_read(pid_t pid, struct dd_buf *out, struct dd_err *err)
+/* Whether the process is readable was known when its auxv was opened: Yama does not limit that. */
+static int explain_refusal(int rc, struct dd_err *err)
+{
+    const int scope = rc == -EPERM || rc == -EACCES ? py_process_scope() : 0;
+    return scope > 0
+               ? dd_err_set(err, rc,
+                            "reading its memory is not permitted: kernel.yama.ptrace_scope is %d",
+                            scope)
+               : rc;
+}
+
+int py_process_read(pid_t pid, int mem, struct dd_buf *out, struct dd_err *err)
 {
     unsigned char auxv[ELF_AUXV_MAX];
     DD_AUTO(fd) int vector = open_of(pid, "auxv");
-    struct source s = {.pid = pid, .mem = -1};
+    struct source s = {.pid = pid, .mem = mem, .call = true};
     if (vector < 0)
         return py_process_open_error(vector, err);
     const ssize_t size = read(vector, auxv, sizeof(auxv));
@@ -75,7 +103,7 @@ int py_process_read(pid_t pid, struct dd_buf *out, struct dd_err *err)
     const struct py_process p = {
         .auxv = auxv, .auxv_size = size > 0 ? (size_t)size : 0, .pid = (int)pid};
     const int rc = py_stack_read(m, &p, out, err);
-    if (s.mem >= 0)
+    if (mem < 0 && s.mem >= 0)
         close(s.mem);
-    return rc;
+    return explain_refusal(rc, err);
 }

@@ -319,5 +319,7 @@ int report_text(const struct report *r, struct dd_buf *out)
         rc = put_stacks(r, e, out);
     if (rc == 0 && known != NULL && known->tip != NULL)
         rc = dd_buf_printf(out, "  tip: %s\n", known->tip);
+    if (rc == 0 && stacks_tip(&r->stacks) != NULL)
+        rc = dd_buf_printf(out, "  tip: %s\n", stacks_tip(&r->stacks));
     return rc;
 }

@@ -83,6 +83,9 @@ int stack_headline(const struct stack *s, struct dd_buf *out);
 /* One line per group, each with this indent: "ranks 0-1,3-7: all_reduce, train.py:81". At most
  * `lines`, the last of which counts the rest. The groups must be sorted. */
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
+/* Return what makes stacks readable that the kernel did not permit to read; NULL: there are none.
+ */
+const char *stacks_tip(const struct stacks *s);
 /* The same lines, each followed by the frames of the stack. */
 int stacks_text_long(const struct stacks *s, struct dd_buf *out);
 

@@ -183,6 +183,30 @@ int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd
     return rc == 0 ? report_clean(out, before) : rc;
 }
 
+const char *stacks_tip(const struct stacks *s)
+{
+    static const struct {
+        const char *note, *tip;
+    } tips[] = {
+        {"kernel.yama.ptrace_scope is 3",
+         "for Python stacks, boot the nodes with kernel.yama.ptrace_scope=1 or 0: it is 3, and "
+         "cannot be changed"},
+        {"kernel.yama.ptrace_scope is 2",
+         "for Python stacks, set kernel.yama.ptrace_scope on the nodes to 1 or 0 (it is 2), or "
+         "give ddrun CAP_SYS_PTRACE"},
+        {"kernel.yama.ptrace_scope is 1",
+         "for stacks of processes that do not descend from ddrun, set kernel.yama.ptrace_scope on "
+         "the nodes to 0 (it is 1), or give ddrun CAP_SYS_PTRACE"},
+        {"not permitted", "for Python stacks, let the workers be dumpable and of the same user as "
+                          "ddrun, or give ddrun CAP_SYS_PTRACE"},
+    };
+    for (size_t i = 0; i < sizeof(tips) / sizeof(tips[0]); i++)
+        for (size_t k = 0; k < s->n; k++)
+            if (strstr(s->v[k].stack.note, tips[i].note) != NULL)
+                return tips[i].tip;
+    return NULL;
+}
+
 static int put_frames(const char *frames, struct dd_buf *out)
 {
     struct frame_view f;

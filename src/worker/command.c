@@ -102,13 +102,24 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     finish(c, c->late ? COMMAND_TOO_LATE : code);
 }
 
+/* Move each descriptor down to its number, which none of those that follow has. */
+static int child_keep(const struct command_spec *spec)
+{
+    for (size_t i = 0; i < spec->nkeep; i++) {
+        const int to = COMMAND_FIRST_KEPT + (int)i;
+        if (spec->keep[i] < to || (spec->keep[i] > to && dup2(spec->keep[i], to) < 0))
+            return -1;
+    }
+    spawn_close_from(COMMAND_FIRST_KEPT + (unsigned)spec->nkeep);
+    return 0;
+}
+
 static _Noreturn void child_run(const struct command_spec *spec, pid_t agent, int null, int out)
 {
     (void)setsid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent || dup2(null, 0) < 0 ||
-        dup2(out, 1) < 0 || dup2(out, 2) < 0)
+        dup2(out, 1) < 0 || dup2(out, 2) < 0 || child_keep(spec) < 0)
         _exit(127);
-    spawn_close_from(3);
     _exit(spec->run(spec->run_arg));
 }
 

@@ -10,7 +10,10 @@
 struct event_base;
 struct command;
 
-enum { COMMAND_TOO_LATE = -1 };
+enum {
+    COMMAND_TOO_LATE = -1,
+    COMMAND_FIRST_KEPT = 3, /* number of the first descriptor of command_spec.keep in the child */
+};
 
 struct command_spec {
     const char *const *argv; /* argv[0] is searched in PATH of env */
@@ -19,6 +22,9 @@ struct command_spec {
     int (*run)(void *arg); /* instead of argv: function that the child runs, with stdout captured;
                               returns the exit status */
     void *run_arg;
+    const int *keep; /* descriptors that the child of run inherits, in ascending order; it has them
+                        as COMMAND_FIRST_KEPT, + 1, … */
+    size_t nkeep;
     size_t most_out;   /* limit of its output; 0: 64 KiB */
     unsigned limit_ms; /* then the command and its children are killed */
 };

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 
@@ -195,6 +196,77 @@ def test_a_rank_that_may_not_be_read_is_reported(tmp_path):
         assert some_line(job.err, "rank 2: state ", "(reading its memory is not permitted)"), job.err
         assert some_line(job.err, "rank 0: train_step, stacks.py:"), job.err
         job.assert_nothing_left()
+
+
+@pytest.fixture
+def yama(tmp_path):
+    """Return a function: the environment of a kernel with this kernel.yama.ptrace_scope, without CAP_SYS_PTRACE."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler for the library that forbids reading memory")
+    library = tmp_path / "yama.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("yama.c"), "-ldl"], check=True)
+
+    def scope(n):
+        place = tmp_path / "yama"
+        place.mkdir()
+        (place / "scope").write_text(f"{n}\n")
+        return {"LD_PRELOAD": str(library), "YAMA_SCOPE": str(n), "YAMA_PLACE": str(place)}
+
+    return scope
+
+
+@with_frames
+@pytest.mark.parametrize("scope", [2, 3])
+def test_yama_that_forbids_to_read_workers_is_reported(tmp_path, yama, scope):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=3", SLOW, "--py-spy=none", f"--report={report}", *worker(tmp_path, 1),
+              env=env(DDRUN_STACKS="auto", **yama(scope)))
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 1 on ", "ValueError: boom"), job.err
+    found = groups(stacks_of(report))
+    assert {g["note"] for r, g in found.items() if r != "1"} == {f"reading its memory is not permitted: kernel.yama.ptrace_scope is {scope}"}
+    tips = [line for line in job.err.splitlines() if line.startswith("  tip: ")]
+    assert some_line(job.err, "rank", "state ", "(reading its memory is not permitted"), job.err
+    assert len(tips) == 1 and "kernel.yama.ptrace_scope" in tips[0] and f"is {scope}" in tips[0], job.err
+    assert "CAP_SYS_PTRACE" in tips[0] or scope == 3, "3 leaves no process this right"
+    p = subprocess.run([DDCTL, "report", report], env=clean_env(), capture_output=True, text=True, timeout=LIMIT)
+    assert tips[0] in p.stdout.splitlines(), p.stdout
+
+
+@with_frames
+def test_ddctl_says_how_to_read_what_yama_forbids(tmp_path, yama):
+    with Job("--nproc-per-node=2", *worker(tmp_path, -1), env=env(**yama(2))) as job:
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(2)))
+        p = ddctl(*of(job))
+        assert p.returncode == 0 and some_line(p.stdout, "ranks 0-1: ", "reading its memory is not permitted"), p.stdout
+        assert some_line(p.stderr, "tip: ", "kernel.yama.ptrace_scope", "CAP_SYS_PTRACE"), p.stderr
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()
+
+
+SHELL = ["sh", "-c", '"$@"; exit $?', "sh"]
+YAMA_1 = {
+    "executed": ([], []),
+    "forked by --warm": (["--warm=json"], []),
+    "started by a script": (["--no-python"], SHELL),
+    "started under --wrap": (["--wrap=0-2:" + """sh -c '"$@"; exit $?' sh"""], []),
+    "in a container": (["--no-python"], ["bwrap", "--unshare-user", "--dev-bind", "/", "/"]),
+}
+
+
+@with_frames
+@pytest.mark.parametrize("how", YAMA_1)
+def test_yama_1_permits_the_agent_to_read_its_descendants(tmp_path, yama, how):
+    options, before = YAMA_1[how]
+    if before[:1] == ["bwrap"] and (shutil.which("bwrap") is None or subprocess.run([*before, "true"], check=False).returncode != 0):
+        pytest.skip("bwrap makes no container here")
+    words = worker(tmp_path, 1, "2:read_data")
+    job = run("--nproc-per-node=3", SLOW, "--py-spy=none", *options, *before, *(words[1:] if "--warm=json" in options else words),
+              env=env(DDRUN_STACKS="auto", XDG_CACHE_HOME=str(tmp_path), **yama(1)))
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 0: train_step, stacks.py:") and some_line(job.err, "rank 2: read_data, stacks.py:"), job.err
+    assert "ptrace_scope" not in job.err, job.err
 
 
 @with_frames

@@ -342,6 +342,31 @@ static void the_reason_of_a_failure_is_one_line(void **state)
     }
 }
 
+static void a_tip_says_how_to_read_what_was_not_permitted(void **state)
+{
+    static const struct {
+        const char *note, *part;
+    } rows[] = {
+        {"reading its memory is not permitted: kernel.yama.ptrace_scope is 1",
+         "ptrace_scope on the nodes to 0"},
+        {"reading its memory is not permitted: kernel.yama.ptrace_scope is 2", "CAP_SYS_PTRACE"},
+        {"reading its memory is not permitted: kernel.yama.ptrace_scope is 3", "boot the nodes"},
+        {"reading its memory is not permitted", "dumpable"},
+        {"py-spy: ptrace is not permitted", "CAP_SYS_PTRACE"},
+        {"reading its memory blocks", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(stacks) struct stacks s = {0};
+        add(&s, &reduce, 0, 3);
+        add(&s, &(struct stack){.kind = STACK_KERNEL, .state = "state S", .note = rows[i].note}, 4,
+            5);
+        const char *tip = stacks_tip(&s);
+        assert_true((tip != NULL) == (rows[i].part != NULL));
+        assert_true(tip == NULL || strstr(tip, rows[i].part) != NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +385,7 @@ int main(void)
         cmocka_unit_test(control_characters_of_a_peer_are_not_printed),
         cmocka_unit_test(the_main_thread_is_chosen_from_what_py_spy_prints),
         cmocka_unit_test(the_reason_of_a_failure_is_one_line),
+        cmocka_unit_test(a_tip_says_how_to_read_what_was_not_permitted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -88,6 +89,48 @@ static void code_and_output_come_back(void **state)
         assert_int_equal(r.code, rows[i].code);
         assert_string_equal(r.out, rows[i].out);
         free(r.out);
+    }
+}
+
+static int print_kept(void *arg)
+{
+    const int *n = arg;
+    for (int i = 0; i < *n; i++) {
+        char byte = '?';
+        if (read(COMMAND_FIRST_KEPT + i, &byte, 1) != 1 || write(STDOUT_FILENO, &byte, 1) != 1)
+            return 1;
+    }
+    return fcntl(COMMAND_FIRST_KEPT + *n, F_GETFD) >= 0; /* all others are closed */
+}
+
+static void a_function_keeps_the_descriptors_that_it_is_given(void **state)
+{
+    (void)state;
+    int n = 3;
+    int keep[3];
+    int spare[3];
+    for (int i = 0; i < n; i++) {
+        int ends[2];
+        assert_int_equal(pipe(ends), 0);
+        assert_int_equal(write(ends[1], &"abc"[i], 1), 1);
+        keep[i] = ends[0];
+        spare[i] = ends[1];
+    }
+    struct result r = {.base = event_base_new()};
+    const struct command_spec spec = {
+        .run = print_kept, .run_arg = &n, .keep = keep, .nkeep = (size_t)n, .limit_ms = 60000};
+    struct command *c = NULL;
+    assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
+    event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
+    event_base_dispatch(r.base);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, "abc");
+    command_free(c);
+    event_base_free(r.base);
+    free(r.out);
+    for (int i = 0; i < n; i++) {
+        close(keep[i]);
+        close(spare[i]);
     }
 }
 
@@ -256,6 +299,7 @@ int main(int argc, char **argv)
 
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_and_output_come_back),
+        cmocka_unit_test(a_function_keeps_the_descriptors_that_it_is_given),
         cmocka_unit_test(a_program_may_be_in_a_directory_of_its_own),
         cmocka_unit_test(who_takes_too_long_is_killed_with_its_children),
         cmocka_unit_test(what_a_command_leaves_behind_is_killed),
