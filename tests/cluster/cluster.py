@@ -55,6 +55,7 @@ class Options:
     kill_wait: int = 5
     slurmd_timeout: int = 6
     slurm: list = field(default_factory=list)  # more lines for slurm.conf
+    memory: bool = False       # Slurm limits the memory of a step by a cgroup (see no_memory_limits() in slurm.py)
     share: list = field(default_factory=list)  # visible on all nodes, also below /tmp, /run, /dev/shm or ~root
 
 
@@ -230,6 +231,7 @@ class Cluster:
                 machine.init.kill()  # all at once: no machine may log the end of another
         for machine in self.machines.values():
             machine.kill()
+        self.scheduler.clean_up()
         shutil.rmtree(self.base, ignore_errors=True)
         if os.path.isdir(self.base):
             shutil.rmtree(self.base)

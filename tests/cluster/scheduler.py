@@ -23,6 +23,9 @@ class Scheduler:
     def write_files(self):
         """Write the configuration, before the machines start."""
 
+    def clean_up(self):
+        """Remove what it has left on the host, once all processes of the machines have been killed."""
+
     def start_head(self):
         """Start the daemons of ctl; return when they accept jobs."""
         raise NotImplementedError

@@ -1,5 +1,8 @@
 """Slurm on the machines of a cluster: slurmctld on ctl, slurmd on each node, munge between them."""
 
+import os
+import time
+
 import proc
 from machine import LIMIT, until
 from scheduler import Scheduler
@@ -61,15 +64,29 @@ def slurm_conf(base, options, ctl, nodes):
     for name, hostname, address in nodes:
         text += (f"NodeName={name} NodeHostname={hostname} NodeAddr={address} CPUs={options.cpus} "
                  f"RealMemory=4000{gres}\n")
-    return text + PARTITIONS + "".join(line + "\n" for line in options.slurm)
+    lines = options.slurm + (MEMORY_LINES if options.memory else [])
+    keys = {line.partition("=")[0] for line in lines}
+    kept = [line for line in text.splitlines() if line.partition("=")[0] not in keys]
+    return "".join(line + "\n" for line in [*kept, *PARTITIONS.splitlines(), *lines])
 
 
 def gres_conf(options):
     return f"Name=gpu File=/run/gpu[0-{options.gpus - 1}]\n" if options.gpus else ""
 
 
-# Slurm uses no cgroup, and needs none on the host.
+# Without options.memory, Slurm uses no cgroup, and needs none on the host.
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+MEMORY_CONF = "ConstrainRAMSpace=yes\nAllowedRAMSpace=100\n"
+MEMORY = "/sys/fs/cgroup/memory"
+MEMORY_LINES = ["TaskPlugin=task/cgroup", "SelectTypeParameters=CR_Core_Memory", "DefMemPerNode=200"]
+
+
+def no_memory_limits():
+    """Return why Slurm cannot limit the memory of steps on this host (Options.memory), or None. Names of nodes must differ from
+    those of all other clusters then, because slurmd makes the cgroup slurm_NODE, which clean_up() removes."""
+    if not os.path.exists(f"{MEMORY}/cgroup.procs"):
+        return "no version 1 of cgroups for memory: with version 2, slurmd asks systemd, which no node has"
+    return None if os.access(f"{MEMORY}/cgroup.procs", os.W_OK) else "the cgroups of this host cannot be changed"
 
 
 class Slurm(Scheduler):
@@ -86,7 +103,7 @@ class Slurm(Scheduler):
         nodes = [(name, hostname, made.address(name)) for name, hostname in zip(made.names, made.hostnames)]
         made.write("slurm.conf", slurm_conf(made.base, made.options, made.address("ctl"), nodes))
         made.write("gres.conf", gres_conf(made.options))
-        made.write("cgroup.conf", CGROUP_CONF)
+        made.write("cgroup.conf", CGROUP_CONF + (MEMORY_CONF if made.options.memory else ""))
 
     def start_head(self):
         """Start slurmctld; return when it listens: a client that calls earlier waits a second before it retries."""
@@ -96,6 +113,19 @@ class Slurm(Scheduler):
 
     def start_node(self, name):
         self.cluster.machines[name].daemon(["slurmd", "-D", "-N", name], "slurmd")
+
+    def clean_up(self):
+        places = [f"{MEMORY}/slurm_{name}" for name in self.cluster.names] if self.cluster.options.memory else []
+        end = time.monotonic() + LIMIT
+        while places and time.monotonic() < end:  # a process that was killed belongs to its cgroup until it is reaped
+            for place in places:
+                for at, _, _ in os.walk(place, topdown=False):
+                    try:
+                        os.rmdir(at)
+                    except OSError:
+                        pass
+            places = [place for place in places if os.path.isdir(place)]
+            time.sleep(0.02 if places else 0)
 
     def states(self):
         done = self.cluster.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])

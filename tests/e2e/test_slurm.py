@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
 from cluster import until  # noqa: E402
 from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
+from slurm import no_memory_limits  # noqa: E402
 
 LONG = os.environ.get("DDRUN_LONG", "") not in ("", "0")
 DDP = os.path.join(HERE, "train_ddp.py")
@@ -632,3 +633,24 @@ def test_a_contradiction_is_one_sentence(slurm, srun, args, words):
     assert done.rc == 2 and len(said) == 1, done.err
     assert all(word in done.err for word in words), done.err
     assert json_lines(done.out) == []
+
+
+EATER = """
+import os, time
+held = []
+while os.environ["RANK"] == "3":
+    held.append(bytearray(1 << 20))
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(no_memory_limits() is not None, reason=str(no_memory_limits()))
+def test_a_rank_that_exceeds_the_memory_of_its_step_is_reported_as_that(slurm_with):
+    names = [f"mem{os.getpid()}-{n}" for n in (1, 2)]
+    slurm = slurm_with(nodes=2, names=names, memory=True)
+    done = slurm.run("--nproc-per-node=2", slurm.file("eat.py", EATER), srun=("-N2", "--mem=300"))
+    assert done.rc != 0 and "oom-kill" in done.err, done.err  # Slurm's own count
+    assert some_line(done.err, f"rank 3 on {names[1]} was killed by signal 9 (SIGKILL)", "out of memory"), done.err
+    assert some_line(done.err, "cause: ", "the memory limit of its cgroup is reached"), done.err
+    assert some_line(done.err, "culprit: ", f"rank 3 on {names[1]}"), done.err
+    assert some_line(done.err, "tip: ", "--mem"), done.err
