@@ -2,102 +2,21 @@
 #include "report/stacks.h"
 
 #include "report/report_lines_inner.h"
+#include "report/stack_frames.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { RANKS_SHOWN = 60 /* bytes of a list of ranks */, LINE_SHOWN = 160 };
 
-struct frame_view {
-    const char *function, *file, *line;
-    int nfunction, nfile, nline;
-};
-
-/* Read the frame at *at, and advance. False: no frame is left. */
-static bool frame_next(const char **at, struct frame_view *f)
-{
-    const char *p = *at;
-    if (*p == '\0')
-        return false;
-    const size_t len = strcspn(p, "\n");
-    *at = p + len + (p[len] == '\n');
-    f->function = p;
-    f->nfunction = (int)strcspn(p, "\t\n");
-    p += f->nfunction + (p[f->nfunction] == '\t');
-    f->file = p;
-    f->nfile = (int)strcspn(p, "\t\n");
-    p += f->nfile + (p[f->nfile] == '\t');
-    f->line = p;
-    f->nline = (int)strcspn(p, "\t\n");
-    return true;
-}
-
-static bool holds(const char *text, int n, const char *part)
-{
-    return memmem(text, (size_t)n, part, strlen(part)) != NULL;
-}
-
-/* True for a file of Python, PyTorch or another library that waits on behalf of a program. */
-static bool is_internal_file(const struct frame_view *f)
-{
-    static const char *const packages[] = {
-        "-packages/torch/",  "-packages/numpy/",      "-packages/jax/",     "-packages/jaxlib/",
-        "-packages/mpi4py/", "-packages/tensorflow/", "-packages/horovod/", "-packages/deepspeed/",
-        "-packages/paddle/", "-packages/torch_npu/",  "-packages/triton/",
-    };
-    if (f->nfile >= 7 && strncmp(f->file, "<frozen", 7) == 0)
-        return true;
-    for (size_t i = 0; i < sizeof(packages) / sizeof(packages[0]); i++)
-        if (holds(f->file, f->nfile, packages[i]))
-            return true;
-    return (holds(f->file, f->nfile, "/lib/python") || holds(f->file, f->nfile, "/lib64/python")) &&
-           !holds(f->file, f->nfile, "-packages/");
-}
-
-/* Functions that only call another one: decorators and PyTorch's module hooks. */
-static bool is_wrapper(const struct frame_view *f)
-{
-    static const char *const names[] = {"wrapper",    "inner",    "decorate_context",  "_fn",
-                                        "_call_impl", "__call__", "_wrapped_call_impl"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((size_t)f->nfunction == strlen(names[i]) &&
-            strncmp(f->function, names[i], (size_t)f->nfunction) == 0)
-            return true;
-    return false;
-}
-
-/* Find the innermost frame of the user's code, and the library function that it calls. */
-static bool choose_frame(const char *frames, struct frame_view *called, struct frame_view *user)
-{
-    struct frame_view f;
-    struct frame_view last = {0};
-    struct frame_view first = {0};
-    bool found = false;
-    for (const char *at = frames; !found && frame_next(&at, &f);) {
-        if (first.function == NULL)
-            first = f;
-        found = !is_internal_file(&f);
-        if (found)
-            *user = f;
-        else if (!is_wrapper(&f))
-            last = f;
-    }
-    if (!found)
-        *user = first;
-    *called = found && last.function != NULL ? last : *user;
-    return first.function != NULL;
-}
-
 static int put_frame(const char *frames, struct dd_buf *out)
 {
-    struct frame_view called;
-    struct frame_view user;
-    if (!choose_frame(frames, &called, &user))
+    struct stack_frame called;
+    struct stack_frame user;
+    if (!stack_frames_choose(frames, &called, &user))
         return dd_buf_puts(out, "no Python frame");
-    const char *slash = memrchr(user.file, '/', (size_t)user.nfile);
-    const char *base = slash != NULL ? slash + 1 : user.file;
-    return dd_buf_printf(out, "%.*s, %.*s:%.*s", called.nfunction, called.function,
-                         user.nfile - (int)(base - user.file), base, user.nline, user.line);
+    int rc = dd_buf_printf(out, "%.*s, ", called.nfunction, called.function);
+    return rc < 0 ? rc : stack_frame_put_place(&user, out);
 }
 
 int stack_headline(const struct stack *s, struct dd_buf *out)
@@ -209,9 +128,9 @@ const char *stacks_tip(const struct stacks *s)
 
 static int put_frames(const char *frames, struct dd_buf *out)
 {
-    struct frame_view f;
+    struct stack_frame f;
     int rc = 0;
-    for (const char *at = frames; rc == 0 && frame_next(&at, &f);)
+    for (const char *at = frames; rc == 0 && stack_frame_next(&at, &f);)
         rc = dd_buf_printf(out, "    %.*s (%.*s:%.*s)\n", f.nfunction, f.function, f.nfile, f.file,
                            f.nline, f.line);
     return rc;
