@@ -4,6 +4,7 @@
 #include "report/causes.h"
 #include "report/report_inner.h"
 #include "report/report_lines_inner.h"
+#include "report/stack_frames.h"
 
 #include <errno.h>
 #include <string.h>
@@ -162,18 +163,21 @@ static int suspects_put_ranks(const struct report *r, const struct rank_set *ran
     return rc < 0 ? rc : dd_buf_puts(out, ", which ");
 }
 
-static int suspects_put_others(const struct stack_group *waits, struct dd_buf *out)
+/* Append "while ranks 0-4,6-7 waited in all_reduce, train.py:81"; now: "wait in". */
+static int suspects_put_waits(const struct rank_set *waits, const struct stack *s, bool now,
+                              struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
     DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(STACKS_RANKS_TEXT);
-    if (waits == NULL)
-        return dd_buf_puts(out, "while others waited");
-    (void)rank_set_text(&waits->ranks, &ranks);
+    (void)rank_set_text(waits, &ranks);
     const char *text = dd_buf_str(&ranks);
-    const bool one = rank_set_count(&waits->ranks) == 1;
-    return dd_buf_printf(out, "while rank%s %.*s waited in %.*s", one ? "" : "s",
-                         SUSPECTS_RANKS_SHOWN, text != NULL ? text : "", SUSPECTS_HEADLINE_SHOWN,
-                         suspects_headline(&waits->stack, &headline));
+    const bool one = rank_set_count(waits) == 1;
+    return dd_buf_printf(out, "while rank%s %.*s %s in %.*s", one ? "" : "s", SUSPECTS_RANKS_SHOWN,
+                         text != NULL ? text : "",
+                         !now  ? "waited"
+                         : one ? "waits"
+                               : "wait",
+                         SUSPECTS_HEADLINE_SHOWN, suspects_headline(s, &headline));
 }
 
 static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out)
@@ -186,10 +190,12 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
     else if (rc == 0)
         rc = dd_buf_printf(out, "in %.*s, ", SUSPECTS_HEADLINE_SHOWN,
                            suspects_headline(&f->most->stack, &headline));
-    return rc < 0 ? rc : suspects_put_others(f->waits, out);
+    if (rc < 0 || f->waits == NULL)
+        return rc < 0 ? rc : dd_buf_puts(out, "while others waited");
+    return suspects_put_waits(&f->waits->ranks, &f->waits->stack, false, out);
 }
 
-/* ---- the verdict ---- */
+/* ---- ranks that are in no collective ---- */
 
 static int suspects_copy(struct rank_set *to, const struct rank_set *from)
 {
@@ -262,6 +268,127 @@ static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct 
     return rc < 0 ? rc : 1;
 }
 
+/* ---- ranks that wait in different collectives ---- */
+
+/* Ranks whose stacks have one headline. */
+struct suspects_side {
+    const struct stack *stack; /* of one of them; NULL: no rank */
+    struct rank_set ranks;
+};
+struct suspects_sides {
+    struct suspects_side v[2];
+};
+
+static void dd_auto_suspects_sides(struct suspects_sides *s)
+{
+    rank_set_done(&s->v[0].ranks);
+    rank_set_done(&s->v[1].ranks);
+}
+
+/* Find the frame of PyTorch's collective that the rank is in. Functions of the same names elsewhere
+ * may compute. Point-to-point operations are none: their peers do something else. */
+static bool suspects_collective(const struct stack *s, struct stack_frame *ret)
+{
+    static const char *const names[] = {
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_reduce",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "monitored_barrier",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "scatter",
+        "scatter_object_list",
+    };
+    struct stack_frame user;
+    if (s->kind != STACK_PYTHON || s->state[0] != '\0' ||
+        !stack_frames_choose(s->frames, ret, &user) ||
+        !stack_frame_is_in(ret, "/torch/distributed/"))
+        return false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (stack_frame_is_function(ret, names[i]))
+            return true;
+    return false;
+}
+
+static bool suspects_have_one_headline(const struct stack *a, const struct stack *b)
+{
+    DD_AUTO(buf) struct dd_buf of_a = DD_BUF_INIT(STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf of_b = DD_BUF_INIT(STACKS_TEXT);
+    return strcmp(suspects_headline(a, &of_a), suspects_headline(b, &of_b)) == 0;
+}
+
+/* Sort all ranks into two sides. 1; 0: there is another number of them, or a rank of which it is
+ * not known that it waits in a collective; -ENOMEM. */
+static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < r->stacks.n; i++) {
+        const struct stack_group *g = &r->stacks.v[i];
+        struct stack_frame f;
+        size_t k = 0;
+        if (!suspects_collective(&g->stack, &f))
+            return 0;
+        while (k < 2 && ret->v[k].stack != NULL &&
+               !suspects_have_one_headline(ret->v[k].stack, &g->stack))
+            k++;
+        if (k == 2)
+            return 0;
+        ret->v[k].stack = &g->stack;
+        if (suspects_copy(&ret->v[k].ranks, &g->ranks) < 0)
+            return -ENOMEM;
+        known += rank_set_count(&g->ranks);
+    }
+    return ret->v[1].stack != NULL && known == (size_t)r->world_size;
+}
+
+/* True if a few ranks wait in another collective than all others. Different lines that call the
+ * same one show nothing: the calls may belong together. */
+static bool suspects_differ(const struct suspects_side *few, const struct suspects_side *most)
+{
+    const size_t n = rank_set_count(&few->ranks);
+    const size_t others = rank_set_count(&most->ranks);
+    struct stack_frame a;
+    struct stack_frame b;
+    return n < others && (n == 1 || 4 * n <= n + others) && suspects_collective(few->stack, &a) &&
+           suspects_collective(most->stack, &b) &&
+           (a.nfunction != b.nfunction ||
+            strncmp(a.function, b.function, (size_t)a.nfunction) != 0);
+}
+
+static int suspects_by_collectives(const struct report *r, struct rank_set *ret, struct dd_buf *why)
+{
+    DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
+    DD_AUTO(suspects_sides) struct suspects_sides sides = {0};
+    int rc = suspects_take_sides(r, &sides);
+    if (rc <= 0)
+        return rc;
+    const bool first = rank_set_count(&sides.v[0].ranks) < rank_set_count(&sides.v[1].ranks);
+    const struct suspects_side *few = &sides.v[first ? 0 : 1];
+    const struct suspects_side *most = &sides.v[first ? 1 : 0];
+    if (!suspects_differ(few, most))
+        return 0;
+    rc = suspects_copy(ret, &few->ranks);
+    if (rc == 0)
+        rc = suspects_put_ranks(r, ret, why);
+    if (rc == 0)
+        rc = dd_buf_printf(why, "%s in %.*s, ", rank_set_count(ret) == 1 ? "waits" : "wait",
+                           SUSPECTS_HEADLINE_SHOWN, suspects_headline(few->stack, &headline));
+    if (rc == 0)
+        rc = suspects_put_waits(&most->ranks, most->stack, true, why);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- the verdict ---- */
+
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why)
 {
@@ -284,6 +411,10 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     if (rc == 0 && f.doing != SUSPECTS_STOPPED) {
         rank_set_done(ret);
         rc = suspects_by_stacks(r, &f, hangs, ret, why);
+    }
+    if (rc == 0) {
+        rank_set_done(ret);
+        rc = suspects_by_collectives(r, ret, why);
     }
     const int clean = rc > 0 ? report_clean(why, before) : 0;
     if (clean == 0 && why->len > before && why->data[why->len - 1] == '\n')

@@ -72,6 +72,23 @@ def as_user(uid):
 with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torch in DDRUN_PYTHON's environment")
 
 
+def _reads_frames():
+    """Return why the memory of another process cannot be read here; "": it can."""
+    child = subprocess.Popen(["sleep", "1000"])
+    try:
+        with open(f"/proc/{child.pid}/mem", "rb"):
+            return ""
+    except OSError as e:
+        return f"the memory of another process cannot be read here: {e}"
+    finally:
+        child.kill()
+        child.wait()
+
+
+WHY_NO_FRAMES = _reads_frames()
+with_frames = pytest.mark.skipif(WHY_NO_FRAMES != "", reason=WHY_NO_FRAMES)
+
+
 def clean_env(**extra):
     """Return this environment without variables of schedulers and other launchers, and without functions that bash exported,
     whose names other shells do not pass on."""

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from support import program, run, some_line, with_torch
+from support import clean_env, program, run, some_line, with_frames, with_torch
 
 SHELL = "#!/bin/sh\n"
 
@@ -102,3 +102,27 @@ def test_culprit_of_a_job_of_torch(tmp_path, fault, known, blamed):
     found = json.loads(report.read_text())
     assert found["known_cause"] in (known or "none").split() if known else found["known_cause"] is None, job.err
     assert re.search(f"^  culprit: {blamed}", job.err, re.M), job.err
+
+
+def hung(tmp_path, fault, *options):
+    """Run a job of torch whose rank 2 makes the others wait for ever; return stderr and the report."""
+    report = tmp_path / "report.json"
+    job = run("--hang-timeout=10s", "--shutdown-timeout=2s", "--stacks-timeout=120s", f"--report={report}", "-x", f"TMPDIR={tmp_path}", *options,
+              program("faulty.py"), fault, "2", env=clean_env(DDRUN_STACKS="auto"))
+    assert job.p.returncode in (134, 137), job.err
+    return job.err, json.loads(report.read_text())
+
+
+@with_torch
+@with_frames
+@pytest.mark.parametrize("fault, collective, options", [
+    ("gather", "all_gather", ["--nproc-per-node=4"]),
+    ("gather", "all_gather", ["--simulate-nodes=2", "--nproc-per-node=2"]),
+    ("broadcast", "broadcast", ["--simulate-nodes=2", "--nproc-per-node=2"]),
+])
+def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, fault, collective, options):
+    err, found = hung(tmp_path, fault, *options)
+    said = rf"which waits in {collective}, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
+    assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
+    assert found["culprit"]["ranks"] == "2" and found["culprit"]["blame"] == "worker", err
+    assert found["culprit"]["node"] == (found["stacks"]["nodes"][-1]["name"]), err

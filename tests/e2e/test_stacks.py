@@ -11,24 +11,11 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until, with_frames
 
 PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")
 SLOW = "--stacks-timeout=120s"  # only ends a hang: a busy machine needs seconds for py-spy
 DDCTL = os.path.join(BUILD, "ddctl")
-
-
-def _reads_frames():
-    """Return why the memory of another process cannot be read here; "": it can."""
-    child = subprocess.Popen(["sleep", "1000"])
-    try:
-        with open(f"/proc/{child.pid}/mem", "rb"):
-            return ""
-    except OSError as e:
-        return f"the memory of another process cannot be read here: {e}"
-    finally:
-        child.kill()
-        child.wait()
 
 
 def _py_spy_reads():
@@ -56,8 +43,6 @@ def _no_page_faults():
     return ""
 
 
-WHY_NOT = _reads_frames()
-with_frames = pytest.mark.skipif(WHY_NOT != "", reason=WHY_NOT)
 WHY_NOT_PY_SPY = _py_spy_reads()
 with_py_spy = pytest.mark.skipif(WHY_NOT_PY_SPY != "", reason=WHY_NOT_PY_SPY)
 

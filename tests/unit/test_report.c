@@ -413,26 +413,32 @@ struct doing {
     int first, last;
 };
 
-/* A report of 4 ranks on 2 nodes, in which these ranks fail with this message. */
-static struct report *waiting(const char *message, const int *failed, int n,
-                              const struct doing *doing)
+/* A report of `ranks` ranks on 2 nodes, in which these ranks fail with this message. */
+static struct report *waiting_in(int ranks, const char *message, const int *failed, int n,
+                                 const struct doing *doing)
 {
     struct report *r = fresh(0);
     struct stacks s = {0};
-    report_round(r, 0, 4, START);
+    report_round(r, 0, ranks, START);
     for (int i = 0; i < n; i++) {
         struct report_exit e = failing(failed[i], START + (uint64_t)(i + 1) * S);
         e.error = message;
         assert_int_equal(report_exit_add(r, &e, true), 0);
     }
-    assert_int_equal(stacks_add_node(&s, "node1", 0, 2), 0);
-    assert_int_equal(stacks_add_node(&s, "node2", 2, 2), 0);
+    assert_int_equal(stacks_add_node(&s, "node1", 0, ranks / 2), 0);
+    assert_int_equal(stacks_add_node(&s, "node2", ranks / 2, ranks / 2), 0);
     for (int i = 0; i < 4 && doing[i].what != NULL; i++)
         assert_int_equal(stacks_add(&s, doing[i].what, doing[i].first, doing[i].last), 0);
     stacks_sort(&s);
     report_stacks_take(r, &s);
     report_finish(r, "", 1, START + 9 * S);
     return r;
+}
+
+static struct report *waiting(const char *message, const int *failed, int n,
+                              const struct doing *doing)
+{
+    return waiting_in(4, message, failed, n, doing);
 }
 
 static void has_culprit(const struct report *r, int rank, const char *ranks, const char *blame,
@@ -444,8 +450,9 @@ static void has_culprit(const struct report *r, int rank, const char *ranks, con
     assert_int_equal(json_integer_value(json_object_get(c, "rank")), rank);
     assert_string_equal(json_string_value(json_object_get(c, "ranks")), ranks);
     assert_string_equal(json_string_value(json_object_get(c, "blame")), blame);
+    const int half = (int)json_integer_value(json_object_get(o, "world_size")) / 2;
     assert_string_equal(json_string_value(json_object_get(c, "node")),
-                        rank < 2 ? "node1" : "node2");
+                        rank < half ? "node1" : "node2");
     json_decref(o);
     DD_AUTO(free) char *text = text_of(r);
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(1000);
@@ -558,6 +565,81 @@ static void rank_for_which_the_others_waited_is_the_culprit(void **state)
     }
 }
 
+#define AT(function, file, line)                                                                   \
+    {.kind = STACK_PYTHON, .frames = function "\t" file "\t7\nmain\t/u/train.py\t" line "\n"}
+
+static const struct stack reduce_90 = AT("all_reduce", TORCH, "90");
+static const struct stack gather = AT("all_gather", TORCH, "81");
+static const struct stack gather_inner = {
+    .kind = STACK_PYTHON,
+    .frames = "_tensor_to_object\t" TORCH "\t9\nall_gather\t" TORCH "\t7\nmain\t/u/train.py\t81\n"};
+static const struct stack barrier = AT("barrier", TORCH, "95");
+static const struct stack receive = AT("recv", TORCH, "81");
+static const struct stack own_gather = AT("gather", "/u/lists.py", "81");
+static const struct stack unread = {.kind = STACK_UNREAD, .note = "not read within 2 s"};
+static const struct stack stopped_gather = {.kind = STACK_PYTHON,
+                                            .frames = "all_gather\t" TORCH
+                                                      "\t7\nmain\t/u/train.py\t81\n",
+                                            .state = STOPPED};
+
+#define IN_GATHER "in all_gather, train.py:81, while rank"
+#define IN_REDUCE "in all_reduce, train.py:90"
+
+static const struct {
+    int ranks;
+    struct doing doing[4];
+    const char *found, *why; /* NULL: nobody */
+} others_wait[] = {
+    {8,
+     {{&gather, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 7}},
+     "5",
+     "rank 5 on node2, which waits " IN_GATHER "s 0-4,6-7 wait " IN_REDUCE},
+    {8,
+     {{&gather, 1, 1}, {&gather_inner, 0, 0}, {&reduce_90, 2, 7}},
+     "0-1",
+     "ranks 0-1 on node1, which wait " IN_GATHER "s 2-7 wait " IN_REDUCE},
+    {4,
+     {{&reduce_90, 1, 3}, {&barrier, 0, 0}},
+     "0",
+     "rank 0 on node1, which waits in barrier, train.py:95, while ranks 1-3 wait " IN_REDUCE},
+    /* another rule names the rank */
+    {4,
+     {{&stopped_gather, 0, 0}, {&reduce_90, 1, 3}},
+     "0",
+     "rank 0 on node1, which was " STOPPED " while ranks 1-3 waited " IN_REDUCE},
+    {4,
+     {{&gather, 0, 0}, {&reading, 1, 1}, {&reduce_90, 2, 3}},
+     "1",
+     "rank 1 on node1, which was in read, data.py:40, while ranks 2-3 waited " IN_REDUCE},
+    /* nothing follows from these: even, more than a quarter, three collectives, an unknown rank */
+    {2, {{&gather, 0, 0}, {&reduce_90, 1, 1}}, NULL, NULL},
+    {4, {{&gather, 0, 1}, {&reduce_90, 2, 3}}, NULL, NULL},
+    {8, {{&gather, 0, 2}, {&reduce_90, 3, 7}}, NULL, NULL},
+    {8, {{&gather, 5, 5}, {&barrier, 6, 6}, {&reduce_90, 0, 4}, {&reduce_90, 7, 7}}, NULL, NULL},
+    {8, {{&gather, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 6}, {&unread, 7, 7}}, NULL, NULL},
+    {8, {{&gather, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 6}, {&ended, 7, 7}}, NULL, NULL},
+    {8, {{&gather, 5, 5}, {&reduce_90, 0, 4}}, NULL, NULL},
+    /* the same collective at another line, an operation of two ranks, a function of the user */
+    {8, {{&reduce, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 7}}, NULL, NULL},
+    {8, {{&receive, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 7}}, NULL, NULL},
+    {8, {{&own_gather, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 7}}, NULL, NULL},
+};
+
+static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(others_wait) / sizeof(others_wait[0]); i++) {
+        const bool found = others_wait[i].found != NULL;
+        struct report *r = waiting_in(others_wait[i].ranks, HUNG, (const int[]){0, 1}, 2,
+                                      others_wait[i].doing);
+        has_culprit(r, found ? others_wait[i].found[0] - '0' : 0,
+                    found ? others_wait[i].found : "0", found ? "worker" : "unknown",
+                    found ? others_wait[i].why
+                          : "unknown; rank 0 is one of several that were silent");
+        report_free(r);
+    }
+}
+
 static void rank_that_has_not_entered_a_collective_is_the_culprit(void **state)
 {
     static const struct doing nothing[1];
@@ -587,6 +669,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
+        cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
         cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
         cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),
         cmocka_unit_test(exception_of_a_rank_with_a_process_group_is_in_the_sentence),

@@ -59,12 +59,24 @@ def memory():
         x.append(bytearray(1 << 20))
 
 
+def gather():
+    """Call another collective than the other ranks."""
+    t = torch.ones(4)
+    dist.all_gather([torch.empty(4) for _ in range(dist.get_world_size())], t)
+
+
+def broadcast():
+    dist.broadcast(torch.ones(4), 0)
+
+
 FAULTS = {
     "exception": boom,
     "loader": loader,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "sleep": lambda: time.sleep(600),
+    "gather": gather,
+    "broadcast": broadcast,
     "full": full,
     "port": listen,
     "module": module,
