@@ -1,7 +1,7 @@
 /* report: any bytes as the answer of NCCL's RAS, and as the stacks of a peer that has asked it.
  * What is read is bounded, can be shown, and survives writing and parsing. */
 #include "report/stacks.h"
-#include "tests/fuzz/fuzz_text.h"
+#include "tests/fuzz/input_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(stacks) struct stacks s = {0};
     DD_AUTO(stacks) struct stacks theirs = {0};
-    char *text = fuzz_text(data, size);
+    char *text = input_text(data, size);
     if (text == NULL)
         return 0;
     const int rc = nccl_ras_read(&s.ras, text, size);

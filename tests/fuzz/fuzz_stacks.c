@@ -2,7 +2,7 @@
  * bounded, stay within the ranks of the peer, and survive writing and parsing. */
 #include "report/py_spy.h"
 #include "report/stacks.h"
-#include "tests/fuzz/fuzz_text.h"
+#include "tests/fuzz/input_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(stacks) struct stacks s = {0};
     DD_AUTO(rank_set) struct rank_set ranks = {0};
-    char *text = fuzz_text(data, size);
+    char *text = input_text(data, size);
     if (text == NULL)
         return 0;
     if (stacks_parse(&s, text, FIRST, WORKERS, NULL) == 0)

@@ -1,6 +1,6 @@
 /* report: any bytes as a node's answer about its workers. Accepted ones belong to the node. */
 #include "report/usage.h"
-#include "tests/fuzz/fuzz_text.h"
+#include "tests/fuzz/input_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { FIRST = 4, WORKERS = 8 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     json_t *list = json_array();
-    char *text = fuzz_text(data, size);
+    char *text = input_text(data, size);
     if (text == NULL)
         return 0;
     if (usage_take(list, text, FIRST, WORKERS) < 0 && json_array_size(list) > 0)

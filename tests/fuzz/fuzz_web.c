@@ -1,7 +1,7 @@
 /* The target and the Host header of a request to 'ddctl web', separated by a line feed. Nothing
  * that shows the job is served to a request without the token. */
 #include "cmd/ddctl_web_guard.h"
-#include "tests/fuzz/fuzz_text.h"
+#include "tests/fuzz/input_text.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char token[] = "0123456789abcdef0123456789abcdef";
-    char *text = fuzz_text(data, size);
+    char *text = input_text(data, size);
     if (text == NULL)
         return 0;
     char *host = strchr(text, '\n');
