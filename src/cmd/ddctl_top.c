@@ -4,6 +4,7 @@
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
+#include "cmd/ddctl_top_json.h"
 #include "cmd/ddctl_top_loop.h"
 #include "config.h"
 
@@ -18,7 +19,7 @@
 enum { SAMPLE_MAX = 64 << 20, PLAIN_COLUMNS = 512 };
 
 struct top_command {
-    const char *job;
+    const char *job, *format;
     bool once;
     uint64_t interval;
 };
@@ -31,6 +32,7 @@ static const struct opt_row rows[] = {
      .group = "Output",
      .help = "print the state once as plain text",
      OPT_FIELD(struct top_command, once)},
+    {JOB_FORMAT(struct top_command), .help = "text, or one JSON object, printed once"},
     {.name = "interval",
      .kind = OPT_DURATION,
      .metavar = "TIME",
@@ -131,14 +133,20 @@ static int ddctl_top_again(struct top_job *job, struct dd_err *err)
     return 0;
 }
 
-static int ddctl_top_once(const struct top_job *job, struct dd_err *err)
+static int ddctl_top_text(const struct top_job *job, struct dd_buf *out)
 {
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(SAMPLE_MAX);
     struct top_view v = TOP_VIEW_INIT;
     v.columns = PLAIN_COLUMNS;
     v.utf8 = dd_columns_are_utf8(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG"));
-    const int rc = top_view_plain(&v, job, &out);
+    const int rc = top_view_plain(&v, job, out);
     top_view_done(&v);
+    return rc;
+}
+
+static int ddctl_top_once(const struct top_job *job, bool json, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(SAMPLE_MAX);
+    const int rc = json ? top_job_json(job, &out) : ddctl_top_text(job, &out);
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : cmd_write(&ddctl_top_options, &out);
 }
 
@@ -148,7 +156,10 @@ static int ddctl_top_check_terminal(struct dd_err *err)
     struct dd_full_screen *s = NULL;
     const int rc = dd_full_screen_new(&s, STDOUT_FILENO, false, err);
     dd_full_screen_free(s);
-    return rc < 0 ? dd_err_tip(err, -EINVAL, "'ddctl top --once' prints the state as text") : 0;
+    return rc < 0 ? dd_err_tip(err, -EINVAL,
+                               "'ddctl top --once' prints the state as text, "
+                               "'ddctl top --format=json' as JSON")
+                  : 0;
 }
 
 static int ddctl_top_show(const struct top_command *o, struct top_job *job, struct dd_err *err)
@@ -179,6 +190,8 @@ int ddctl_top(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_top_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
+    const bool json = strcmp(o.format, "json") == 0;
+    o.once |= json;
     int rc = job_no_operands(&res, argc, argv, &err);
     if (rc == 0 && !o.once)
         rc = ddctl_top_check_terminal(&err);
@@ -189,6 +202,6 @@ int ddctl_top(int argc, char **argv)
     if (rc == 0 && o.once)
         rc = ddctl_top_again(&job, &err);
     if (rc == 0)
-        rc = o.once ? ddctl_top_once(&job, &err) : ddctl_top_show(&o, &job, &err);
+        rc = o.once ? ddctl_top_once(&job, json, &err) : ddctl_top_show(&o, &job, &err);
     return rc < 0 ? job_fail(&ddctl_top_options, rc, &err) : rc;
 }

@@ -163,6 +163,7 @@ def test_documents_of_a_running_job_and_its_timeline(tmp_path):
         job.ready(4, restart=1)
         until(lambda: job.status()["state"] == "running" and job.status()["round"] == 1, say="the second round")
         compare("status", job.status())
+        compare("top", json.loads(job.ctl("top", "--format=json")))
         jobs = json.loads(output(DDCTL, "jobs", "--format=json"))  # of all tests that run beside this one
         compare("jobs", {**jobs, "jobs": [one for one in jobs["jobs"] if one["job"].endswith(job.name)]})
         events = [json.loads(line) for line in job.ctl("events", "--format=json").splitlines()]

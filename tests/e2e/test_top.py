@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -305,8 +306,37 @@ def test_without_a_terminal_it_prints_text_once_or_fails():
         assert len(re.findall(r"^ +[0-3]  sim[12]  running", p.stdout, re.M)) == 4 and "\x1b" not in p.stdout
         p = ddctl(f"--job={job_id(job)}")
         assert p.returncode == 2 and p.stdout == ""
-        assert p.stderr == "ddctl top: error: stdout is not a terminal\n  tip: 'ddctl top --once' prints the state as text\n"
+        assert p.stderr == "ddctl top: error: stdout is not a terminal\n" \
+                           "  tip: 'ddctl top --once' prints the state as text, 'ddctl top --format=json' as JSON\n"
         with Top(job_id(job), TERM="dumb") as top:
             until(top.ended, LIMIT)
             assert top.code == 2 and "TERM=dumb" in top.raw and "--once" in top.raw
         finish(job)
+
+
+def test_json_has_each_rank_once_and_needs_no_terminal(tmp_path):
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f'echo "line of $RANK"; if [ $RANK = 1 ]; then read line <{go}; exit 7; fi; trap "" TERM; while :; do sleep 1000; done'
+    with Job("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=500s", *SHELL, script) as job:
+        def snapshot(wanted):
+            def asked():
+                p = ddctl(f"--job={job_id(job)}", "--format=json", TERM="dumb")
+                assert p.returncode == 0, p.stderr
+                found = json.loads(p.stdout)
+                return found if wanted(found) else None
+            return until(asked, LIMIT)
+        lines = [f"line of {rank}" for rank in range(4)]
+        shown = snapshot(lambda found: [w["last_line"] for w in found["workers"]] == lines)
+        assert [(w["rank"], w["local_rank"], w["node"], w["state"]) for w in shown["workers"]] == \
+            [(0, 0, "sim1", "running"), (1, 1, "sim1", "running"), (2, 0, "sim2", "running"), (3, 1, "sim2", "running")]
+        assert shown["running"] == 4 and all(w["memory_bytes"] > 0 and w["pid"] in job.workers() for w in shown["workers"])
+        assert [(node["name"], node["workers"]) for node in shown["nodes"]] == [("sim1", 2), ("sim2", 2)]
+        go.write_text("\n")
+        shown = snapshot(lambda found: found["failed"] == 1)
+        assert shown["workers"][1]["state"] == "failed" and shown["workers"][1]["failure"] and shown["workers"][1]["pid"] is None
+        for pid in job.workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert job.wait() == 7
+        job.assert_nothing_left()

@@ -1,6 +1,8 @@
 /* ddctl top: two bytes for the size of the terminal, a line of keys, and the daemon's answer. No
- * line of the screen is wider than the terminal, and none has a control character. */
+ * line of the screen is wider than the terminal, and none has a control character; the JSON is
+ * valid. */
 #include "base/columns.h"
+#include "cmd/ddctl_top_json.h"
 #include "cmd/ddctl_top_view.h"
 
 #include <stdint.h>
@@ -32,6 +34,17 @@ static void draw(struct top_view *v, const struct top_job *j)
     }
 }
 
+static void check_json(const struct top_job *j)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
+    if (top_job_json(j, &out) < 0)
+        abort();
+    json_t *o = json_loadb((const char *)out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    if (o == NULL)
+        abort();
+    json_decref(o);
+}
+
 static void show(struct top_view *v, const struct top_job *j, const uint8_t *keys, size_t n)
 {
     DD_AUTO(buf) struct dd_buf failure = DD_BUF_INIT(TOP_TEXT_MAX);
@@ -40,6 +53,7 @@ static void show(struct top_view *v, const struct top_job *j, const uint8_t *key
     enum top_key key;
     if (top_view_plain(v, j, &plain) < 0 || top_job_first_failure(j, &failure) < 0)
         abort();
+    check_json(j);
     draw(v, j);
     for (size_t i = 0; i < n && i < 40; i++) {
         if (!top_keys_take(&k, keys[i], &key))

@@ -1,6 +1,7 @@
 /* ddctl top: the lines of its screen at fixed sizes, its keys, and that no text of a job member
  * becomes a control of the terminal. */
 #include "base/columns.h"
+#include "cmd/ddctl_top_json.h"
 #include "cmd/ddctl_top_view.h"
 
 #include <setjmp.h>
@@ -221,6 +222,53 @@ static void usage_and_the_last_line_have_columns(void **state)
     assert_string_equal(line(s, 6),
                         "     2  node2  failed        0   488K      2  ValueError: boom");
     assert_string_equal(line(s, 7), "     3  node2  running       -      -      2  ");
+    screen_free(s);
+}
+
+static json_t *json_of(const struct top_job *j)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    assert_int_equal(top_job_json(j, &out), 0);
+    json_t *o = json_loadb((const char *)out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+static void assert_json(const json_t *o, const char *wanted)
+{
+    DD_AUTO(free) char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(text, wanted);
+}
+
+static void the_json_has_what_the_screen_shows(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(WORKERS("1000", "5000"), 24, 80);
+    struct top_job before = s->job;
+    s->job = (struct top_job){0};
+    screen_read(s, WORKERS("2500", "6000"));
+    top_job_compare(&s->job, &before);
+    top_job_done(&before);
+    json_t *o = json_of(&s->job);
+    const json_t *workers = json_object_get(o, "workers");
+    assert_int_equal(json_integer_value(json_object_get(o, "cpu_percent")), 150);
+    assert_int_equal(json_integer_value(json_object_get(o, "memory_bytes")), 1503738553);
+    assert_true(json_is_null(json_object_get(o, "step")));
+    assert_json(json_array_get(json_object_get(o, "nodes"), 1),
+                "{\"name\":\"node2\",\"state\":\"running\",\"workers\":2,\"charges\":2}");
+    assert_int_equal(json_array_size(json_object_get(o, "nodes")), 3);
+    assert_int_equal(json_array_size(workers), 4);
+    assert_json(json_array_get(workers, 0),
+                "{\"rank\":0,\"local_rank\":0,\"node\":\"node1\",\"state\":\"running\","
+                "\"pid\":70,\"cpu_percent\":150,\"memory_bytes\":1503238553,\"failure\":null,"
+                "\"last_line\":\"step 7 \\u001B[1mloss\"}");
+    assert_json(json_array_get(workers, 1),
+                "{\"rank\":1,\"local_rank\":1,\"node\":\"node1\",\"state\":\"ended\",\"pid\":null,"
+                "\"cpu_percent\":null,\"memory_bytes\":null,\"failure\":null,"
+                "\"last_line\":\"done\"}");
+    assert_json(json_object_get(json_array_get(workers, 2), "failure"), "\"ValueError: boom\"");
+    assert_json(json_object_get(json_array_get(workers, 3), "last_line"), "null");
+    json_decref(o);
     screen_free(s);
 }
 
@@ -460,6 +508,7 @@ int main(void)
         cmocka_unit_test(the_locale_decides_about_utf8),
         cmocka_unit_test(the_screen_of_80x24_shows_job_nodes_and_ranks),
         cmocka_unit_test(usage_and_the_last_line_have_columns),
+        cmocka_unit_test(the_json_has_what_the_screen_shows),
         cmocka_unit_test(a_page_that_shows_its_end_follows_it),
         cmocka_unit_test(columns_without_values_are_left_out),
         cmocka_unit_test(a_notice_replaces_the_first_failure),
