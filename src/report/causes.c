@@ -21,6 +21,14 @@ static const struct failure_cause child_killed_by_oom = {
            "loaders",
 };
 
+static const struct failure_cause stuck_loader = {
+    .id = "dataloader-worker-stuck",
+    .cause =
+        "a process of a DataLoader delivers no batch: it is stuck, or its data set is too slow",
+    .tip = "set num_workers=0 to see where it is stuck, or timeout=SECONDS for an error; "
+           "multiprocessing_context='spawn' avoids deadlocks after fork()",
+};
+
 /* The first row that matches applies, so specific texts stand before general ones.
  * Src: messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.14 to 2.28, JAX 0.9,
  * TensorFlow 2.20, Open MPI 4.1 and 5.0, MPICH 4, glibc 2.36, Linux 6.1. */
@@ -544,6 +552,11 @@ bool failure_is_cascade(const struct report_exit *e)
 {
     const struct failure_cause *c = failure_cause_find(e);
     return c != NULL && (c->flags & CAUSE_CASCADE) != 0;
+}
+
+const struct failure_cause *failure_cause_stuck_loader(void)
+{
+    return &stuck_loader;
 }
 
 const struct failure_cause *failure_cause_row(unsigned i)

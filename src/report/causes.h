@@ -32,6 +32,9 @@ struct failure_cause {
 const struct failure_cause *failure_cause_find(const struct report_exit *e);
 bool failure_is_cascade(const struct report_exit *e);
 
+/* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */
+const struct failure_cause *failure_cause_stuck_loader(void);
+
 /* Return row i of the table, for tests; NULL: there are fewer. */
 const struct failure_cause *failure_cause_row(unsigned i);
 

@@ -64,3 +64,8 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
         return dd_buf_printf(out, "unknown; rank %d is one of several that were silent", e->rank);
     return put_first_failure(r, e, out);
 }
+
+const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e)
+{
+    return report_suspects_load(r, e) ? failure_cause_stuck_loader() : failure_cause_find(e);
+}

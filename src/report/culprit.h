@@ -6,6 +6,8 @@
 #include "report/rank_set.h"
 #include "report/report.h"
 
+struct failure_cause; /* report/causes.h */
+
 /* Which process is to blame for a failure. */
 enum report_blame {
     REPORT_BLAME_WORKER,
@@ -16,5 +18,9 @@ enum report_blame {
  * The ranks for which the others waited, if these are to blame, are added to ret. */
 int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                        enum report_blame *ret_blame, struct dd_buf *out);
+
+/* Return the known cause of a culprit e: that of its own failure, or of the ranks for which it
+ * waited. NULL: it is not known. */
+const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e);
 
 #endif

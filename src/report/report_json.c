@@ -97,7 +97,7 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
 /* The fields that `ddctl report` needs to print the report again, and the counts of the others. */
 static int add_rest(json_t *o, const struct report *r, const struct report_exit *e)
 {
-    const struct failure_cause *known = e != NULL ? failure_cause_find(e) : NULL;
+    const struct failure_cause *known = e != NULL ? report_cause(r, e) : NULL;
     const int earlier = e != NULL ? (int)(e - r->exits) : 0;
     return json_object_update_new(
         o,
@@ -177,7 +177,7 @@ static json_t *charges(const struct report *r)
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
-    const struct failure_cause *known = e != NULL ? failure_cause_find(e) : NULL;
+    const struct failure_cause *known = e != NULL ? report_cause(r, e) : NULL;
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     if (e != NULL && report_sentence(e, &sentence) < 0)
         return -ENOMEM;

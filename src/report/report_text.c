@@ -289,7 +289,7 @@ int report_text(const struct report *r, struct dd_buf *out)
     int rc = r->verdict != NULL ? dd_buf_printf(out, "%s\n  last failure: ", r->verdict) : 0;
     if (rc < 0 || e == NULL)
         return rc < 0 ? rc : put_cause(r, out);
-    const struct failure_cause *known = failure_cause_find(e);
+    const struct failure_cause *known = report_cause(r, e);
     rc = report_sentence(e, out);
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");

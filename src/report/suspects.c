@@ -67,15 +67,20 @@ enum suspects_doing {
     SUSPECTS_STOPPED, /* by a signal or a debugger */
 };
 
-/* True for a function of a library in which a rank waits for others. "backward" ends with the
- * collectives of PyTorch's DistributedDataParallel. */
-static bool suspects_function_waits(const char *headline)
+/* True for a function in which a rank waits for others, by its name at the start of the headline.
+ * "backward" ends with the collectives of PyTorch's DistributedDataParallel. The functions of
+ * Python's own modules wait for threads, processes and sockets. */
+static bool suspects_function_waits(const struct stack *s, const char *headline)
 {
     static const char *const names[] = {
         "all_reduce",        "all_gather",  "all_to_all", "barrier", "broadcast", "gather",
         "monitored_barrier", "reduce",      "scatter",    "recv,",   "send,",     "wait,",
         "backward,",         "synchronize,"};
     const char *start = headline[0] == '_' ? headline + 1 : headline;
+    struct stack_frame called;
+    struct stack_frame user;
+    if (stack_frames_choose(s->frames, &called, &user) && stack_frame_is_python(&called))
+        return false;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (suspects_start(start, names[i]))
             return true;
@@ -94,7 +99,7 @@ static enum suspects_doing suspects_doing_of(const struct stack *s, const char *
         return SUSPECTS_BLOCKED;
     if (s->kind == STACK_KERNEL)
         return SUSPECTS_UNKNOWN;
-    return suspects_function_waits(headline) ? SUSPECTS_WAITS : SUSPECTS_WORKS;
+    return suspects_function_waits(s, headline) ? SUSPECTS_WAITS : SUSPECTS_WORKS;
 }
 
 static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
@@ -103,13 +108,54 @@ static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
     return text != NULL ? text : "";
 }
 
+/* True if the rank waits for a batch of a process of its DataLoader. *ret_user is the line of the
+ * program that wants the batch, if there is one outside of libraries. */
+static bool suspects_loads(const struct stack *s, struct stack_frame *ret_user)
+{
+    bool loads = false;
+    struct stack_frame f;
+    if (s->kind != STACK_PYTHON || !stack_frames_choose(s->frames, &f, ret_user))
+        return false;
+    for (const char *at = s->frames; stack_frame_next(&at, &f);) {
+        if (loads && !stack_frame_is_python(&f) && !stack_frame_is_in(&f, "-packages/") &&
+            !stack_frame_is_in(&f, "/torch/utils/data/")) {
+            *ret_user = f;
+            break;
+        }
+        loads = loads || (stack_frame_is_function(&f, "_try_get_data") &&
+                          stack_frame_is_in(&f, "dataloader.py"));
+    }
+    return loads;
+}
+
+static int suspects_copy(struct rank_set *to, const struct rank_set *from)
+{
+    int rc = 0;
+    for (size_t i = 0; i < from->n && rc == 0; i++)
+        rc = rank_set_add(to, from->v[i].first, from->v[i].last);
+    return rc;
+}
+
+static bool suspects_have_one_headline(const struct stack *a, const struct stack *b)
+{
+    DD_AUTO(buf) struct dd_buf of_a = DD_BUF_INIT(STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf of_b = DD_BUF_INIT(STACKS_TEXT);
+    return strcmp(suspects_headline(a, &of_a), suspects_headline(b, &of_b)) == 0;
+}
+
 /* The groups of stacks that matter. */
 struct suspects_found {
     const struct stack_group *most;  /* that does the most remarkable thing */
+    struct rank_set ranks;           /* of all groups with the headline of `most` */
     const struct stack_group *waits; /* the largest that waits */
     enum suspects_doing doing;
-    bool several; /* groups do what `most` does */
+    bool several; /* groups with other headlines do what `most` does */
 };
+
+static void dd_auto_suspects_found(struct suspects_found *f)
+{
+    rank_set_done(&f->ranks);
+}
 
 static bool suspects_all_noticed(const struct report *r, const struct rank_set *ranks)
 {
@@ -122,24 +168,40 @@ static bool suspects_all_noticed(const struct report *r, const struct rank_set *
     return true;
 }
 
-static struct suspects_found suspects_look(const struct report *r)
+/* Add a group that is in no collective. */
+static int suspects_note(struct suspects_found *f, const struct stack_group *g,
+                         enum suspects_doing doing)
 {
-    struct suspects_found f = {.doing = SUSPECTS_UNKNOWN};
-    for (size_t i = 0; i < r->stacks.n; i++) {
+    if (doing < f->doing)
+        return 0;
+    if (doing == f->doing && !suspects_have_one_headline(&f->most->stack, &g->stack)) {
+        f->several = true;
+        return 0;
+    }
+    if (doing > f->doing) {
+        rank_set_done(&f->ranks);
+        f->several = false;
+        f->most = g;
+        f->doing = doing;
+    }
+    return suspects_copy(&f->ranks, &g->ranks);
+}
+
+static int suspects_look(const struct report *r, struct suspects_found *f)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->stacks.n && rc == 0; i++) {
         const struct stack_group *g = &r->stacks.v[i];
         DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
         const enum suspects_doing d = suspects_doing_of(&g->stack,
                                                         suspects_headline(&g->stack, &headline));
         if (d == SUSPECTS_WAITS &&
-            (f.waits == NULL || rank_set_count(&g->ranks) > rank_set_count(&f.waits->ranks)))
-            f.waits = g;
-        if (d <= SUSPECTS_WAITS || d < f.doing || suspects_all_noticed(r, &g->ranks))
-            continue;
-        f.several = d == f.doing;
-        f.most = g;
-        f.doing = d;
+            (f->waits == NULL || rank_set_count(&g->ranks) > rank_set_count(&f->waits->ranks)))
+            f->waits = g;
+        if (d > SUSPECTS_WAITS && !suspects_all_noticed(r, &g->ranks))
+            rc = suspects_note(f, g, d);
     }
-    return f;
+    return rc;
 }
 
 /* ---- text ---- */
@@ -180,40 +242,44 @@ static int suspects_put_waits(const struct rank_set *waits, const struct stack *
                          SUSPECTS_HEADLINE_SHOWN, suspects_headline(s, &headline));
 }
 
+static int suspects_put_loader(const struct stack_frame *user, struct dd_buf *out)
+{
+    int rc = dd_buf_puts(out, "for a DataLoader process, ");
+    if (rc == 0)
+        rc = stack_frame_put_place(user, out);
+    return rc < 0 ? rc : dd_buf_puts(out, ", ");
+}
+
 static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
-    const bool one = rank_set_count(&f->most->ranks) == 1;
-    int rc = dd_buf_puts(out, one ? "was " : "were ");
-    if (rc == 0 && f->doing == SUSPECTS_STOPPED)
+    const bool one = rank_set_count(&f->ranks) == 1;
+    struct stack_frame user;
+    const bool loads = f->doing == SUSPECTS_WORKS && suspects_loads(&f->most->stack, &user);
+    int rc = dd_buf_puts(out, loads ? one ? "waits " : "wait " : one ? "was " : "were ");
+    if (rc == 0 && loads)
+        rc = suspects_put_loader(&user, out);
+    else if (rc == 0 && f->doing == SUSPECTS_STOPPED)
         rc = dd_buf_puts(out, "stopped by a signal or a debugger ");
     else if (rc == 0)
         rc = dd_buf_printf(out, "in %.*s, ", SUSPECTS_HEADLINE_SHOWN,
                            suspects_headline(&f->most->stack, &headline));
     if (rc < 0 || f->waits == NULL)
         return rc < 0 ? rc : dd_buf_puts(out, "while others waited");
-    return suspects_put_waits(&f->waits->ranks, &f->waits->stack, false, out);
+    return suspects_put_waits(&f->waits->ranks, &f->waits->stack, loads, out);
 }
 
 /* ---- ranks that are in no collective ---- */
-
-static int suspects_copy(struct rank_set *to, const struct rank_set *from)
-{
-    int rc = 0;
-    for (size_t i = 0; i < from->n && rc == 0; i++)
-        rc = rank_set_add(to, from->v[i].first, from->v[i].last);
-    return rc;
-}
 
 /* By the stacks: at most half of the job. Who works while nobody is seen to wait is no suspect. */
 static int suspects_by_stacks(const struct report *r, const struct suspects_found *f, bool hangs,
                               struct rank_set *ret, struct dd_buf *why)
 {
-    const size_t n = f->most != NULL ? rank_set_count(&f->most->ranks) : 0;
+    const size_t n = rank_set_count(&f->ranks);
     if (n == 0 || f->several || 2 * n > (size_t)r->world_size ||
         (f->doing == SUSPECTS_WORKS && hangs && f->waits == NULL))
         return 0;
-    int rc = suspects_copy(ret, &f->most->ranks);
+    int rc = suspects_copy(ret, &f->ranks);
     if (rc == 0)
         rc = suspects_put_ranks(r, ret, why);
     if (rc == 0)
@@ -319,13 +385,6 @@ static bool suspects_collective(const struct stack *s, struct stack_frame *ret)
     return false;
 }
 
-static bool suspects_have_one_headline(const struct stack *a, const struct stack *b)
-{
-    DD_AUTO(buf) struct dd_buf of_a = DD_BUF_INIT(STACKS_TEXT);
-    DD_AUTO(buf) struct dd_buf of_b = DD_BUF_INIT(STACKS_TEXT);
-    return strcmp(suspects_headline(a, &of_a), suspects_headline(b, &of_b)) == 0;
-}
-
 /* Sort all ranks into two sides. 1; 0: there is another number of them, or a rank of which it is
  * not known that it waits in a collective; -ENOMEM. */
 static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
@@ -395,10 +454,10 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     const size_t before = why->len;
     if (r->world_size <= 1 || !suspects_are_wanted(r, e))
         return 0;
-    const struct suspects_found f = suspects_look(r);
+    DD_AUTO(suspects_found) struct suspects_found f = {.doing = SUSPECTS_UNKNOWN};
     const bool hangs = !failure_is_cascade(e);
-    int rc = 0;
-    if (f.doing == SUSPECTS_STOPPED)
+    int rc = suspects_look(r, &f);
+    if (rc == 0 && f.doing == SUSPECTS_STOPPED)
         rc = suspects_by_stacks(r, &f, hangs, ret, why);
     if (rc == 0) {
         rank_set_done(ret);
@@ -420,4 +479,31 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     if (clean == 0 && why->len > before && why->data[why->len - 1] == '\n')
         why->len--; /* report_clean() ends each line */
     return clean < 0 ? clean : rc;
+}
+
+static bool suspects_share(const struct rank_set *a, const struct rank_set *b)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (rank_set_has_any(b, a->v[i].first, a->v[i].last - a->v[i].first + 1))
+            return true;
+    return false;
+}
+
+bool report_suspects_load(const struct report *r, const struct report_exit *e)
+{
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    struct stack_frame user;
+    int loading = 0;
+    if (!suspects_are_wanted(r, e) || report_suspects(r, e, &ranks, &why) < 0)
+        return false;
+    for (size_t i = 0; i < r->stacks.n; i++) {
+        const struct stack_group *g = &r->stacks.v[i];
+        if (ranks.n > 0 ? !suspects_share(&ranks, &g->ranks) : g->stack.kind == STACK_ENDED)
+            continue;
+        if (g->stack.state[0] != '\0' || !suspects_loads(&g->stack, &user))
+            return false;
+        loading++;
+    }
+    return loading > 0;
 }

@@ -15,6 +15,10 @@
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why);
 
+/* True if these ranks wait for a process of their DataLoader, by their stacks; if no rank explains
+ * e, the same of all ranks that were read. */
+bool report_suspects_load(const struct report *r, const struct report_exit *e);
+
 /* Return the node of a rank; "": unknown. */
 const char *report_node_of(const struct report *r, int rank);
 

@@ -125,4 +125,16 @@ def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, faul
     said = rf"which waits in {collective}, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
     assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
     assert found["culprit"]["ranks"] == "2" and found["culprit"]["blame"] == "worker", err
-    assert found["culprit"]["node"] == (found["stacks"]["nodes"][-1]["name"]), err
+    assert found["culprit"]["node"] == found["stacks"]["nodes"][-1]["name"], err
+
+
+@with_torch
+@with_frames
+@pytest.mark.parametrize("options", [["--nproc-per-node=4"], ["--simulate-nodes=2", "--nproc-per-node=2"]])
+def test_the_rank_that_waits_for_its_dataloader_is_the_culprit(tmp_path, options):
+    err, found = hung(tmp_path, "stuck-loader", *options)
+    said = r"which waits for a DataLoader process, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
+    assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
+    assert some_line(err, "  cause: a process of a DataLoader delivers no batch") and some_line(err, "  tip: ", "num_workers=0"), err
+    assert found["known_cause"] == "dataloader-worker-stuck" and found["culprit"]["ranks"] == "2", err
+    assert found["culprit"]["node"] == found["stacks"]["nodes"][-1]["name"], err

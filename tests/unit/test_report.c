@@ -640,6 +640,130 @@ static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **sta
     }
 }
 
+/* ---- ranks that wait for a process of their own ---- */
+
+#define PYTHON "/usr/lib/python3.11/"
+#define LOADER "/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
+#define NEXT                                                                                       \
+    "_try_get_data\t" LOADER "\t1291\n_get_data\t" LOADER "\t1464\n_next_data\t" LOADER            \
+    "\t1500\n__next__\t" LOADER "\t741\n"
+#define POLL                                                                                       \
+    "wait\t" PYTHON "multiprocessing/connection.py\t930\npoll\t" PYTHON                            \
+    "multiprocessing/connection.py\t257\nget\t" PYTHON "multiprocessing/queues.py\t113\n"
+#define IN_LOADER {.kind = STACK_PYTHON, .frames = POLL NEXT "main\t/u/train.py\t40\n"}
+
+static const struct stack loading = IN_LOADER;
+static const struct stack loading_deeper = {
+    .kind = STACK_PYTHON,
+    .frames = "select\t" PYTHON "selectors.py\t468\n" POLL NEXT "main\t/u/train.py\t40\n"};
+static const struct stack loading_pinned = {
+    .kind = STACK_PYTHON,
+    .frames = "wait\t" PYTHON "threading.py\t331\nget\t" PYTHON "queue.py\t180\n" NEXT
+              "__iter__\t/v/lib/python3.11/site-packages/tqdm/std.py\t1181\n"
+              "main\t/u/train.py\t40\n"};
+static const struct stack loading_in_library = {
+    .kind = STACK_PYTHON,
+    .frames = POLL NEXT "__iter__\t/v/lib/python3.11/site-packages/tqdm/std.py\t1181\n"};
+/* num_workers=0: the rank loads by itself */
+static const struct stack loading_alone = {
+    .kind = STACK_PYTHON,
+    .frames = "__getitem__\t/u/data.py\t40\nfetch\t" LOADER "\t54\n_next_data\t" LOADER
+              "\t788\n__next__\t" LOADER "\t741\nmain\t/u/train.py\t40\n"};
+static const struct stack loading_stopped = {
+    .kind = STACK_PYTHON, .frames = POLL NEXT "main\t/u/train.py\t40\n", .state = STOPPED};
+static const struct stack own_process = {.kind = STACK_PYTHON,
+                                         .frames = "wait\t" PYTHON "subprocess.py\t1264\n"
+                                                   "main\t/u/train.py\t12\n"};
+
+#define STUCK "dataloader-worker-stuck"
+#define FOR_LOADER "for a DataLoader process, train.py:40, while rank"
+#define WAIT_IN_REDUCE "s 0-1,3 wait in all_reduce, train.py:81"
+
+static const struct {
+    int ranks;
+    const char *message;
+    struct doing doing[4];
+    const char *found, *why, *known; /* found NULL: nobody */
+} of_its_own[] = {
+    {4,
+     HUNG,
+     {{&loading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which waits " FOR_LOADER WAIT_IN_REDUCE,
+     STUCK},
+    {4,
+     HUNG,
+     {{&loading_pinned, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which waits " FOR_LOADER WAIT_IN_REDUCE,
+     STUCK},
+    {4,
+     HUNG,
+     {{&loading_in_library, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which waits for a DataLoader process, std.py:1181, while rank" WAIT_IN_REDUCE,
+     STUCK},
+    {8,
+     HUNG,
+     {{&loading, 5, 5}, {&loading_deeper, 4, 4}, {&reduce, 0, 3}, {&reduce, 6, 7}},
+     "4-5",
+     "ranks 4-5 on node2, which wait " FOR_LOADER "s 0-3,6-7 wait in all_reduce, train.py:81",
+     STUCK},
+    {4,
+     TIMEOUT,
+     {{&loading, 2, 2}, {&ended, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which waits " FOR_LOADER " 3 waits in all_reduce, train.py:81",
+     STUCK},
+    /* every rank waits for such a process: the reason is known, but no rank */
+    {4, HUNG, {{&loading, 0, 3}}, NULL, NULL, STUCK},
+    /* a rank that loads by itself, is stopped, or waits for another process */
+    {4,
+     HUNG,
+     {{&loading_alone, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which was in __getitem__, data.py:40, while ranks 0-1,3 waited in "
+     "all_reduce, train.py:81",
+     "hang"},
+    {4,
+     HUNG,
+     {{&loading_stopped, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which was " STOPPED " while ranks 0-1,3 waited in all_reduce, train.py:81",
+     "hang"},
+    {4,
+     HUNG,
+     {{&own_process, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+     "2",
+     "rank 2 on node2, which was in wait, train.py:12, while ranks 0-1,3 waited in all_reduce, "
+     "train.py:81",
+     "hang"},
+    /* one that loads and one that reads: either may hold up the others */
+    {4, HUNG, {{&loading, 2, 2}, {&reading, 3, 3}, {&reduce, 0, 1}}, NULL, NULL, "hang"},
+};
+
+static void rank_that_waits_for_a_process_of_its_own_is_the_culprit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(of_its_own) / sizeof(of_its_own[0]); i++) {
+        const char *found = of_its_own[i].found;
+        struct report *r = waiting_in(of_its_own[i].ranks, of_its_own[i].message,
+                                      (const int[]){0, 1}, 2, of_its_own[i].doing);
+        has_culprit(r, found != NULL ? found[0] - '0' : 0, found != NULL ? found : "0",
+                    found != NULL ? "worker" : "unknown",
+                    found != NULL ? of_its_own[i].why
+                                  : "unknown; rank 0 is one of several that were silent");
+        json_t *o = json_of(r, false);
+        assert_string_equal(json_string_value(json_object_get(o, "known_cause")),
+                            of_its_own[i].known);
+        const char *tip = json_string_value(json_object_get(o, "what_to_do"));
+        assert_int_equal(strstr(tip, "num_workers=0") != NULL,
+                         strcmp(of_its_own[i].known, STUCK) == 0);
+        json_decref(o);
+        report_free(r);
+    }
+}
+
 static void rank_that_has_not_entered_a_collective_is_the_culprit(void **state)
 {
     static const struct doing nothing[1];
@@ -670,6 +794,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
         cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
+        cmocka_unit_test(rank_that_waits_for_a_process_of_its_own_is_the_culprit),
         cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
         cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),
         cmocka_unit_test(exception_of_a_rank_with_a_process_group_is_in_the_sentence),

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 import torch
@@ -14,22 +15,36 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Data(Dataset):
-    """Numbers; the process that loads item 10 is killed."""
+    """Numbers; the process that loads item 10 does something else."""
+
+    def __init__(self, instead):
+        self.instead = instead
 
     def __len__(self):
         return 100
 
     def __getitem__(self, i):
         if i == 10:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.instead()
         return float(i)
 
 
-def loader():
+def loader(instead):
     # Lists, not tensors: a tensor that is fetched from a dead process raises a second exception, which PyTorch's handler of
     # SIGCHLD can interrupt while it is printed, so that the output names neither.
-    for _ in DataLoader(Data(), num_workers=2, collate_fn=list):
+    for _ in DataLoader(Data(instead), num_workers=2, collate_fn=list):
         pass
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lock():
+    """Wait for a lock that nobody releases, as a process does that was forked while a thread held it."""
+    taken = threading.Lock()
+    taken.acquire()  # pylint: disable=consider-using-with
+    taken.acquire()  # pylint: disable=consider-using-with
 
 
 def full():
@@ -71,8 +86,9 @@ def broadcast():
 
 FAULTS = {
     "exception": boom,
-    "loader": loader,
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "loader": lambda: loader(kill),
+    "stuck-loader": lambda: loader(lock),
+    "kill": kill,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "sleep": lambda: time.sleep(600),
     "gather": gather,
