@@ -20,7 +20,7 @@ static const struct opt_row rows[] = {
      .more =
          "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
          "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
-         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks) and 'mark' (why the scheduler takes it out of service); a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
+         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks) and 'mark' (why the scheduler takes it out of service); a worker has 'rank', 'local_rank', 'node' and 'state', and may have 'step' and 'step_seconds'. Later "
          "versions may add fields."},
 };
 
@@ -53,6 +53,45 @@ static int ddctl_status_ranks_of(const json_t *node, int *ret_n)
     return first >= 0 && first <= PLAN_MAX_NODES * PLAN_MAX_SLOTS ? first : -1;
 }
 
+/* Return element i of [rank, step, us] number k of the list; -1: there is none. */
+static json_int_t ddctl_status_step_value(const json_t *list, size_t k, size_t i)
+{
+    const json_t *v = json_array_get(json_array_get(list, k), i);
+    return json_is_integer(v) ? json_integer_value(v) : -1;
+}
+
+/* Add the step of a rank, if it is known. The list is in the order of ranks. */
+static int ddctl_status_add_step(json_t *worker, const json_t *list, int rank)
+{
+    size_t low = 0;
+    size_t high = json_array_size(list);
+    while (low < high) {
+        const size_t at = low + (high - low) / 2;
+        if (ddctl_status_step_value(list, at, 0) < rank)
+            low = at + 1;
+        else
+            high = at;
+    }
+    const json_int_t step = ddctl_status_step_value(list, low, 1);
+    const json_int_t us = ddctl_status_step_value(list, low, 2);
+    if (ddctl_status_step_value(list, low, 0) != rank || step < 0 || us < 0)
+        return 0;
+    int rc = json_object_set_new(worker, "step", json_integer(step));
+    return rc < 0 ? rc : json_object_set_new(worker, "step_seconds", json_real((double)us / 1e6));
+}
+
+static int ddctl_status_add_worker(json_t *workers, const json_t *status, const json_t *node,
+                                   int first, int k)
+{
+    const json_t *steps = json_object_get(json_object_get(status, "steps"), "each");
+    const bool failed = ddctl_status_failure_of(status, first + k) != NULL;
+    json_t *o = json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node",
+                          json_text(node, "name"), "state",
+                          failed ? "failed" : json_text(node, "state"));
+    const int rc = ddctl_status_add_step(o, steps, first + k);
+    return json_array_append_new(workers, o) < 0 ? -1 : rc;
+}
+
 /* Add an array with one object per worker: a node of the status has only a range of ranks. */
 static int ddctl_status_add_workers(json_t *status)
 {
@@ -64,13 +103,9 @@ static int ddctl_status_add_workers(json_t *status)
         int n;
         const int first = ddctl_status_ranks_of(node, &n);
         for (int k = 0; first >= 0 && k < n && rc == 0; k++)
-            rc = json_array_append_new(
-                workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node",
-                                   json_text(node, "name"), "state",
-                                   ddctl_status_failure_of(status, first + k) != NULL
-                                       ? "failed"
-                                       : json_text(node, "state")));
+            rc = ddctl_status_add_worker(workers, status, node, first, k);
     }
+    (void)json_object_del(json_object_get(status, "steps"), "each"); /* in workers now */
     return rc < 0 ? -ENOMEM : 0;
 }
 

@@ -10,6 +10,11 @@ static json_t *top_json_number(int64_t v)
     return v >= 0 ? json_integer((json_int_t)v) : json_null();
 }
 
+static json_t *top_json_seconds(int64_t us)
+{
+    return us >= 0 ? json_real((double)us / 1e6) : json_null();
+}
+
 static json_t *top_json_text(const char *text)
 {
     return text[0] != '\0' ? json_string(text) : json_null();
@@ -17,10 +22,11 @@ static json_t *top_json_text(const char *text)
 
 static json_t *top_json_worker(const struct top_row *r)
 {
-    return json_pack("{s:i,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank, "local_rank",
+    return json_pack("{s:i,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank, "local_rank",
                      r->local_rank, "node", r->node, "state", r->state, "pid",
                      top_json_number(r->pid > 0 ? r->pid : -1), "cpu_percent",
                      top_json_number(r->cpu_percent), "memory_bytes", top_json_number(r->memory),
+                     "step", top_json_number(r->step), "step_seconds", top_json_seconds(r->step_us),
                      "failure", top_json_text(r->failure), "last_line", top_json_text(r->line));
 }
 

@@ -1,6 +1,7 @@
 #include "cmd/ddctl_top_model.h"
 
 #include "base/sig.h"
+#include "base/step_page.h"
 #include "cmd/ddctl_job.h"
 #include "rdzv/plan.h"
 
@@ -45,7 +46,9 @@ static void read_node(struct top_job *j, const json_t *node)
                                     .line = "",
                                     .cpu_ms = -1,
                                     .memory = -1,
-                                    .cpu_percent = -1};
+                                    .cpu_percent = -1,
+                                    .step = -1,
+                                    .step_us = -1};
     const int first = first_rank_of(node);
     const size_t n = rows_of(node);
     j->has_charges |= of_node.charges > 0;
@@ -105,6 +108,22 @@ static void read_failures(struct top_job *j, const json_t *list)
         j->running -= strcmp(row->state, "running") == 0;
         row->state = "failed";
         j->failed++;
+    }
+}
+
+/* Read [rank, step, us]. */
+static void read_steps(struct top_job *j, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_int_t rank, step, us;
+        if (json_unpack(json_array_get(list, i), "[I,I,I!]", &rank, &step, &us) < 0)
+            continue;
+        struct top_row *row = rank >= 0 && rank <= INT32_MAX ? row_of(j, (int)rank) : NULL;
+        if (row == NULL)
+            continue;
+        row->step = step >= 0 ? (int64_t)step : -1;
+        row->step_us = us >= 0 && us <= (json_int_t)STEP_US_MAX ? (int64_t)us : -1;
+        j->has_steps = true;
     }
 }
 
@@ -172,6 +191,7 @@ int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err 
         return dd_err_set(err, -ENOMEM, "out of memory");
     read_failures(ret, json_object_get(status, "failed"));
     read_workers(ret, json_object_get(ret->sample, "workers"));
+    read_steps(ret, json_object_get(json_object_get(status, "steps"), "each"));
     return 0;
 }
 

@@ -27,6 +27,8 @@ struct top_row {
     int64_t cpu_ms, at_ms; /* processor time, and when it was read */
     int64_t memory;        /* bytes */
     int cpu_percent;       /* since the previous sample */
+    int64_t step;          /* current one */
+    int64_t step_us;       /* median time of its last steps */
 };
 
 struct top_job {
@@ -38,7 +40,7 @@ struct top_job {
     int64_t seconds; /* since the start of the daemon */
     struct top_row *rows;
     size_t n;
-    bool has_charges, has_memory, has_cpu;
+    bool has_charges, has_memory, has_cpu, has_steps;
     int64_t memory; /* of all workers */
     int cpu_percent;
 };

@@ -4,6 +4,7 @@
 #include "cmd/ddctl_job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,27 @@ static void put_memory(char *out, size_t size, const struct top_row *r)
         put_bytes(out, size, r->memory);
 }
 
+static void put_step(char *out, size_t size, const struct top_row *r)
+{
+    (void)(r->step < 0 ? snprintf(out, size, "-") : snprintf(out, size, "%" PRId64, r->step));
+}
+
+/* Write a time as 850us, 8.5ms, 512ms, 1.25s, 640s, 25m. */
+static void put_step_time(char *out, size_t size, const struct top_row *r)
+{
+    const double ms = (double)r->step_us / 1000;
+    if (r->step_us < 0)
+        (void)snprintf(out, size, "-");
+    else if (r->step_us < 1000)
+        (void)snprintf(out, size, "%dus", (int)r->step_us);
+    else if (ms < 999.5)
+        (void)snprintf(out, size, ms < 9.95 ? "%.1fms" : "%.0fms", ms);
+    else if (ms < 999.5e3)
+        (void)snprintf(out, size, ms < 99.995e3 ? "%.2fs" : "%.0fs", ms / 1e3);
+    else
+        (void)snprintf(out, size, "%.0fm", ms / 60e3);
+}
+
 static void put_last(char *out, size_t size, const struct top_row *r)
 {
     (void)snprintf(out, size, "%s", r->failure[0] != '\0' ? r->failure : r->line);
@@ -162,6 +184,11 @@ static bool has_memory(const struct top_job *j)
     return j->has_memory;
 }
 
+static bool has_steps(const struct top_job *j)
+{
+    return j->has_steps;
+}
+
 static bool has_charges(const struct top_job *j)
 {
     return j->has_charges;
@@ -178,6 +205,7 @@ static const struct {
     {"RANK", 6, true, always, put_rank},       {"NODE", 0, false, always, put_node},
     {"STATE", 8, false, always, put_state},    {"CPU%", 5, true, has_cpu, put_cpu},
     {"MEM", 5, true, has_memory, put_memory},  {"BLAME", 5, true, has_charges, put_blame},
+    {"STEP", 7, true, has_steps, put_step},    {"T/STEP", 6, true, has_steps, put_step_time},
     {"LAST LINE", 0, false, always, put_last},
 };
 

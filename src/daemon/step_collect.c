@@ -7,7 +7,13 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-enum { JUDGE_MS = 500, TEXT_MAX = 500, SHOWN_MAX = 64, LINES_MAX = 32 };
+enum {
+    JUDGE_MS = 500,
+    TEXT_MAX = 500,
+    SHOWN_MAX = 64,
+    LINES_MAX = 32,
+    EACH_MAX = 1 << 16, /* ranks whose steps the status has: 3 MiB of 24 (SESSION_ANSWER_MAX) */
+};
 
 struct step_collect {
     struct step_collect_cfg cfg;
@@ -141,16 +147,22 @@ int64_t step_collect_reached(const struct step_collect *c)
     return v.step > found ? v.step : found;
 }
 
-void step_collect_put(const struct step_collect *c, json_t *status)
+/* Return [rank, step, time of a step in us] of each rank that has sent times. */
+static json_t *step_collect_each(const struct step_collect *c)
 {
-    struct steps_view v;
+    struct step_times t;
+    json_t *list = json_array();
+    for (int rank = 0; stragglers_times(c->found, &rank, &t) && json_array_size(list) < EACH_MAX;
+         rank++)
+        (void)json_array_append_new(
+            list, json_pack("[i,I,I]", rank, (json_int_t)t.step, (json_int_t)t.wall_us));
+    return list;
+}
+
+static json_t *step_collect_stragglers(const struct step_collect *c)
+{
     struct straggler g;
     json_t *list = json_array();
-    if (!is_current(c)) {
-        json_decref(list);
-        return;
-    }
-    stragglers_view(c->found, &v);
     for (int rank = 0; stragglers_from(c->found, rank, &g) && json_array_size(list) < SHOWN_MAX;
          rank = g.rank + 1) {
         DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
@@ -161,11 +173,20 @@ void step_collect_put(const struct step_collect *c, json_t *status)
                                                     "seconds", (double)g.us / 1e6, "text",
                                                     sentence != NULL ? sentence : ""));
     }
-    (void)json_object_set_new(status, "steps",
-                              json_pack("{s:i,s:f,s:f,s:s,s:o}", "ranks", v.ranks, "seconds",
-                                        (double)v.wall_us / 1e6, "median",
-                                        (double)v.median_us / 1e6, "by",
-                                        v.by_cpu ? "processor time" : "work", "stragglers", list));
+    return list;
+}
+
+void step_collect_put(const struct step_collect *c, json_t *status)
+{
+    struct steps_view v;
+    if (!is_current(c))
+        return;
+    stragglers_view(c->found, &v);
+    (void)json_object_set_new(
+        status, "steps",
+        json_pack("{s:i,s:f,s:f,s:s,s:o,s:o}", "ranks", v.ranks, "seconds", (double)v.wall_us / 1e6,
+                  "median", (double)v.median_us / 1e6, "by", v.by_cpu ? "processor time" : "work",
+                  "stragglers", step_collect_stragglers(c), "each", step_collect_each(c)));
 }
 
 /* ---- life ---- */

@@ -212,6 +212,18 @@ bool stragglers_from(const struct stragglers *s, int rank, struct straggler *ret
     return true;
 }
 
+bool stragglers_times(const struct stragglers *s, int *rank, struct step_times *ret)
+{
+    int i = *rank > 0 ? *rank : 0;
+    while (i < s->n && s->v[i].t.count == 0)
+        i++;
+    if (i >= s->n)
+        return false;
+    *rank = i;
+    *ret = s->v[i].t;
+    return true;
+}
+
 /* ---- text ---- */
 
 int straggler_text(const struct straggler *g, const char *node, struct dd_buf *out)

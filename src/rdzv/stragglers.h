@@ -48,6 +48,9 @@ bool stragglers_next(struct stragglers *s, struct straggler *ret);
 void stragglers_view(const struct stragglers *s, struct steps_view *ret);
 /* Find the first straggler whose rank is at least `rank`. False: none. */
 bool stragglers_from(const struct stragglers *s, int rank, struct straggler *ret);
+/* Find the first rank from *rank on that has sent times, and the last ones that it sent. False:
+ * none; otherwise *rank is that rank. */
+bool stragglers_times(const struct stragglers *s, int *rank, struct step_times *ret);
 
 /* "rank 5 on node3 takes 10.2x the median time per step, waits not counted (0.512 s, median 0.05
  * s)" */

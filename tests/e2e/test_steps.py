@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -80,6 +81,22 @@ def test_recovery_of_a_straggler_publishes_one_event(tmp_path):
         assert some_line(job.err, "no longer a straggler", f"on {name}")
 
 
+def test_step_and_step_time_of_each_rank_are_in_the_status_and_in_top(tmp_path):
+    with Training(tmp_path, "marked") as job:
+        def far():
+            workers = job.status()["workers"]
+            return workers if len(workers) == 6 and all(w.get("step", 0) >= 20 for w in workers) else None
+        workers = until(far)
+        assert [w["rank"] for w in workers] == list(range(6)) and all(w["step_seconds"] > 0 for w in workers)
+        assert "each" not in job.status()["steps"]
+        shown = json.loads(job.ctl("top", "--format=json"))
+        assert all(now["step"] >= then["step"] and now["step_seconds"] > 0 for now, then in zip(shown["workers"], workers))
+        text = job.ctl("top", "--once")
+        assert re.search(r"^ +RANK +NODE +STATE .* STEP +T/STEP +LAST LINE", text, re.M), text
+        assert len(re.findall(r"^ +[0-5]  sim[1-3] +running .* \d+ +[\d.]+m?s  ready ", text, re.M)) == 6, text
+        job.ends()
+
+
 @pytest.mark.parametrize("how, files", [("marked", ()), ("computes", ()), ("sleeps", ("slow",))])
 def test_no_node_is_named_where_none_is_slower_or_where_nothing_shows_which(tmp_path, how, files):
     """A rank that sleeps uses no processor time: without marks of its waits it looks like those that wait for it."""
@@ -91,5 +108,6 @@ def test_no_node_is_named_where_none_is_slower_or_where_nothing_shows_which(tmp_
 
 def test_programs_that_mark_no_steps_have_none_in_the_status(tmp_path):
     with Running(tmp_path, *NODES, workers=6) as job:
-        assert "steps" not in job.status() and "step" not in job.ctl("status")
+        assert "steps" not in job.status() and "step" not in job.ctl("status") and "STEP" not in job.ctl("top", "--once")
+        assert all("step" not in w for w in job.status()["workers"])
         job.finish()

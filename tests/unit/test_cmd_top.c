@@ -260,15 +260,43 @@ static void the_json_has_what_the_screen_shows(void **state)
     assert_int_equal(json_array_size(workers), 4);
     assert_json(json_array_get(workers, 0),
                 "{\"rank\":0,\"local_rank\":0,\"node\":\"node1\",\"state\":\"running\","
-                "\"pid\":70,\"cpu_percent\":150,\"memory_bytes\":1503238553,\"failure\":null,"
+                "\"pid\":70,\"cpu_percent\":150,\"memory_bytes\":1503238553,\"step\":null,"
+                "\"step_seconds\":null,\"failure\":null,"
                 "\"last_line\":\"step 7 \\u001B[1mloss\"}");
     assert_json(json_array_get(workers, 1),
                 "{\"rank\":1,\"local_rank\":1,\"node\":\"node1\",\"state\":\"ended\",\"pid\":null,"
-                "\"cpu_percent\":null,\"memory_bytes\":null,\"failure\":null,"
+                "\"cpu_percent\":null,\"memory_bytes\":null,\"step\":null,\"step_seconds\":null,"
+                "\"failure\":null,"
                 "\"last_line\":\"done\"}");
     assert_json(json_object_get(json_array_get(workers, 2), "failure"), "\"ValueError: boom\"");
     assert_json(json_object_get(json_array_get(workers, 3), "last_line"), "null");
     json_decref(o);
+    screen_free(s);
+}
+
+#define STEPS(each)                                                                                \
+    "{\"status\":{\"job\":\"j\",\"nodes\":[" TWO_NODES "],\"steps\":{\"each\":[" each "]}}}"
+
+static void steps_have_columns_if_ranks_mark_them(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(
+        STEPS("[0,120,51234],[1,9999999,849],[2,-1,8510],[3,121,1250000],[99,1,1]"), 24, 80);
+    screen_draw(s);
+    assert_non_null(strstr(line(s, 3), "  BLAME     STEP  T/STEP  LAST LINE"));
+    assert_string_equal(line(s, 5), "     1  node1  running       0  9999999   849us  ");
+    assert_string_equal(line(s, 6), "     2  node2  running       2        -   8.5ms  ");
+    assert_string_equal(line(s, 7), "     3  node2  running       2      121   1.25s  ");
+    assert_string_equal(line(s, 8), "     -  node3  spare         0        -       -  ");
+    json_t *o = json_of(&s->job);
+    const json_t *first = json_array_get(json_object_get(o, "workers"), 0);
+    assert_json(json_object_get(first, "step"), "120");
+    assert_true(json_real_value(json_object_get(first, "step_seconds")) == 0.051234);
+    json_decref(o);
+    screen_read(s, STEPS("[0,5,86400000001],[0.5,1,1],[],7,[1],[1,2],[1,2,3,4],[-1,1,1]"));
+    screen_draw(s);
+    assert_non_null(strstr(line(s, 4), "        5       -  "));
+    assert_string_equal(line(s, 5), "     1  node1  running       0        -       -  ");
     screen_free(s);
 }
 
@@ -509,6 +537,7 @@ int main(void)
         cmocka_unit_test(the_screen_of_80x24_shows_job_nodes_and_ranks),
         cmocka_unit_test(usage_and_the_last_line_have_columns),
         cmocka_unit_test(the_json_has_what_the_screen_shows),
+        cmocka_unit_test(steps_have_columns_if_ranks_mark_them),
         cmocka_unit_test(a_page_that_shows_its_end_follows_it),
         cmocka_unit_test(columns_without_values_are_left_out),
         cmocka_unit_test(a_notice_replaces_the_first_failure),

@@ -166,6 +166,27 @@ static void reports(struct job *j, int n, unsigned steps)
         report(j, steps);
 }
 
+static void the_last_times_of_each_rank_are_kept(void **state)
+{
+    struct stragglers *s;
+    struct step_times t;
+    int rank = 0;
+    (void)state;
+    assert_int_equal(stragglers_new(&s, 4), 0);
+    assert_false(stragglers_times(s, &rank, &t));
+    stragglers_take(s, 3, &(struct step_times){.step = 9, .count = 1, .wall_us = 70});
+    stragglers_take(s, 1, &(struct step_times){.step = 4, .count = 4, .wall_us = 50});
+    stragglers_take(s, 1, &(struct step_times){.step = 5, .count = 5, .wall_us = 60});
+    assert_true(stragglers_times(s, &rank, &t));
+    assert_true(rank == 1 && t.step == 5 && t.wall_us == 60);
+    rank++;
+    assert_true(stragglers_times(s, &rank, &t));
+    assert_true(rank == 3 && t.step == 9 && t.wall_us == 70);
+    rank++;
+    assert_false(stragglers_times(s, &rank, &t));
+    stragglers_free(s);
+}
+
 static void an_even_job_has_no_straggler(void **state)
 {
     struct job j = even();
@@ -345,6 +366,7 @@ int main(void)
         cmocka_unit_test(times_are_medians_of_the_last_steps),
         cmocka_unit_test(waits_are_counted_only_where_they_are_marked),
         cmocka_unit_test(a_page_of_any_bytes_gives_bounded_times),
+        cmocka_unit_test(the_last_times_of_each_rank_are_kept),
         cmocka_unit_test(an_even_job_has_no_straggler),
         cmocka_unit_test(one_slow_rank_is_one_event_and_another_one_when_it_is_over),
         cmocka_unit_test(a_slow_node_is_one_event),
