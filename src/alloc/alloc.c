@@ -19,6 +19,7 @@ void alloc_free(struct alloc *a)
     if (a == NULL)
         return;
     free(a->job_id);
+    free(a->requeue_id);
     free(a->run_id);
     hostlist_free(a->nodes);
     free(a->host_addr);
@@ -52,6 +53,7 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     c->warnings = c->gpus = (struct dd_strv){0};
     c->nodes = NULL;
     c->job_id = copy_text(a->job_id, &failed);
+    c->requeue_id = copy_text(a->requeue_id, &failed);
     c->run_id = copy_text(a->run_id, &failed);
     c->host_addr = copy_text(a->host_addr, &failed);
     c->psk = copy_text(a->psk, &failed);
@@ -222,6 +224,18 @@ bool alloc_is_told(const struct alloc_input *in)
     return false;
 }
 
+static int append(char **id, const char *suffix)
+{
+    DD_AUTO(free) char *old = DD_TAKE(*id);
+    return old != NULL ? alloc_set(id, "%s.%s", old, suffix) : 0;
+}
+
+static int append_to_ids(struct alloc *a, const char *suffix)
+{
+    int rc = append(&a->job_id, suffix);
+    return rc < 0 ? rc : append(&a->requeue_id, suffix);
+}
+
 /* With --nnodes=1 among several nodes, make this node a job of its own. */
 static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
@@ -233,10 +247,10 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
             "%s)",
             in->hostname, alloc_show(&shown, a->nodes), a->source);
     DD_AUTO(hostlist) struct hostlist *me = NULL;
-    DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+    char suffix[16];
+    (void)snprintf(suffix, sizeof(suffix), "n%d", a->index);
     const char *name = hostlist_nth(a->nodes, (size_t)a->index);
-    if (hostlist_new(&me) < 0 || hostlist_push(me, name) < 0 ||
-        alloc_set(&a->job_id, "%s.n%d", id, a->index) < 0)
+    if (hostlist_new(&me) < 0 || hostlist_push(me, name) < 0 || append_to_ids(a, suffix) < 0)
         return alloc_no_memory(err);
     if (a->gpus.n > (size_t)a->index) {
         DD_AUTO(strv) struct dd_strv all = a->gpus;
@@ -292,12 +306,11 @@ static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struc
     if (meet.host[0] != '\0' && a->nnodes > 1)
         rc = alloc_set(&a->host_addr, "%s", meet.host);
     if (rc == 0 && in->rdzv_id != NULL) {
-        DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+        char hash[17];
+        (void)snprintf(hash, sizeof(hash), "%016" PRIx64, alloc_hash(in->rdzv_id));
         rc = alloc_set(&a->run_id, "%s", in->rdzv_id);
         if (rc == 0)
-            rc = alloc_id_ok(in->rdzv_id)
-                     ? alloc_set(&a->job_id, "%s.%s", id, in->rdzv_id)
-                     : alloc_set(&a->job_id, "%s.%016" PRIx64, id, alloc_hash(in->rdzv_id));
+            rc = append_to_ids(a, alloc_id_ok(in->rdzv_id) ? in->rdzv_id : hash);
     }
     if (rc == 0 && a->run_id == NULL)
         rc = alloc_set(&a->run_id, "none"); /* the same name as in torchrun */

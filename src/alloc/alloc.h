@@ -53,6 +53,9 @@ enum { ALLOC_MAX_PORTS = 16 };
 struct alloc {
     const char *source; /* name of the row that applied: "slurm-step", "pbs", "local" … */
     char *job_id;       /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
+    char *requeue_id;   /* job_id without what differs between the runs of a job that the scheduler
+                           requeues; NULL: none does */
+    bool requeued;      /* the scheduler has run the job before, or may have: PBS counts no runs */
     char *run_id;       /* what workers see as TORCHELASTIC_RUN_ID */
     struct hostlist
         *nodes; /* in rank order, one entry per agent (a host with two agents occurs twice); entry 0

@@ -242,6 +242,9 @@ static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err 
     if (rc == 0)
         rc = several ? alloc_set(&a->job_id, "pbs.%s.%s", job, launch)
                      : alloc_set(&a->job_id, "pbs.%s", job);
+    if (rc == 0)
+        rc = alloc_set(&a->requeue_id, "pbs.%s", job);
+    a->requeued = true;
     if (rc == 0 && cookie != NULL)
         rc = alloc_set(&a->cookie, "%s", cookie);
     return rc < 0 ? alloc_no_memory(err) : 0;

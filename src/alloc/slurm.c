@@ -58,10 +58,12 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
     if (in->whole_job)
         step = "all";
     bool named = cluster != NULL && alloc_id_ok(cluster);
-    if (alloc_set(&a->job_id, "slurm.%s%s%s.%s.r%d", named ? cluster : "", named ? "." : "", job,
-                  step, restarts) < 0 ||
+    if (alloc_set(&a->requeue_id, "slurm.%s%s%s.%s", named ? cluster : "", named ? "." : "", job,
+                  step) < 0 ||
+        alloc_set(&a->job_id, "%s.r%d", a->requeue_id, restarts) < 0 ||
         alloc_set(&a->run_id, "%s", job) < 0)
         return alloc_no_memory(err);
+    a->requeued = restarts > 0;
     if (end != NULL) /* only set by Slurm after 22.05; an invalid value is ignored */
         (void)dd_num_u64(end, 0, UINT64_MAX, &a->end_time);
     a->on_slurm = true;

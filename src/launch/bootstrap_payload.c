@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 /* ---- encode ---- */
 
@@ -45,6 +45,10 @@ static int put_alloc(struct dd_buf *out, const struct alloc *a)
     int rc = 0;
     for (size_t i = 0; i < 3 && rc == 0; i++)
         rc = put_str(out, names[i]);
+    if (rc == 0)
+        rc = put_str(out, a->requeue_id);
+    if (rc == 0)
+        rc = dd_wr_u8(out, a->requeued);
     if (rc == 0)
         rc = put_nodes(out, a->nodes);
     if (rc == 0)
@@ -177,6 +181,8 @@ static struct alloc *get_alloc(struct dd_rd *r)
     a->source = known_source(source);
     a->job_id = get_str(r, false);
     a->run_id = get_str(r, false);
+    a->requeue_id = get_str(r, true);
+    a->requeued = dd_rd_u8(r) != 0;
     get_nodes(r, a);
     a->host_addr = get_str(r, true);
     get_ports(r, a);

@@ -586,6 +586,34 @@ static void step_keeps_what_slurm_tells_besides(void **state)
     assert_int_equal(a->ports[15], 30011);
 }
 
+/* Slurm counts the runs of a job, PBS does not; other sources requeue no job. */
+static void runs_of_a_requeued_job_share_an_id(void **state)
+{
+    (void)state;
+    static const struct {
+        struct said said;
+        const char *id; /* NULL: none */
+        bool requeued;
+    } rows[] = {
+        {{.env = STEP}, "slurm.12.3", false},
+        {{.env = STEP " SLURM_RESTART_COUNT=1"}, "slurm.12.3", true},
+        {{.env = STEP " SLURM_RESTART_COUNT=12", .id = "x"}, "slurm.12.3.x", true},
+        {{.env = FOUR, .min = 1, .max = 1}, "slurm.12.3.n1", false},
+        {{.env = TASK}, "pbs.7.srv", true},
+        {{.hosts = "a,b", .rank = 1, .master_addr = "10.9.9.9"}, NULL, false},
+        {{.min = 1, .max = 1}, NULL, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(alloc) struct alloc *a = found(&rows[i].said);
+        DD_AUTO(alloc) struct alloc *copy = NULL;
+        assert_int_equal(alloc_copy(&copy, a, 0), 0);
+        assert_int_equal(a->requeued, rows[i].requeued);
+        assert_true((copy->requeue_id != NULL) == (rows[i].id != NULL));
+        if (rows[i].id != NULL)
+            assert_string_equal(copy->requeue_id, rows[i].id);
+    }
+}
+
 static void job_id_stays_short_enough_for_a_hello(void **state)
 {
     (void)state;
@@ -798,6 +826,7 @@ int main(void)
         cmocka_unit_test(torque_tells_the_gpus_of_each_node),
         cmocka_unit_test(stale_variables_are_refused_unless_this_host_is_wanted),
         cmocka_unit_test(step_keeps_what_slurm_tells_besides),
+        cmocka_unit_test(runs_of_a_requeued_job_share_an_id),
         cmocka_unit_test(job_id_stays_short_enough_for_a_hello),
         cmocka_unit_test(tasks_per_node_are_read_as_slurm_writes_them),
         cmocka_unit_test(ports_are_read_as_slurm_writes_them),

@@ -22,6 +22,8 @@ static struct alloc *some_alloc(void)
     a->source = "pbs";
     a->job_id = strdup("pbs.7.srv");
     a->run_id = strdup("7.srv");
+    a->requeue_id = strdup("pbs.7");
+    a->requeued = true;
     a->psk = strdup("cookie");
     a->nnodes = 2;
     a->index = 1;
@@ -56,6 +58,8 @@ static void a_package_arrives_as_it_was_sent(void **state)
     assert_string_equal(out.env.v[0], "A=1\n\xff");
     assert_string_equal(out.alloc->source, "pbs");
     assert_string_equal(out.alloc->job_id, "pbs.7.srv");
+    assert_string_equal(out.alloc->requeue_id, "pbs.7");
+    assert_true(out.alloc->requeued);
     assert_string_equal(out.alloc->psk, "cookie");
     assert_string_equal(hostlist_nth(out.alloc->nodes, 1), "n2");
     assert_null(out.alloc->host_addr);
