@@ -33,6 +33,7 @@ static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
+    charges_file_load(a->charges_file);
     if (timeout_start(a->timeout, &err) < 0)
         agent_fail(&a->loop, err.text);
     agent_step(&a->loop,
@@ -63,6 +64,8 @@ static int agent_make_leading(struct agent *a, const struct agent_cfg *c)
         .loop = &a->loop, .uplink = a->uplink, .round = a->round};
     const struct metrics_file_parts metrics = {
         .loop = &a->loop, .uplink = a->uplink, .round = a->round};
+    const struct charges_file_parts charges = {
+        .loop = &a->loop, .uplink = a->uplink, .history = &a->history, .round = a->round};
     int rc = timeout_new(&a->timeout, &timeout, c->timeout_ns);
     if (rc == 0)
         rc = signal_before_end_new(&a->before_end, &before_end, &c->before_end);
@@ -70,6 +73,8 @@ static int agent_make_leading(struct agent *a, const struct agent_cfg *c)
         rc = node_watch_new(&a->node_watch, &watch, c->watch_nodes_ns);
     if (rc == 0)
         rc = requeue_new(&a->requeue, &a->loop, c->requeue_on);
+    if (rc == 0)
+        rc = charges_file_new(&a->charges_file, &charges);
     return rc == 0 ? metrics_file_new(&a->metrics_file, &metrics, c->metrics) : rc;
 }
 
@@ -118,6 +123,7 @@ static void agent_done(struct agent *a)
     node_watch_free(a->node_watch);
     requeue_free(a->requeue);
     metrics_file_free(a->metrics_file);
+    charges_file_free(a->charges_file);
     round_end(a->round);
     warm_interpreter_free(a->warm);
     leader_free(a->leader);

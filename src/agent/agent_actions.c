@@ -125,6 +125,7 @@ static int actions_lead(struct agent *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     metrics_file_start(a->metrics_file);
+    charges_file_start(a->charges_file);
     if (a->loop.cfg->profile)
         uplink_send(a->uplink, MSG(CTL_REQUEST, .id = CONTROL_ID_PROFILE, .what = "profile",
                                    .text = "follow"));

@@ -103,6 +103,7 @@ static void message_finish(struct agent *a, const struct msg *m)
 {
     if (m->finish.report)
         report_to_user(a, &m->finish);
+    charges_file_finish(a->charges_file, m->finish.code);
     locate_etcd_over(a->locators.etcd);
     agent_step(&a->loop, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
 }
@@ -172,6 +173,8 @@ static void message_ctl_reply(struct agent *a, const struct msg *m)
 {
     if (m->ctl_reply.id == CONTROL_ID_METRICS)
         metrics_file_take(a->metrics_file, m->ctl_reply.detail);
+    else if (m->ctl_reply.id == CONTROL_ID_CHARGES)
+        charges_file_take(a->charges_file, m->ctl_reply.ok ? m->ctl_reply.detail : "");
     else if (m->ctl_reply.id == CONTROL_ID_PROFILE)
         profile_to_user(a, m->ctl_reply.detail);
     else if (m->ctl_reply.id == CONTROL_ID_WAITING)

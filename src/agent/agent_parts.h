@@ -6,6 +6,7 @@
 
 #include "agent/agent.h"
 #include "agent/agent_loop.h"
+#include "agent/charges_file.h"
 #include "agent/control.h"
 #include "agent/health_check.h"
 #include "agent/leader.h"
@@ -41,6 +42,7 @@ struct agent {
     struct node_watch *node_watch;
     struct requeue *requeue;
     struct metrics_file *metrics_file;
+    struct charges_file *charges_file;
     struct control *control;         /* NULL: ddctl is not served */
     struct status_line *status_line; /* NULL: none is shown */
     const struct msg *message;       /* agent_messages.c: the message being handled; NULL: none */

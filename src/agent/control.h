@@ -9,7 +9,13 @@
 struct control;
 
 /* Ids of the agent's own CTL_REQUESTs; those of ddctl begin after them. */
-enum { CONTROL_ID_METRICS, CONTROL_ID_PROFILE, CONTROL_ID_WAITING, CONTROL_IDS };
+enum {
+    CONTROL_ID_METRICS,
+    CONTROL_ID_PROFILE,
+    CONTROL_ID_WAITING,
+    CONTROL_ID_CHARGES,
+    CONTROL_IDS
+};
 
 /* NULL, if ddctl cannot be served: a failure is only logged. */
 struct control *control_new(struct agent_loop *loop, struct uplink *uplink);

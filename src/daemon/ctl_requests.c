@@ -145,9 +145,14 @@ static void ctl_put_charges(json_t *nodes, const struct rdzv_charges *x)
     (void)json_array_append_new(nodes, o);
 }
 
+/* "follow" is for the agent of the daemon's node, which keeps the charges for the next run. */
 static void ctl_on_blame(const struct ctl_requests *c, struct session *s,
                          const struct msg_ctl_request *m)
 {
+    if (s->is_leader && strcmp(m->text, "follow") == 0) {
+        charges_follow_start(c->charges, s, m->id);
+        return;
+    }
     json_t *nodes = json_array();
     const uint64_t now = dd_now_ns();
     struct rdzv_charges x;

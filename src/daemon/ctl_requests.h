@@ -3,6 +3,7 @@
 #ifndef DD_DAEMON_CTL_REQUESTS_H
 #define DD_DAEMON_CTL_REQUESTS_H
 
+#include "daemon/charges_follow.h"
 #include "daemon/event_log.h"
 #include "daemon/job_metrics.h"
 #include "daemon/session.h"
@@ -30,6 +31,7 @@ struct ctl_requests { /* all pointers are borrowed */
     struct store_server *store;
     struct event_log *events;
     struct job_metrics *metrics;
+    struct charges_follow *charges;
     const struct step_collect *steps;
     uint64_t store_max_bytes, start_ns;
     const struct ctl_ops *ops;

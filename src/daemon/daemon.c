@@ -1,6 +1,7 @@
 /* Wiring: create the parts of the daemon and connect them. */
 #include "daemon/daemon.h"
 
+#include "daemon/charges_follow.h"
 #include "daemon/demux.h"
 #include "daemon/dispatch.h"
 #include "daemon/notify.h"
@@ -25,6 +26,7 @@ struct daemon {
     struct event_log *events;
     struct notify *notify; /* NULL: no web hook */
     struct job_metrics *metrics;
+    struct charges_follow charges;
     struct step_collect *steps;
     struct timeline *timeline; /* NULL: no --timeline */
     struct worker_events worker_events;
@@ -208,6 +210,7 @@ static void daemon_wire_dispatch(struct daemon *d)
         .store = d->store,
         .events = d->events,
         .metrics = d->metrics,
+        .charges = &d->charges,
         .steps = d->steps,
         .timeline = d->timeline,
         .ctl = {.job_id = d->cfg.job_id,
@@ -216,6 +219,7 @@ static void daemon_wire_dispatch(struct daemon *d)
                 .store = d->store,
                 .events = d->events,
                 .metrics = d->metrics,
+                .charges = &d->charges,
                 .steps = d->steps,
                 .store_max_bytes = d->cfg.limits.max_bytes,
                 .start_ns = job_start_ns(d->job),
@@ -278,6 +282,7 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
         rc = daemon_start_steps(d, err);
     if (rc < 0)
         return rc;
+    charges_follow_init(&d->charges, &d->journal, job_machine(d->job));
     job_metrics_attach(d->metrics, job_machine(d->job), d->steps);
     daemon_wire_dispatch(d);
     /* must precede the system call filter */

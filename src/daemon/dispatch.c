@@ -311,6 +311,7 @@ static void dispatch_on_gone(void *arg, struct session *s)
     s->carrier = NULL;
     event_log_forget(d->events, s, -1);
     job_metrics_forget(d->metrics, s);
+    charges_follow_forget(d->charges, s);
     if (d->job == NULL) /* the daemon ends, and has freed it */
         return;
     stacks_collect_forget(job_stacks(d->job), s);

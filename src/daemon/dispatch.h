@@ -12,6 +12,7 @@ struct dispatch {
     struct admission *admission;
     struct event_log *events;
     struct job_metrics *metrics;
+    struct charges_follow *charges;
     struct store_server *store;
     struct timeline *timeline; /* NULL: no --timeline */
     struct step_collect *steps;

@@ -47,16 +47,33 @@ static bool is_key_name(const char *name)
            key_is_tag(name + n - KEY_TAG - 4);
 }
 
+/* JOB.charges, as rdzv/charges.h describes it */
+static bool is_charges_file(int dirfd, const char *name)
+{
+    static const char suffix[] = ".charges", mark[] = "ddrun-charges ";
+    char text[sizeof(mark)] = "";
+    const size_t n = strlen(name);
+    if (n < sizeof(suffix) || strcmp(name + n - (sizeof(suffix) - 1), suffix) != 0)
+        return false;
+    DD_AUTO(fd) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    return fd >= 0 && read(fd, text, sizeof(mark) - 1) == (ssize_t)sizeof(mark) - 1 &&
+           strcmp(text, mark) == 0;
+}
+
 static bool is_stale(int dirfd, const char *name, time_t now)
 {
     struct stat st;
     char owner[DD_OWNER_MAX];
-    bool part = strncmp(name, ".new-", 5) == 0;
-    if ((!part && !is_key_name(name)) || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+    const bool part = strncmp(name, ".new-", 5) == 0;
+    const bool charges = is_charges_file(dirfd, name);
+    if ((!part && !charges && !is_key_name(name)) ||
+        fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_uid != geteuid())
         return false;
     if (part)
         return now - st.st_mtime > PART_OLD_S;
+    if (charges)
+        return now - st.st_mtime > OLD_S;
     return read_owner(owner, dirfd, name) && (dd_owner_is_gone(owner) || now - st.st_mtime > OLD_S);
 }
 

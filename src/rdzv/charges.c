@@ -114,3 +114,45 @@ void charges_clear(struct charges *c)
     free(c->text);
     *c = (struct charges){0};
 }
+
+/* ---- the file ---- */
+
+#define FILE_MARK "ddrun-charges 1 "
+
+int charges_file_format(struct dd_buf *out, const char *id, uint64_t now_ms, const char *charges)
+{
+    const size_t n = strlen(id);
+    for (size_t i = 0; i < n; i++)
+        if (!is_plain(id[i]))
+            return -EINVAL;
+    if (n == 0 || n > CHARGES_FILE_ID)
+        return -EINVAL;
+    return dd_buf_printf(out, FILE_MARK "%" PRIu64 " %s\n%s", age_within(now_ms), id, charges) < 0
+               ? -ENOMEM
+               : 0;
+}
+
+/* A file from the future, since clocks differ, is new. */
+int charges_file_parse(const char *text, const char *id, uint64_t now_ms, const char **ret,
+                       uint64_t *ret_age_ms)
+{
+    static const char mark[] = FILE_MARK;
+    const size_t len = strlen(id);
+    DD_AUTO(charges) struct charges c = {0};
+    if (strncmp(text, mark, sizeof(mark) - 1) != 0)
+        return -EPROTO;
+    const char *p = text + sizeof(mark) - 1;
+    const size_t digits = strspn(p, "0123456789");
+    if (digits == 0 || digits > 15 || p[digits] != ' ')
+        return -EPROTO;
+    const uint64_t written_ms = strtoull(p, NULL, 10);
+    p += digits + 1;
+    if (len == 0 || strncmp(p, id, len) != 0 || p[len] != '\n')
+        return -EPROTO;
+    int rc = charges_parse(&c, p + len + 1, 0);
+    if (rc < 0)
+        return rc;
+    *ret = p + len + 1;
+    *ret_age_ms = now_ms > written_ms ? now_ms - written_ms : 0;
+    return 0;
+}

@@ -40,6 +40,16 @@ int charge_format(struct dd_buf *out, const struct charge *c);
 int charges_parse(struct charges *ret, const char *text, uint64_t age_ms);
 void charges_clear(struct charges *c);
 
+/* A file with charges: a line "ddrun-charges 1 UNIX_MS ID", then lines of charge_format(). */
+enum { CHARGES_FILE_ID = 511, CHARGES_FILE_MAX = CHARGES_BYTES + CHARGES_FILE_ID + 64 };
+
+/* Append a file. id: of the job, in all its runs. 0, -ENOMEM, or -EINVAL: an unsuitable id. */
+int charges_file_format(struct dd_buf *out, const char *id, uint64_t now_ms, const char *charges);
+/* Check a file of this job. *ret: its charges, which are a part of text; *ret_age_ms: how old it
+ * is. -EPROTO (another form, or of another job) or -ENOMEM; both are unchanged then. */
+int charges_file_parse(const char *text, const char *id, uint64_t now_ms, const char **ret,
+                       uint64_t *ret_age_ms);
+
 static inline void dd_auto_charges(struct charges *c)
 {
     charges_clear(c);

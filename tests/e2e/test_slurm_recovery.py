@@ -1,11 +1,12 @@
 """Faults that a job under a real Slurm survives: PyTorch resumes from its checkpoint, on the remaining nodes."""
 
+import json
 import os
 import sys
 
 import pytest
 
-from support import json_lines, program
+from support import DDRUN, json_lines, program
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
 
@@ -197,3 +198,58 @@ def test_a_job_that_needs_a_drained_node_goes_on(slurm, drained):
         until(lambda: "the job stays on node3" in training.job.err, LIMIT, lambda: training.job.err)
         done = training.end()
         assert len(done) == 4 and training.saved() == [] and training.job.rc == 0
+
+
+# The first rank fails in the first round of each run; in the second run, and in the last round, it waits for the test. $1: the
+# directory of all nodes.
+FAILS_IN_EACH_RUN = """#!/bin/sh
+run=${SLURM_RESTART_COUNT:-0}
+[ "$RANK" != 0 ] || echo "$DDRUN_NODES" >"$1/nodes.$run.$TORCHELASTIC_RESTART_COUNT"
+until [ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || [ -e "$1/end" ]; do sleep 0.2; done
+[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0
+[ "$RANK" = 0 ] || exec sleep 1000
+until [ "$run" = 0 ] || [ -e "$1/fail" ]; do sleep 0.2; done
+echo "ValueError: bad memory in run $run" >&2
+[ "$run" != 0 ] || exit 75
+exit 3
+"""
+
+
+def test_a_requeued_job_knows_the_node_on_which_its_last_run_failed(slurm):
+    """node1 runs the daemon, so it takes part in the first round of each run."""
+    def text(name):
+        return open(slurm.file(name), encoding="utf-8").read() if slurm.exists(name) else ""
+
+    slurm.file("fails", FAILS_IN_EACH_RUN)
+    slurm.file("batch", f"#!/bin/sh\nexport HOME={slurm.place}\nexec srun --ntasks-per-node=1 --kill-on-bad-exit=0 {DDRUN} --nnodes=3:3 "
+                        "--nproc-per-node=1 --max-restarts=1 --blame-window=1h --exit-rules=75=requeue --shutdown-timeout=3s "
+                        f"{slurm.file('fails')} {slurm.place}\n")
+    number = slurm.cluster.run(["sbatch", "--parsable", "-N4", "--requeue", "--open-mode=append", "--output=out", "--error=err", "batch"],
+                               user=slurm.user, cwd=slurm.place).out.strip()
+
+    def job():
+        return slurm.cluster.run(["scontrol", "show", "job", "-o", number]).out + text("out") + text("err")
+
+    until(lambda: " Restarts=1 " in job(), LIMIT, job)
+    assert slurm.exists(".ddrun/*.charges"), job()
+    slurm.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])  # Slurm defers a requeued job by 2 min
+
+    def ask(what):
+        ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
+        told = slurm.cluster.run(["srun", "--overlap", f"--jobid={number}", "-N1", "-n1", ddctl, what, "--format=json"],
+                                 user=slurm.user, cwd=slurm.place)
+        assert told.rc == 0, told.err + job()
+        return json.loads(told.out)["nodes"]
+
+    until(lambda: text("nodes.1.0").strip(), LIMIT, job)
+    assert [(n["name"], n["charges"], n["rested"]) for n in ask("blame")] == [("node1", 1, False)]
+    until(lambda: len(ask("status")) == 4, LIMIT, job)  # the spare node has joined
+    slurm.file("fail", "")
+    until(lambda: text("nodes.1.1").strip(), LIMIT, job)
+    (blamed,) = ask("blame")
+    assert (blamed["name"], blamed["charges"], blamed["rested"]) == ("node1", 2, True) and "in run 1" in blamed["text"], blamed
+    assert "1" in text("nodes.1.0") and "1" not in text("nodes.1.1"), job()
+    slurm.file("end", "")
+    until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, job)
+    assert "left node1 out of this round (2 failures within --blame-window" in text("err"), job()
+    assert not slurm.exists(".ddrun/*.charges"), "the job has succeeded"

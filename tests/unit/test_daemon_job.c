@@ -192,6 +192,28 @@ static void a_failure_without_restarts_ends_with_its_code_and_the_report(void **
     end(&w);
 }
 
+/* The agent of the daemon's node keeps them for a requeued job: it must know the last one before
+ * the job ends. */
+static void a_follower_of_charges_knows_the_last_one_before_the_end(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(CTL_REQUEST, .id = 3, .what = "blame", .text = "follow"));
+    say(&w, MSG(EXIT, .round = 0, .rank = 1, .local_rank = 1, .pid = 70, .code = 3));
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    (void)await(&w, MSG_FINISH);
+    const struct msg_ctl_reply *r = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    int reply = 0;
+    while (w.got[reply].type != MSG_CTL_REPLY)
+        assert_true(w.got[reply++].type != MSG_FINISH);
+    assert_true(r->ok && r->id == 3 && !r->ends);
+    assert_int_equal(strncmp(r->detail, "0 1 1 0 ", 8), 0);
+    assert_non_null(strstr(r->detail, " node0\texit code 3\n"));
+    end(&w);
+}
+
 /* ---- stacks ---- */
 
 static const struct job_stacks_cfg at_failure = {
@@ -581,6 +603,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_succeeds_ends_with_0),
         cmocka_unit_test(a_failure_without_restarts_ends_with_its_code_and_the_report),
+        cmocka_unit_test(a_follower_of_charges_knows_the_last_one_before_the_end),
         cmocka_unit_test(stop_waits_for_the_stacks_which_the_report_shows),
         cmocka_unit_test(stacks_of_ranks_of_others_are_ignored),
         cmocka_unit_test(a_stop_request_ends_the_wait_for_stacks),

@@ -483,6 +483,14 @@ static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 
 #define SOME_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 
+static void leave_file(struct fixture *f, const char *path, const char *text, int days)
+{
+    const char *full = write_file(f, path, text, 0600);
+    const struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400L},
+                                     {.tv_sec = time(NULL) - days * 86400L}};
+    assert_int_equal(utimensat(AT_FDCWD, full, then, 0), 0);
+}
+
 /* Write the key file of another process. boot: the boot id of its machine; NULL: this machine. */
 static void leave_key(struct fixture *f, const char *name, const char *boot, long pid, int days)
 {
@@ -497,10 +505,7 @@ static void leave_key(struct fixture *f, const char *name, const char *boot, lon
     (void)snprintf(text, sizeof(text), "%s%s %s %ld 1\n", SOME_KEY, boot != NULL ? boot : mine,
                    space, pid);
     (void)snprintf(path, sizeof(path), ".ddrun/%s", name);
-    const char *full = write_file(f, path, text, 0600);
-    const struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400L},
-                                     {.tv_sec = time(NULL) - days * 86400L}};
-    assert_int_equal(utimensat(AT_FDCWD, full, then, 0), 0);
+    leave_file(f, path, text, days);
 }
 
 static void home_is_swept_of_what_the_dead_left(void **state)
@@ -514,7 +519,8 @@ static void home_is_swept_of_what_the_dead_left(void **state)
         {"dead.0011223344556677.key", NULL, 0, false}, /* the process started at another time */
         {"other.0011223344556677.key", "another-machine", 29, true},
         {"old.0011223344556677.key", "another-machine", 31, false},
-        {"my-own.key", NULL, 400, true}, /* not a key file of ddrun */
+        {"my-own.key", NULL, 400, true},                /* not a key file of ddrun */
+        {"user.charges", "another-machine", 400, true}, /* not a file of ddrun */
         {".new-0011", NULL, 0, true},
         {".new-2233", NULL, 2, false},
     };
@@ -524,7 +530,11 @@ static void home_is_swept_of_what_the_dead_left(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         leave_key(f, rows[i].name, rows[i].boot, (long)getpid(), rows[i].days);
     (void)write_file(f, ".ddrun/user.0011223344556677.key", "what a user keeps here\n", 0600);
+    leave_file(f, ".ddrun/slurm.c.7.0.charges", "ddrun-charges 1 0 slurm.c.7.0\n", 29);
+    leave_file(f, ".ddrun/slurm.c.6.0.charges", "ddrun-charges 1 0 slurm.c.6.0\n", 31);
     struct net_key next = leader_key(f);
+    assert_int_equal(stat(home_path(f, "slurm.c.7.0.charges"), &st), 0);
+    assert_int_equal(stat(home_path(f, "slurm.c.6.0.charges"), &st), -1);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if ((stat(home_path(f, rows[i].name), &st) == 0) != rows[i].stays)
             fail_msg("%s %s", rows[i].name, rows[i].stays ? "is gone" : "is still there");

@@ -653,6 +653,52 @@ static void any_charges_fit_into_their_buffer(void **state)
     assert_int_equal(c.count, CHARGES_MAX);
 }
 
+static void a_file_of_charges_is_read_as_it_was_written(void **state)
+{
+    static const char charges[] = "1 2 0 1 250 600 node3\tboom\n2 1 1 0 0 0 n9\t\n";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(CHARGES_FILE_MAX);
+    const char *found = NULL;
+    uint64_t age = 0;
+    (void)state;
+    assert_int_equal(charges_file_format(&out, "slurm.c.7.0", 1000000, charges), 0);
+    assert_string_equal(
+        dd_buf_str(&out),
+        "ddrun-charges 1 1000000 slurm.c.7.0\n1 2 0 1 250 600 node3\tboom\n2 1 1 0 0 0 n9\t\n");
+    assert_int_equal(charges_file_parse(dd_buf_str(&out), "slurm.c.7.0", 1002500, &found, &age), 0);
+    assert_string_equal(found, charges);
+    assert_int_equal(age, 2500);
+    assert_int_equal(charges_file_parse(dd_buf_str(&out), "slurm.c.7.0", 999, &found, &age), 0);
+    assert_int_equal(age, 0); /* the clock of the node that wrote it is ahead */
+    assert_int_equal(charges_file_format(&out, "a\nb", 0, ""), -EINVAL);
+    assert_int_equal(charges_file_format(&out, "", 0, ""), -EINVAL);
+}
+
+static void other_files_are_refused(void **state)
+{
+    static const char *const rows[] = {
+        "",
+        "ddrun-charges",
+        "ddrun-charges 1 ",
+        "ddrun-charges 1 5 job",
+        "ddrun-charges 2 5 job\n",
+        "ddrun-charges 1 5 other\n",
+        "ddrun-charges 1 5 job2\n",
+        "ddrun-charges 1 -5 job\n",
+        "ddrun-charges 1 x job\n",
+        "ddrun-charges 1 1234567890123456 job\n",
+        "ddrun-charges 1 5  job\n",
+        "ddrun-charges 1 5 job\n1 2 0 1 250 600 node3\tboom",
+        "ddrun-charges 1 5 job\nhello\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *found = NULL;
+        uint64_t age;
+        if (charges_file_parse(rows[i], "job", 10, &found, &age) != -EPROTO || found != NULL)
+            fail_msg("'%s' is accepted", rows[i]);
+    }
+}
+
 /* Start a daemon of nodes n0, n1, … to which node `from` brings charges. */
 static void start_with(struct bed *b, const struct rdzv_cfg *cfg, int from, const char *text)
 {
@@ -866,6 +912,8 @@ int main(void)
         cmocka_unit_test(charges_grow_older),
         cmocka_unit_test(invalid_charges_are_refused),
         cmocka_unit_test(any_charges_fit_into_their_buffer),
+        cmocka_unit_test(a_file_of_charges_is_read_as_it_was_written),
+        cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(a_successor_knows_the_charges),
         cmocka_unit_test(a_successor_leaves_out_the_same_node),
         cmocka_unit_test(a_node_that_a_user_drains_is_left_out_with_the_reason),
