@@ -41,14 +41,15 @@ def assert_none_refused(out, workers):
     assert refused == [0] * ROUNDS * workers
 
 
-def test_a_flood_from_another_user_of_the_node_refuses_no_worker():
+@pytest.mark.parametrize("idle", ["0", "3000"])  # two sockets each
+def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle):
     with tempfile.TemporaryDirectory(prefix="e2e") as home:
         os.chown(home, USER, USER)
         go = os.path.join(home, "go")
         with Job(*args(go), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3), before=as_user(USER, *FEW_FILES)) as job:
             seen = job.line("store")
             _, host, port = re.search("store .*", seen)[0].split()
-            flood = subprocess.Popen(as_user(STRANGER, PYTHON3, program("flood.py"), host, port), stdout=subprocess.PIPE, cwd="/", text=True)
+            flood = subprocess.Popen(as_user(STRANGER, PYTHON3, program("flood.py"), host, port, idle), stdout=subprocess.PIPE, cwd="/", text=True)
             try:
                 assert flood.stdout.readline() == "flooding\n"
                 open(go, "w").close()

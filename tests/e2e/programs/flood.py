@@ -1,5 +1,6 @@
-"""flood.py ADDRESS PORT: open many connections at once, which send nothing, the first bytes of c10d, or half a hello, and
-reopen those that are closed. Prints "flooding" after the first 300, and ends after two minutes.
+"""flood.py ADDRESS PORT [IDLE]: open many connections at once, which send nothing, the first bytes of c10d, or half a hello, and
+reopen those that are closed. IDLE connections between sockets of this program come first, so that the kernel has many sockets
+to search. Prints "flooding" after the first 300, and ends after two minutes.
 """
 import contextlib
 import resource
@@ -15,6 +16,10 @@ AT_ONCE, BURST = 1500, 100
 address, port, end = sys.argv[1], int(sys.argv[2]), time.monotonic() + 120
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+idle = []
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    for _ in range(int(sys.argv[3]) if len(sys.argv) > 3 else 0):
+        idle.append((socket.create_connection(listener.getsockname()), listener.accept()[0]))
 selector = selectors.DefaultSelector()
 opened = 0
 while time.monotonic() < end:
