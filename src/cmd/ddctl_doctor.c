@@ -495,15 +495,24 @@ static int ddctl_doctor_tell_json(const struct doctor *d, json_t *findings,
     return rc;
 }
 
+static int ddctl_doctor_write_result(const struct doctor *d, size_t findings, struct dd_buf *out)
+{
+    const size_t answered = json_array_size(d->looks);
+    if (findings == 0)
+        return dd_buf_printf(out, "no problems found on %zu node%s (" DOCTOR_CHECKS ")\n", answered,
+                             answered == 1 ? "" : "s");
+    return dd_buf_printf(out, "%zu of %d node%s answered; %zu finding%s\n", answered,
+                         d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s", findings,
+                         findings == 1 ? "" : "s");
+}
+
 static int ddctl_doctor_tell_text(const struct doctor *d, const json_t *findings,
                                   const struct pair_figures *pairs)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     size_t i;
     const json_t *f;
-    size_t n = json_array_size(findings);
-    int rc = dd_buf_printf(&out, "%zu of %d nodes answered; %zu finding%s\n",
-                           json_array_size(d->looks), d->alloc->nnodes, n, n == 1 ? "" : "s");
+    int rc = ddctl_doctor_write_result(d, json_array_size(findings), &out);
     json_array_foreach (findings, i, f)
         if (rc == 0)
             rc = dd_buf_printf(&out, "\n%s: %s%s\n    %s\n",

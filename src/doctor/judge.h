@@ -7,6 +7,10 @@
 
 #include <jansson.h>
 
+/* What doctor_judge() judges, for a report without findings. */
+#define DOCTOR_CHECKS                                                                              \
+    "names, network, key, limits, /dev/shm, CPUs, GPUs, kernel, environment, versions"
+
 /* looks: array with the results of the nodes; a missing node did not answer. Return an array of
  *   {"nodes": FOLDED, "what": SENTENCE, "do": SENTENCE, "hint": true if jobs can run with it}
  * with each finding once, for all its nodes, in the order of the checks. NULL: out of memory. */

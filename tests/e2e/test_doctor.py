@@ -46,6 +46,15 @@ def test_healthy_nodes_have_no_findings(slurm):  # noqa: F811
     assert sorted(all_["nodes"][0]["came"]) == [1, 2, 3] and all_["nodes"][1]["came"] == [0]
 
 
+def test_a_report_without_findings_lists_what_was_checked(slurm):  # noqa: F811
+    with slurm.popen(["salloc", "-Q", "-N2", "--gres=gpu:2", DDCTL, "doctor", "--limit=10s"]) as run:
+        done = run.wait(LIMIT)
+    assert done.rc == 0, done.err
+    first = done.out.splitlines()[0]
+    assert first.startswith("no problems found on 2 nodes (")
+    assert all(what in first for what in ("names", "network", "key", "limits", "/dev/shm", "CPUs", "GPUs", "environment")), first
+
+
 FAULTS = {
     "files": ("ulimit -n 256", "256"),
     "processes": ("ulimit -u 300", "300 processes"),
