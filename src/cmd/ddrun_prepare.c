@@ -325,8 +325,11 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
     /* of a node that becomes the first one later, ddrun-archive itself reports it */
     if (rc == 0 && r->alloc->index <= 0 && stage_dirs_have_archive(&r->o->stage))
         rc = prepare_find_helper(unpacks, &archive, "--stage with an archive", err);
-    return rc == 0 ? stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err)
-                   : rc;
+    if (rc == 0)
+        rc = stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err);
+    if (rc == 0 && r->alloc->index <= 0)
+        stage_dirs_warn_of_interpreters(&r->stage_paths, &r->log);
+    return rc;
 }
 
 static int prepare_collect(struct run *r, struct dd_err *err)

@@ -1,7 +1,9 @@
 #include "cmd/stage_dirs.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "stage/stage_source.h"
+#include "stage/stage_venv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -131,6 +133,31 @@ int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool re
             return dd_err_set(err, -ENOMEM, "out of memory");
     }
     return stage_check_dir(o->dir, ret, err);
+}
+
+/* ---- interpreters ---- */
+
+static int stage_interpreter_of(char **ret, const char *venv)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16);
+    DD_AUTO(free) char *path = NULL;
+    if (asprintf(&path, "%s/pyvenv.cfg", venv) < 0)
+        return -ENOMEM;
+    if (dd_read_file(path, &text, NULL) < 0)
+        return 0; /* it is no virtual environment */
+    return stage_venv_interpreter(ret, dd_buf_str(&text));
+}
+
+void stage_dirs_warn_of_interpreters(const struct dd_strv *paths, const struct dd_log *log)
+{
+    for (size_t i = 0; i < paths->n; i++) {
+        DD_AUTO(free) char *dir = NULL;
+        if (stage_interpreter_of(&dir, paths->v[i]) > 0 && stage_holder(dir, paths) == NULL)
+            dd_log(log, DD_LOG_WARN,
+                   "--stage: the interpreter of '%s' and its standard library lie in '%s', which "
+                   "is not copied\n  tip: add --stage=%s",
+                   paths->v[i], dir, dir);
+    }
 }
 
 /* ---- directories of the node ---- */

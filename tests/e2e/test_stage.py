@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -252,6 +253,25 @@ def test_dry_run_says_what_would_be_copied(source, tmp_path):
     node = json.loads(run("--dry-run=json", f"--stage={source}", "true").out)
     assert source in node["stage"]
     assert not [x for x in os.listdir(tmp_path) if x != "env"]
+
+
+def test_the_interpreter_that_uv_has_installed_is_copied_if_the_tip_is_followed(tmp_path):
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    venv, base = tmp_path / "venv", tmp_path / "python/cpython-3.12.7-linux-x86_64-gnu"
+    (base / "bin").mkdir(parents=True)
+    (base / "bin/python").write_text(f"#!/bin/sh\ntouch {base}/mark 2>/dev/null && echo the original || echo the copy\n")
+    (base / "bin/python").chmod(0o755)
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to(base / "bin/python")
+    (venv / "pyvenv.cfg").write_text(f"home = {base}/bin\nimplementation = CPython\nuv = 0.13.9\nversion_info = 3.12.7\n")
+    args = ["--nproc-per-node=1", f"--stage={venv}", f"--stage-dir={tmp_path}"]
+    job = run(*args, "--no-python", str(venv / "bin/python"))
+    assert (job.p.returncode, job.out) == (0, "the original\n"), job.err
+    assert some_line(job.err, "warning: --stage: the interpreter of", str(venv), f"'{base}'"), job.err
+    tip = re.search(r"tip: add (--stage=\S+)", job.err).group(1)
+    job = run(*args, tip, "--no-python", str(venv / "bin/python"))
+    assert (job.p.returncode, job.out, job.err) == (0, "the copy\n", "")
 
 
 def test_an_unreadable_file_is_named(source, tmp_path):

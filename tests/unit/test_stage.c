@@ -10,6 +10,7 @@
 #include "stage/stage_source.h"
 #include "stage/stage_tree.h"
 #include "stage/stage_unpack.h"
+#include "stage/stage_venv.h"
 #include "stage/stage_walk.h"
 
 #include <errno.h>
@@ -24,6 +25,39 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+
+/* ---- the interpreter of a virtual environment ---- */
+
+#define UV_HOME "home = /home/u/.local/share/uv/python/cpython-3.12.7-linux-x86_64-gnu/bin\n"
+
+static void interpreter_is_found_where_uv_has_installed_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *dir; /* NULL: none */
+    } rows[] = {
+        {UV_HOME "implementation = CPython\nuv = 0.13.9\nversion_info = 3.12.7\n",
+         "/home/u/.local/share/uv/python/cpython-3.12.7-linux-x86_64-gnu"},
+        {"uv=0.5\r\n home\t=  /p/pypy-3.10/bin \r\n", "/p/pypy-3.10"},
+        {UV_HOME, NULL}, /* made by python -m venv */
+        {"uv = 0.13.9\nhome = /usr/bin\n", NULL},
+        {"uv = 0.13.9\nhome = /opt/miniconda3/bin\n", NULL},
+        {"uv = 0.13.9\nhome = cpython-3.12/bin\n", NULL},
+        {"uv = 0.13.9\nhome = /cpython-3.12/lib\n", NULL},
+        {"uv = 0.13.9\nhome = /bin\n", NULL},
+        {"uv = 0.13.9\nhome =\n", NULL},
+        {"uv = 0.13.9\nhome", NULL},
+        {"uv = 0.13.9\nhomes = /p/cpython-3.12/bin\n", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *dir = NULL;
+        const int rc = stage_venv_interpreter(&dir, rows[i].text);
+        if (rc != (rows[i].dir != NULL) || (dir != NULL && strcmp(dir, rows[i].dir) != 0))
+            fail_msg("row %zu: %d, '%s'", i, rc, dir != NULL ? dir : "");
+        free(dir);
+    }
+}
 
 /* ---- codec ---- */
 
@@ -875,6 +909,7 @@ int main(void)
 {
 #define IN_PLACE(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interpreter_is_found_where_uv_has_installed_it),
         cmocka_unit_test(path_that_leaves_the_copy_is_refused),
         cmocka_unit_test(deep_path_and_long_name_are_refused),
         cmocka_unit_test(entry_is_read_as_it_was_written),

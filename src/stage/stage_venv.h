@@ -1,0 +1,12 @@
+/* The interpreter of a virtual environment, which lies outside of it. Pure. */
+#ifndef DD_STAGE_STAGE_VENV_H
+#define DD_STAGE_STAGE_VENV_H
+
+/* The directory of the interpreter that uv has installed, by the text of the environment's
+ * pyvenv.cfg. Such a directory has one interpreter and its standard library; others ("/usr", a
+ * conda environment) may contain much more and are not returned.
+ * 1 and *ret, which the caller frees; 0: it is another one; -ENOMEM.
+ * Src: pyvenv.cfg of uv 0.13.9; https://docs.astral.sh/uv/concepts/python-versions/ */
+int stage_venv_interpreter(char **ret, const char *pyvenv_cfg);
+
+#endif
