@@ -60,6 +60,8 @@ struct round_port {
     const struct warm_fork *(*warm)(void *arg);
     void (*warm_failed)(void *arg, const char *why); /* it has not forked them */
     void (*staged)(void *arg);                       /* staging_is_settled() has become true */
+    /* What the workers wait for, for the terminal; "": nothing any more. */
+    void (*progress)(void *arg, const char *text);
 };
 
 /* All borrowed until round_free(). */

@@ -174,6 +174,12 @@ static void staged(void *arg)
         event_active(a->on_staged, 0, 0);
 }
 
+static void show_progress(void *arg, const char *text)
+{
+    const struct agent *a = arg;
+    status_line_progress(a->status_line, text);
+}
+
 /* With --stage and --warm, the copies are made before any worker starts. */
 static int hold_for_copies(struct agent *a)
 {
@@ -263,7 +269,8 @@ int rounds_new(struct agent *a, struct dd_err *err)
                                            .gone = on_gone,
                                            .warm = warm_of,
                                            .warm_failed = warm_failed,
-                                           .staged = staged};
+                                           .staged = staged,
+                                           .progress = show_progress};
     const struct round_env env = {.cfg = a->loop.cfg,
                                   .base = a->loop.base,
                                   .port = &port,

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -81,8 +82,34 @@ static void staging_fail(struct staging *st, const char *why)
     round_send(r, MSG(STOP_REQUEST, .code = BAD_INPUT, .text = why));
 }
 
+/* ---- progress ---- */
+
+static void staging_show(const struct staging *st, const char *text)
+{
+    const struct round *r = st->round;
+    if (r->port->progress != NULL && !st->option->optional)
+        r->port->progress(r->port_arg, text);
+}
+
+/* "DONE ALL", in bytes */
+static void staging_take_progress(const struct staging *st, const char *text)
+{
+    enum { MIB = 1 << 20 };
+    const int nodes = st->round->plan.nnodes;
+    char line[160];
+    char *end;
+    const uint64_t done = strtoull(text, &end, 10);
+    const uint64_t all = strtoull(end, NULL, 10);
+    (void)snprintf(line, sizeof(line),
+                   "ddrun: copying to %d node%s: %" PRIu64 " of %" PRIu64 " MiB (%d%%)", nodes,
+                   nodes == 1 ? "" : "s", done / MIB, all / MIB,
+                   all > 0 ? (int)((double)done / (double)all * 100) : 0);
+    staging_show(st, line);
+}
+
 static void staging_end_helper(struct staging *st)
 {
+    staging_show(st, "");
     if (st->event != NULL)
         event_free(st->event);
     st->event = NULL;
@@ -310,6 +337,7 @@ static void staging_take_ready(struct staging *st, struct stage_msg *m, const in
     if (st->has)
         return;
     st->has = true;
+    staging_show(st, "");
     st->ready = *m;
     *m = (struct stage_msg){0};
     st->nfds = n;
@@ -341,6 +369,8 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
             staging_fail(st, err.text);
     } else if (m.type == STAGE_MSG_READY) {
         staging_take_ready(st, &m, fds, n);
+    } else if (m.type == STAGE_MSG_PROGRESS) {
+        staging_take_progress(st, m.texts.v[0]);
     } else if (m.type == STAGE_MSG_WARNING) {
         dd_log(st->round->cfg->log, DD_LOG_WARN, "%s%s",
                st->cfg->kind != NULL ? "--compile-cache: " : "", m.texts.v[0]);

@@ -25,6 +25,7 @@ struct status_line {
     struct event *tick;
     uint64_t since_ns; /* beginning of this wait; 0: the agent does not wait */
     bool asked;        /* the daemon has not answered yet */
+    bool progress;     /* the line of status_line_progress() is shown */
 };
 
 DD_AUTO_DEFINE(status_line, struct status_line *, status_line_free);
@@ -145,6 +146,20 @@ void status_line_link_changed(struct status_line *l)
         l->asked = false;
 }
 
+void status_line_progress(struct status_line *l, const char *text)
+{
+    char line[LINE_SIZE];
+    if (l == NULL || (text[0] == '\0' && !l->progress) || !dd_screen_claim(screen_of(l)))
+        return;
+    const size_t columns = dd_screen_columns(screen_of(l));
+    (void)snprintf(line, columns < sizeof(line) ? columns : sizeof(line), "%s", text);
+    l->progress = text[0] != '\0';
+    if (l->progress)
+        dd_screen_draw(screen_of(l), line);
+    else
+        dd_screen_clear(screen_of(l));
+}
+
 void status_line_hide(struct status_line *l)
 {
     if (l == NULL || l->since_ns == 0)
@@ -179,6 +194,7 @@ void status_line_free(struct status_line *l)
     if (l == NULL)
         return;
     status_line_hide(l);
+    status_line_progress(l, "");
     if (l->tick != NULL)
         event_free(l->tick);
     free(l);

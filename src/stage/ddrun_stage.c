@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,8 +106,22 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         serve_on_wake(arg);
 }
 
+static void on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    const struct serve *s = arg;
+    char text[64];
+    (void)fd;
+    (void)what;
+    if (s->reader == NULL || s->head.len == 0 || s->ready)
+        return;
+    (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64,
+                   s->spread < s->bytes ? s->spread : s->bytes, s->bytes);
+    serve_send(s, STAGE_MSG_PROGRESS, text);
+}
+
 static int serve(void)
 {
+    const struct timeval second = {.tv_sec = 1};
     static struct serve s = {.control = STAGE_CLIENT_FD, .listen_fd = -1};
     (void)umask(0); /* files get the permissions of their sources; see stage_unpack.h */
     s.dir = s.kept = DD_SCRATCH_NONE;
@@ -119,8 +134,10 @@ static int serve(void)
         return 1;
     s.control_event = event_new(s.base, s.control, EV_READ | EV_PERSIST, on_control, &s);
     s.wake_event = event_new(s.base, s.wake_fd, EV_READ | EV_PERSIST, on_wake, &s);
-    if (s.control_event == NULL || s.wake_event == NULL || event_add(s.control_event, NULL) < 0 ||
-        event_add(s.wake_event, NULL) < 0)
+    s.progress_event = event_new(s.base, -1, EV_PERSIST, on_progress, &s);
+    if (s.control_event == NULL || s.wake_event == NULL || s.progress_event == NULL ||
+        event_add(s.control_event, NULL) < 0 || event_add(s.wake_event, NULL) < 0 ||
+        event_add(s.progress_event, &second) < 0)
         return 1;
     event_base_dispatch(s.base);
     _exit(0); /* threads of the pool wait for ever */

@@ -274,6 +274,7 @@ static void flow_release(struct serve *s)
         if (c->worked && (needed & ~c->acked) == 0) {
             TAILQ_REMOVE(&s->live, c, kept);
             stage_ledger_release(&s->ledger, c->seq);
+            s->spread += c->bytes;
             serve_ack(s, c->seq);
             if (s->reader != NULL)
                 stage_reader_release(s->reader);

@@ -45,7 +45,7 @@ enum { STAGE_CHILDREN = 16, STAGE_CALLERS = 2 * STAGE_CHILDREN };
 struct serve {
     struct event_base *base;
     int control; /* socket of the agent */
-    struct event *control_event, *wake_event;
+    struct event *control_event, *wake_event, *progress_event;
     struct stage_msg setup, round; /* round: without texts before it has come */
     struct stage_sources sources;  /* of setup */
     int wake_fd;
@@ -87,6 +87,7 @@ struct serve {
     bool ready;  /* the agent has been told that the copy is complete */
     uint64_t begun_ns;
     uint64_t bytes, files;
+    uint64_t spread; /* bytes of the chunks that this node and its subtree need no more */
 };
 
 /* stage_tell.c */

@@ -39,6 +39,7 @@ static int check_count(const struct stage_msg *m)
     case STAGE_MSG_MISSING:
     case STAGE_MSG_COLLECTED:
     case STAGE_MSG_CAME:
+    case STAGE_MSG_PROGRESS:
         return n == 1 ? 0 : -EPROTO;
     default:
         return -EPROTO;

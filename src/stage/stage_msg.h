@@ -25,6 +25,8 @@ enum stage_msg_type {
     STAGE_MSG_COLLECTED = 'E', /* from it: summary for the log; all files have been treated */
     STAGE_MSG_CAME = 'N',      /* from it: the directory of a node whose files have been treated */
     STAGE_MSG_ALIVE = 'A',     /* from it: progress */
+    STAGE_MSG_PROGRESS = 'B',  /* from that of --stage on the first node, once a second until it is
+                                  READY: "DONE ALL", bytes that all nodes have, and of how many */
 };
 
 enum {

@@ -73,6 +73,7 @@ static int open_frame(const struct stage_chunk *c, const struct tools *t, size_t
 static void work_on(const struct stage_pool *p, struct stage_chunk *c, const unsigned char *raw,
                     size_t n)
 {
+    c->bytes = n;
     c->rc = digest(c->digest, raw, n);
     if (c->rc < 0)
         (void)dd_err_set(&c->err, c->rc, "--stage: cannot compute a digest");

@@ -5,12 +5,13 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import termios
 import uuid
 
 import pytest
 
-from support import Job, clean_env, run, until
+from support import Job, clean_env, program, run, until
 from test_terminal import Terminal
 
 HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
@@ -104,6 +105,22 @@ def test_without_a_terminal_there_are_plain_lines_only(tmp_path):
             assert (other.wait(), last.wait()) == (0, 0), other.err + last.err
         for text in (job.errors_seen, job.err, other.err, last.err):
             assert "\x1b" not in text and "\r" not in text and "joined" not in text
+
+
+def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(tmp_path):
+    library, held, source = tmp_path / "held_reads.so", tmp_path / "held", tmp_path / "source"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("held_reads.c"), "-ldl"], check=True)
+    source.mkdir()
+    (source / "data").write_bytes(os.urandom(8 << 20))
+    held.touch()
+    with Screen("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script("echo worker $RANK writes"),
+                LD_PRELOAD=str(library), HELD_READS=str(held)) as t:
+        line = t.shows("ddrun: copying to 2 nodes: ")
+        assert re.fullmatch(r"ddrun: copying to 2 nodes: 0 of \d+ MiB \(0%\)", line)
+        held.unlink()
+        assert t.wait() == 0, t.seen
+        assert "worker 0 writes" in t.lines()
+        assert not any("ddrun:" in line for line in t.lines())
 
 
 def test_a_dumb_terminal_and_quiet_messages_get_no_line(tmp_path):
