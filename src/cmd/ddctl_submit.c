@@ -188,9 +188,10 @@ const struct opt_table ddctl_submit_options = {
     .program = "ddctl submit",
     .version = PACKAGE_VERSION,
     .usage = "[options] -- ddrun [option...] SCRIPT [ARG...]",
-    .about = "Submits a ddrun command as a job of Slurm or PBS. Checks the command, its files, "
-             "the partition and the limits first; if a check fails, nothing is submitted. Prints "
-             "the id of the job.",
+    .about =
+        "Submits a ddrun command as a job of Slurm, PBS or Grid Engine. Checks the command, its files, "
+        "the partition and the limits first; if a check fails, nothing is submitted. Prints "
+        "the id of the job.",
     OPT_ROWS(rows),
 };
 
@@ -218,6 +219,12 @@ static void submit_done(struct submit *s)
 static int find_scheduler(struct submit *s, struct dd_err *err)
 {
     const struct submit_scheduler *found = submit_scheduler_find(s->o.scheduler);
+    if (found != NULL && found->template == NULL && s->o.template == NULL)
+        return dd_err_tip(err,
+                          dd_err_set(err, -EINVAL,
+                                     "no built-in job script for Grid Engine, whose parallel "
+                                     "environments and GPU resources differ between sites"),
+                          "use --template=FILE with the site's '#$' lines (docs/submit.md)");
     if (found == NULL)
         return dd_err_tip(err,
                           dd_err_set(err, -ENOENT, "no scheduler: found neither sbatch nor qsub"),
@@ -348,15 +355,15 @@ static int script_file(const struct submit *s, struct dd_err *err)
 static int start(struct submit *s, struct submit_process *p, struct dd_buf *id, struct dd_err *err)
 {
     const struct submit_scheduler *found = s->scheduler;
-    const char *argv[4] = {s->program};
+    const char *argv[5] = {s->program};
     size_t n = 1;
     DD_AUTO(fd) int script = script_file(s, err);
     if (script < 0)
         return script;
     if (found->options != NULL)
         argv[n++] = found->options;
-    if (s->o.follow)
-        argv[n++] = found->wait;
+    for (size_t i = 0; s->o.follow && i < 2 && found->wait[i] != NULL; i++)
+        argv[n++] = found->wait[i];
     int rc = submit_start(p, argv, script);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run %s: %s", s->program, strerror(-rc));

@@ -119,6 +119,17 @@ static bool is_pbs_default(const char *printed, const char *name)
            (at[sizeof(key) - 1 + n] == '\n' || at[sizeof(key) - 1 + n] == '\0');
 }
 
+/* One name on each line. */
+bool submit_next_grid_engine_queue(const char **at, struct submit_queue *ret)
+{
+    *ret = (struct submit_queue){.name = ""};
+    *at += strspn(*at, " \r\n");
+    const size_t n = strcspn(*at, " \r\n");
+    (void)snprintf(ret->name, sizeof(ret->name), "%.*s", n < sizeof(ret->name) ? (int)n : 0, *at);
+    *at += n;
+    return n > 0;
+}
+
 /* ---- whether a job fits ---- */
 
 struct check {

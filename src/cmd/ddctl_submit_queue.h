@@ -1,4 +1,5 @@
-/* The partitions of Slurm and the queues of PBS, and whether a job fits into one. Pure. */
+/* The partitions of Slurm and the queues of PBS and Grid Engine, and whether a job fits into one.
+ * Pure. */
 #ifndef DD_CMD_DDCTL_SUBMIT_QUEUE_H
 #define DD_CMD_DDCTL_SUBMIT_QUEUE_H
 
@@ -22,6 +23,7 @@ struct submit_queue_kind {
 
 bool submit_next_slurm_queue(const char **at, struct submit_queue *ret);
 bool submit_next_pbs_queue(const char **at, struct submit_queue *ret);
+bool submit_next_grid_engine_queue(const char **at, struct submit_queue *ret); /* names alone */
 
 enum { SUBMIT_ERRORS_MAX = 8 };
 

@@ -8,13 +8,31 @@
 #include <string.h>
 #include <unistd.h>
 
+/* PBS and Grid Engine both have a qsub. Only Grid Engine has SGE_ROOT and, beside qsub, qconf. */
+static bool submit_is_grid_engine(const char *path)
+{
+    char qconf[PATH_MAX];
+    const char *root = getenv("SGE_ROOT");
+    const char *slash = strrchr(path, '/');
+    const int n = slash != NULL ? (int)(slash + 1 - path) : 0;
+    if (root != NULL && root[0] != '\0')
+        return true;
+    return snprintf(qconf, sizeof(qconf), "%.*sqconf", n, path) < (int)sizeof(qconf) &&
+           access(qconf, X_OK) == 0;
+}
+
+static bool submit_is_pbs(const char *path)
+{
+    return !submit_is_grid_engine(path);
+}
+
 /* PBS starts the script in the home directory with the environment of a login shell. Its own output
  * file appears when the job ends: the script writes a log that can be followed. */
 static const struct submit_scheduler schedulers[] = {
     {.name = "slurm",
      .program = "sbatch",
      .options = "--parsable",
-     .wait = "--wait",
+     .wait = {"--wait"},
      .cancel = "scancel",
      .queries = {{"scontrol", "--all", "--oneliner", "show", "partition"}},
      .queues = {.word = "partition", .next = submit_next_slurm_queue},
@@ -31,7 +49,8 @@ static const struct submit_scheduler schedulers[] = {
     {.name = "pbs",
      .program = "qsub",
      .directory = ALLOC_PBS_DIRECTORY,
-     .wait = "-Wblock=true",
+     .wait = {"-Wblock=true"},
+     .owns = submit_is_pbs,
      .cancel = "qdel",
      .queries = {{"qstat", "-Q", "-f"}, {"qstat", "-B", "-f"}},
      .queues = {.word = "queue", .next = submit_next_pbs_queue},
@@ -47,6 +66,15 @@ static const struct submit_scheduler schedulers[] = {
                  "cd @DIRECTORY@ || exit\n"
                  "export @ENVIRONMENT@\n"
                  "exec @COMMAND@ >@LOG@ 2>&1\n"},
+    {.name = "gridengine",
+     .program = "qsub",
+     .options = "-terse",
+     .wait = {"-sync", "y"},
+     .owns = submit_is_grid_engine,
+     .cancel = "qdel",
+     .queries = {{"qconf", "-sql"}},
+     .queues = {.word = "queue", .next = submit_next_grid_engine_queue},
+     .job_id = "JOB_ID"},
 };
 
 bool submit_scheduler_program(char ret[PATH_MAX], const struct submit_scheduler *s,
@@ -60,14 +88,17 @@ bool submit_scheduler_program(char ret[PATH_MAX], const struct submit_scheduler 
            access(ret, X_OK) == 0;
 }
 
-const struct submit_scheduler *submit_scheduler_find(const char *name)
+static bool submit_scheduler_is_here(const struct submit_scheduler *s)
 {
     char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof(schedulers) / sizeof(schedulers[0]); i++) {
-        const struct submit_scheduler *s = &schedulers[i];
-        if (strcmp(name, "auto") == 0 ? submit_scheduler_program(path, s, s->program)
-                                      : strcmp(name, s->name) == 0)
-            return s;
-    }
+    return submit_scheduler_program(path, s, s->program) && (s->owns == NULL || s->owns(path));
+}
+
+const struct submit_scheduler *submit_scheduler_find(const char *name)
+{
+    const bool any = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < sizeof(schedulers) / sizeof(schedulers[0]); i++)
+        if (any ? submit_scheduler_is_here(&schedulers[i]) : strcmp(name, schedulers[i].name) == 0)
+            return &schedulers[i];
     return NULL;
 }

@@ -9,20 +9,21 @@
 struct submit_scheduler {
     const char *name;                /* value of --scheduler */
     const char *program, *directory; /* the submit command: in PATH, otherwise there */
-    const char *options,
-        *wait;          /* its option, and the one that makes it wait for the job; NULL: none */
-    const char *cancel; /* command that ends a job */
+    const char *options;             /* its option; NULL: none */
+    const char *wait[2];             /* words that make it wait for the job; NULL: no further one */
+    const char *cancel;              /* command that ends a job */
+    /* True if the submit command at this path is this scheduler's; NULL: always. */
+    bool (*owns)(const char *path);
     const char *queries[2][6]; /* commands that print its queues, with their arguments */
     struct submit_queue_kind queues;
-    const char *job_id; /* see submit_script_write() */
-    const char *template;
+    const char *job_id;   /* see submit_script_write() */
+    const char *template; /* NULL: none fits all sites */
 };
 
-#define SUBMIT_SCHEDULER_NAMES "auto,slurm,pbs"
+#define SUBMIT_SCHEDULER_NAMES "auto,slurm,pbs,gridengine"
 
 /* Find a scheduler by name, or by "auto" the first one whose submit command exists here. NULL:
- * none.
- */
+ * none. */
 const struct submit_scheduler *submit_scheduler_find(const char *name);
 /* Find one of the scheduler's programs. False: it does not exist here. */
 bool submit_scheduler_program(char ret[PATH_MAX], const struct submit_scheduler *s,

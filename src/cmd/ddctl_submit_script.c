@@ -120,6 +120,15 @@ static int put_select(struct dd_buf *out, const struct values *v)
     return rc < 0 ? rc : 1;
 }
 
+/* Slots of Grid Engine: one for each CPU of all nodes. */
+static int put_slots(struct dd_buf *out, const struct values *v)
+{
+    const struct submit_request *r = v->r;
+    const long long slots = (long long)r->nodes * (r->cpus_per_node > 0 ? r->cpus_per_node : 1);
+    int rc = dd_buf_printf(out, "%lld", slots);
+    return rc < 0 ? rc : 1;
+}
+
 static int put_log(struct dd_buf *out, const struct values *v)
 {
     char id[64];
@@ -154,7 +163,7 @@ static const struct placeholder {
     {"NAME", put_name},          {"NODES", put_nodes},
     {"PARTITION", put_queue},    {"ENVIRONMENT", put_environment},
     {"QUEUE", put_queue},        {"SELECT", put_select},
-    {"TIME", put_time},
+    {"SLOTS", put_slots},        {"TIME", put_time},
 };
 
 /* ---- templates ---- */

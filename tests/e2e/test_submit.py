@@ -3,6 +3,7 @@ commands; test_submit_schedulers.py has real ones."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -180,6 +181,53 @@ def test_without_a_scheduler_nothing_is_submitted(login):
     assert some_line(err, "error", "no scheduler") and some_line(err, "tip", "--dry-run")
     done = login.submit("--scheduler=pbs", "--dry-run", "--force", "--", DDRUN, "train.py", path="/nonexistent")
     assert done.returncode == 0 and done.stdout.startswith("#!/bin/bash\n#PBS "), done
+
+
+GRID_ENGINE = ("#!/bin/bash\n#$ -N @NAME@ -cwd -j y -o /dev/null\n#$ -pe mpi @SLOTS@\n#$ -l h_rt=@TIME@\n#$ -q @QUEUE@\n"
+               "exec @COMMAND@ >@LOG@ 2>&1\n")
+
+
+@pytest.fixture
+def qsub_login(login):
+    """A login node without Slurm, also if one is installed here."""
+    os.unlink(os.path.join(login.bin, "sbatch"))
+    for name in ("cat", "python3"):
+        os.symlink(shutil.which(name), os.path.join(login.bin, name))
+    return login
+
+
+@pytest.mark.parametrize("mark", ["qconf", "SGE_ROOT"])
+def test_qsub_of_grid_engine_is_not_taken_for_that_of_pbs(qsub_login, mark):
+    login, path = qsub_login, qsub_login.bin
+    login.command("qsub", f'echo "$*" >"{login.place}/called"; cat >"{login.place}/script"; echo 12\n')
+    done = login.submit("--dry-run", "--force", "--", DDRUN, "train.py", path=path)
+    assert done.returncode == 0 and "#PBS " in done.stdout, done
+    if mark == "qconf":
+        login.command("qconf", "echo all.q; echo gpu.q\n")
+    env = {"SGE_ROOT": "/opt/sge"} if mark == "SGE_ROOT" else {}
+    err = login.refused("--nodes=2", "--", DDRUN, "train.py", path=path, **env)
+    assert err.splitlines() == [
+        "ddctl submit: error: no built-in job script for Grid Engine, whose parallel environments and GPU resources differ between sites",
+        "  tip: use --template=FILE with the site's '#$' lines (docs/submit.md)"]
+    done = login.submit("--scheduler=pbs", "--dry-run", "--force", "--", DDRUN, "train.py", path=path, **env)
+    assert done.returncode == 0 and "#PBS " in done.stdout, done
+
+
+def test_template_is_submitted_to_grid_engine(qsub_login):
+    login, path = qsub_login, qsub_login.bin
+    login.file("site.sh", GRID_ENGINE)
+    login.command("qsub", f'echo "$*" >"{login.place}/called"; cat >"{login.place}/script"; echo 12; [ $# = 1 ] || exit 9\n')
+    login.command("qconf", '[ "$*" = -sql ] && echo all.q && echo gpu.q\n')
+    err = login.refused("--template=site.sh", "--queue=gpu", "--", DDRUN, "train.py", path=path)
+    assert some_line(err, "error", "queue 'gpu' does not exist") and some_line(err, "tip", "all.q, gpu.q")
+    args = ("--template=site.sh", "--force", "--nodes=2", "--cpus-per-node=8", "--time=2h")
+    done = login.submit(*args, "--", DDRUN, "train.py", path=path)
+    assert (done.returncode, done.stdout, login.read("called")) == (0, "12\n", "-terse\n"), done
+    assert some_line(done.stderr, "submitted job 12", "train-12.out")
+    assert login.read("script").splitlines() == ["#!/bin/bash", "#$ -N train -cwd -j y -o /dev/null", "#$ -pe mpi 16", "#$ -l h_rt=02:00:00",
+                                                 f'exec {DDRUN} train.py >train-"$JOB_ID".out 2>&1']
+    done = login.submit(*args, "--follow", "--", DDRUN, "train.py", path=path)
+    assert (done.returncode, login.read("called")) == (9, "-terse -sync y\n"), done
 
 
 def test_failure_of_the_submit_command_is_reported(login):

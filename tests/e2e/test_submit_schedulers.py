@@ -1,4 +1,4 @@
-"""ddctl submit on the login node of a real Slurm and of a real OpenPBS (tests/cluster; fixtures cluster and pbs_cluster)."""
+"""ddctl submit on the login node of a real Slurm, OpenPBS and Grid Engine (tests/cluster; fixtures cluster, pbs_cluster, sge_cluster)."""
 
 import json
 import os
@@ -7,10 +7,11 @@ import signal
 import pytest
 
 from support import DDRUN, some_line
+from test_gridengine import GridEngine
 from test_openpbs import Pbs
 from test_slurm import LIMIT, Slurm, until
 
-from fixtures import _can_cluster, _four_nodes, _pbs_nodes, cluster, pbs_cluster  # noqa: F401
+from fixtures import _can_cluster, _four_nodes, _pbs_nodes, _sge_nodes, cluster, pbs_cluster, sge_cluster  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -29,6 +30,8 @@ while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
 print("done", flush=True)
 """
+GRID_ENGINE = ("#!/bin/bash\n#$ -S /bin/bash -N @NAME@ -cwd -j y -o /dev/null\n#$ -pe mpi @SLOTS@\n#$ -q @QUEUE@\n"
+               "export @ENVIRONMENT@\nexec @COMMAND@ >@LOG@ 2>&1\n")
 STRANGE = ["a b", "it's", '"q"', "x\ny", "", "$HOME", "`id`", "\\", "*"]
 
 
@@ -37,9 +40,11 @@ class Site:
         self.jobs, self.scheduler, self.cancel = jobs, scheduler, cancel
         jobs.file("show.py", SHOW)
         jobs.file("wait.py", WAIT)
+        jobs.file("site.sh", GRID_ENGINE)
 
     def start(self, *args, **how):
-        return self.jobs.popen([DDCTL, "submit", f"--scheduler={self.scheduler}", *args], **how)
+        template = ["--template=site.sh"] if self.scheduler == "gridengine" else []
+        return self.jobs.popen([DDCTL, "submit", f"--scheduler={self.scheduler}", *template, *args], **how)
 
     def log(self, name):
         path = self.jobs.file(name)
@@ -49,9 +54,10 @@ class Site:
             return f.read()
 
 
-@pytest.fixture(params=["slurm", "pbs"])
+@pytest.fixture(params=["slurm", "pbs", "gridengine"])
 def site(request):
-    name, jobs, cancel = {"slurm": ("cluster", Slurm, "scancel"), "pbs": ("pbs_cluster", Pbs, "qdel")}[request.param]
+    name, jobs, cancel = {"slurm": ("cluster", Slurm, "scancel"), "pbs": ("pbs_cluster", Pbs, "qdel"),
+                          "gridengine": ("sge_cluster", GridEngine, "qdel")}[request.param]
     made = request.getfixturevalue(name)
     before = made.snapshot()
     yield Site(jobs(made), request.param, cancel)
@@ -85,7 +91,7 @@ def test_what_the_scheduler_would_refuse_or_never_start_is_not_submitted(site):
         done = job.wait(LIMIT)
     assert (done.rc, done.out) == (2, ""), done
     assert some_line(done.err, "error", "gone.py", "does not exist") and some_line(done.err, "error", "'gone'", "does not exist")
-    assert some_line(done.err, "tip", {"slurm": "main", "pbs": "workq"}[site.scheduler])
+    assert some_line(done.err, "tip", {"slurm": "main", "pbs": "workq", "gridengine": "all.q"}[site.scheduler])
     assert "submitted" not in done.err
 
 
@@ -103,7 +109,7 @@ def test_environment_of_the_shell_is_hidden_from_other_users(site):
     with site.start("--follow", "--", DDRUN, "--nproc-per-node=1", "wait.py", go, env={"API_TOKEN": secret}) as job:
         until(lambda: "begun" in job.out, LIMIT, lambda: job.out + job.err)
         job_id = job.out.splitlines()[0]
-        show = {"slurm": ["scontrol", "show", "job", job_id], "pbs": ["qstat", "-f", job_id]}[site.scheduler]
+        show = {"slurm": ["scontrol", "show", "job", job_id], "pbs": ["qstat", "-f", job_id], "gridengine": ["qstat", "-j", job_id]}[site.scheduler]
         shown = site.jobs.cluster.run(show, user="bob")
         assert "wait" in shown.out and secret not in shown.out, shown.out
         site.jobs.file("go", "")

@@ -50,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct submit_queue_kind slurm = {"partition", submit_next_slurm_queue};
     static const struct submit_queue_kind pbs = {"queue", submit_next_pbs_queue};
+    static const struct submit_queue_kind sge = {"queue", submit_next_grid_engine_queue};
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     uint64_t seconds;
     if (text == NULL || size > 8192)
@@ -62,5 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(&slurm, text, "main");
     check(&pbs, text, NULL);
     check(&pbs, text, "workq");
+    check(&sge, text, "all.q");
     return 0;
 }

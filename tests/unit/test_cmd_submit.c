@@ -54,6 +54,11 @@ static const struct {
                  "@GPUS_PER_NODE@@COMMAND@",
      .script = "2:ngpus=4:mpiprocs=1 train\n\n"
                "4/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3\n"},
+    {.template = "#$ -pe mpi @SLOTS@\n@COMMAND@ >@LOG@",
+     .job_id = "JOB_ID",
+     .script = "#$ -pe mpi 2\n"
+               "/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3 "
+               ">logs/train-\"$JOB_ID\".out\n"},
     /* other '@' are text */
     {.template = "#mail me@site.org @ @@ @nodes@ @X\n@COMMAND@",
      .script = "#mail me@site.org @ @@ @nodes@ @X\n"
@@ -141,6 +146,8 @@ static const char pbs[] = "Queue: workq\n"
 
 static const struct submit_queue_kind slurm_kind = {"partition", submit_next_slurm_queue};
 static const struct submit_queue_kind pbs_kind = {"queue", submit_next_pbs_queue};
+static const struct submit_queue_kind sge_kind = {"queue", submit_next_grid_engine_queue};
+static const char sge[] = "all.q\ngpu.q\n";
 
 static const struct {
     const struct submit_queue_kind *kind;
@@ -185,6 +192,10 @@ static const struct {
       "--time exceeds the limit of queue 'short' (1:00:00)"}},
     {&pbs_kind, pbs, "gpu", 1, 0, {"queue 'gpu' does not exist"}},
     {&pbs_kind, pbs, "gpu@other", 1, 0, {NULL}},
+    {&sge_kind, sge, "gpu.q,all.q@node1", 100, 1000000, {NULL}},
+    {&sge_kind, sge, NULL, 1, 0, {NULL}},
+    {&sge_kind, sge, "gpu", 1, 0, {"queue 'gpu' does not exist"}},
+    {&sge_kind, "", "gpu", 1, 0, {"queue 'gpu' does not exist"}},
 };
 
 static void job_is_compared_with_the_limits_of_its_queue(void **state)
