@@ -1,6 +1,7 @@
 #include "agent/stack_reader.h"
 
 #include "agent/agent.h"
+#include "agent/child_stacks.h"
 #include "agent/cuda_core.h"
 #include "agent/flight_recorder.h"
 #include "agent/frame_helpers.h"
@@ -63,6 +64,8 @@ struct reading {
     struct event *records; /* pending while flight recorders write */
     struct stacks found;
     struct frame_helpers *helpers; /* NULL: not begun, or all have ended */
+    struct child_stacks *children; /* for which workers wait */
+    bool children_read;            /* the helpers read them, or have done so */
     char *py_spy;
     bool searched; /* for py-spy */
     struct target *v;
@@ -88,6 +91,7 @@ static void reading_free(struct reading *d)
     for (int i = 0; i < d->n; i++)
         command_free(d->v[i].command);
     frame_helpers_free(d->helpers);
+    child_stacks_free(d->children);
     if (d->limit != NULL)
         event_free(d->limit);
     if (d->records != NULL)
@@ -155,14 +159,6 @@ static void write_file(struct stack_reader *s, struct stacks *found)
         round_protect(r, command_pid(s->writer));
 }
 
-/* The state of a process, if it is remarkable beside its frames. */
-static const char *remarkable(const char *state)
-{
-    return state[0] == 'T' || state[0] == 't' ? "stopped by a signal or a debugger"
-           : state[0] == 'D'                  ? "uninterruptible, state D"
-                                              : "";
-}
-
 static void add_kernel(struct reading *d, const struct target *t, const char *note)
 {
     char state[STACKS_NAME + 16];
@@ -212,6 +208,7 @@ static void reading_answer(struct reading *d)
         else if (!d->v[i].done)
             add_kernel(d, &d->v[i], late);
     if (!d->answered) {
+        child_stacks_add_to(d->children, &d->found.children);
         add_records(d);
         d->found.seconds = (double)(dd_now_ns() - d->begin_ns) / 1e9;
         if (d->keep)
@@ -259,10 +256,11 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 
 static void add_frames(struct reading *d, const struct target *t, const char *frames)
 {
-    char state[] = {children_state_letter(t->python), '\0'};
-    if (state[0] == 'D' && t->kernel[0] != 'D')
-        state[0] = 'S'; /* for a moment, as any process that reads a file */
-    const struct stack what = {.kind = STACK_PYTHON, .frames = frames, .state = remarkable(state)};
+    char state = children_state_letter(t->python);
+    if (state == 'D' && t->kernel[0] != 'D')
+        state = 'S'; /* for a moment, as any process that reads a file */
+    const struct stack what = {
+        .kind = STACK_PYTHON, .frames = frames, .state = stack_remarkable_state(state)};
     (void)stacks_add(&d->found, &what, t->rank, t->rank);
 }
 
@@ -346,9 +344,11 @@ static void on_frames(void *arg, size_t index, int rc, const char *text)
 {
     struct reading *d = arg;
     struct target *t = &d->v[index];
-    if (rc == 0)
+    if (rc == 0) {
         add_frames(d, t, text);
-    else if (rc == -ENOTSUP && !is_without_py_spy(d)) {
+        if (stack_waits_for_child(text))
+            child_stacks_find(d->children, t->rank, t->python);
+    } else if (rc == -ENOTSUP && !is_without_py_spy(d)) {
         (void)snprintf(t->note, sizeof(t->note), "%s", text);
         t->needs_py_spy = true;
         return;
@@ -382,11 +382,32 @@ static void read_by_py_spy(struct reading *d)
     read_next(d);
 }
 
+static void on_child_frames(void *arg, size_t index, int rc, const char *text)
+{
+    const struct reading *d = arg;
+    child_stacks_take(d->children, index, rc, text);
+}
+
+static bool start_helpers(struct reading *d, const struct frame_process *v, size_t n,
+                          frame_helpers_result_f *result);
+
+/* Read the children for which workers wait, once these have been read. False: there are none. */
+static bool read_children(struct reading *d)
+{
+    size_t n;
+    const struct frame_process *v = child_stacks_processes(d->children, &n);
+    const bool first = !d->children_read;
+    d->children_read = true;
+    return first && start_helpers(d, v, n, on_child_frames);
+}
+
 /* d may be freed. */
 static void on_helpers_end(void *arg)
 {
     struct reading *d = arg;
     frame_helpers_free(DD_TAKE(d->helpers));
+    if (!d->answered && read_children(d))
+        return;
     if (!d->answered)
         read_by_py_spy(d);
     else if (d->running == 0)
@@ -399,6 +420,23 @@ static int cpus(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* False: there is nothing to read, or no helper could be started. */
+static bool start_helpers(struct reading *d, const struct frame_process *v, size_t n,
+                          frame_helpers_result_f *result)
+{
+    const uint64_t spent = dd_now_ns() - d->begin_ns;
+    const uint64_t left = spent < d->limit_ns ? d->limit_ns - spent : 0;
+    const struct frame_helpers_spec spec = {.round = d->reader->round,
+                                            .v = v,
+                                            .n = n,
+                                            .most = (size_t)cpus(),
+                                            .limit_ms = (unsigned)(left / DD_NS_PER_MS) + 1,
+                                            .result = result,
+                                            .end = on_helpers_end,
+                                            .arg = d};
+    return n > 0 && frame_helpers_start(&d->helpers, &spec) == 0;
+}
+
 /* Read the frames of all targets; with --py-spy=FILE, by that program. d may be freed. */
 static void read_targets(struct reading *d)
 {
@@ -407,16 +445,8 @@ static void read_targets(struct reading *d)
     for (int i = 0; i < d->n && v != NULL; i++)
         v[i] = (struct frame_process){.pid = d->v[i].python,
                                       .permits = d->v[i].python == d->v[i].worker};
-    const struct frame_helpers_spec spec = {.round = r,
-                                            .v = v,
-                                            .n = (size_t)d->n,
-                                            .most = (size_t)cpus(),
-                                            .limit_ms = (unsigned)(d->limit_ns / DD_NS_PER_MS) + 1,
-                                            .result = on_frames,
-                                            .end = on_helpers_end,
-                                            .arg = d};
     const bool own = r->cfg->stacks.py_spy == NULL || is_without_py_spy(d);
-    if (own && d->n > 0 && v != NULL && frame_helpers_start(&d->helpers, &spec) == 0)
+    if (own && v != NULL && start_helpers(d, v, (size_t)d->n, on_frames))
         return;
     for (int i = 0; i < d->n; i++)
         d->v[i].needs_py_spy = true;
@@ -494,7 +524,8 @@ static int reading_new(struct reading **ret, struct stack_reader *s,
     d->v = calloc((size_t)s->round->plan.local_size, sizeof(*d->v));
     d->limit = evtimer_new(s->round->base, on_limit, d);
     d->records = evtimer_new(s->round->base, on_records, d);
-    if (d->v == NULL || d->limit == NULL || d->records == NULL ||
+    d->children = child_stacks_new();
+    if (d->v == NULL || d->children == NULL || d->limit == NULL || d->records == NULL ||
         evtimer_add(d->limit, &limit) < 0) {
         reading_free(d);
         return -ENOMEM;

@@ -51,7 +51,8 @@ static const struct opt_row rows[] = {
      .more =
          "The object has 'groups', one for each different stack, with 'ranks', 'kind' "
          "(python, kernel, ended, unread), 'headline', 'state', 'note' and 'frames', the "
-         "innermost first; 'collectives' and 'nccl_ras', what PyTorch and NCCL know; 'nodes', and "
+         "innermost first; 'children', the same of processes for which ranks wait, such as those of "
+         "a DataLoader; 'collectives' and 'nccl_ras', what PyTorch and NCCL know; 'nodes', and "
          "'seconds', the time that it took. Later versions may "
          "add fields."},
 };

@@ -39,8 +39,7 @@ bool stack_frame_is_python(const struct stack_frame *f)
            !stack_frame_is_in(f, "-packages/");
 }
 
-/* True for a file of Python, PyTorch or another library that waits on behalf of a program. */
-static bool is_internal_file(const struct stack_frame *f)
+bool stack_frame_is_internal(const struct stack_frame *f)
 {
     static const char *const packages[] = {
         "-packages/torch/",  "-packages/numpy/",      "-packages/jax/",     "-packages/jaxlib/",
@@ -74,7 +73,7 @@ bool stack_frames_choose(const char *frames, struct stack_frame *ret_called,
     for (const char *at = frames; !found && stack_frame_next(&at, &f);) {
         if (first.function == NULL)
             first = f;
-        found = !is_internal_file(&f);
+        found = !stack_frame_is_internal(&f);
         if (found)
             *ret_user = f;
         else if (!is_wrapper(&f))

@@ -19,6 +19,8 @@ bool stack_frame_is_function(const struct stack_frame *f, const char *name);
 bool stack_frame_is_in(const struct stack_frame *f, const char *part);
 /* True for a module that comes with Python. */
 bool stack_frame_is_python(const struct stack_frame *f);
+/* True for a file of Python, PyTorch or another library that waits on behalf of a program. */
+bool stack_frame_is_internal(const struct stack_frame *f);
 /* Append "train.py:81". 0, -ENOMEM or -EMSGSIZE. */
 int stack_frame_put_place(const struct stack_frame *f, struct dd_buf *out);
 /* Find the innermost frame of the user's code, and that of the library function that it calls

@@ -6,36 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *some(const char *s)
-{
-    return s != NULL ? s : "";
-}
-
-static bool stack_is_equal(const struct stack *a, const struct stack *b)
-{
-    return a->kind == b->kind && strcmp(some(a->frames), some(b->frames)) == 0 &&
-           strcmp(some(a->state), some(b->state)) == 0 && strcmp(some(a->note), some(b->note)) == 0;
-}
-
-/* Copy the texts into one allocation. */
-static int stack_copy(struct stack_group *to, const struct stack *from)
-{
-    const char *texts[] = {some(from->frames), some(from->state), some(from->note)};
-    const char **const to_texts[] = {&to->stack.frames, &to->stack.state, &to->stack.note};
-    size_t n = 0;
-    for (size_t i = 0; i < 3; i++)
-        n += strlen(texts[i]) + 1;
-    char *at = to->storage = malloc(n);
-    if (at == NULL)
-        return -ENOMEM;
-    to->stack.kind = from->kind;
-    for (size_t i = 0; i < 3; i++) {
-        *to_texts[i] = at;
-        at = stpcpy(at, texts[i]) + 1;
-    }
-    return 0;
-}
-
 static struct stack_group *stacks_new_group(struct stacks *s, const struct stack *what)
 {
     if (s->n == s->cap) {
@@ -48,7 +18,7 @@ static struct stack_group *stacks_new_group(struct stacks *s, const struct stack
     }
     struct stack_group *g = &s->v[s->n];
     *g = (struct stack_group){0};
-    if (stack_copy(g, what) < 0)
+    if (stack_copy(&g->stack, &g->storage, what) < 0)
         return NULL;
     s->n++;
     return g;
@@ -87,6 +57,8 @@ int stacks_merge(struct stacks *to, const struct stacks *from)
             rc = stacks_add(to, &g->stack, g->ranks.v[k].first, g->ranks.v[k].last);
     }
     if (rc == 0)
+        rc = stack_children_merge(&to->children, &from->children);
+    if (rc == 0)
         rc = flight_groups_merge(&to->collectives, &from->collectives);
     return rc == 0 ? nccl_ras_merge(&to->ras, &from->ras) : rc;
 }
@@ -121,6 +93,7 @@ void stacks_sort(struct stacks *s)
 {
     if (s->n > 1)
         qsort(s->v, s->n, sizeof(s->v[0]), stack_compare);
+    stack_children_sort(&s->children);
 }
 
 bool stacks_has(const struct stacks *s, enum stack_kind kind)
@@ -139,6 +112,7 @@ void stacks_done(struct stacks *s)
     }
     free(s->v);
     free(s->nodes);
+    stack_children_done(&s->children);
     flight_groups_done(&s->collectives);
     nccl_ras_done(&s->ras);
     *s = (struct stacks){0};

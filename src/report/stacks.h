@@ -10,6 +10,8 @@
 #include "report/flight_groups.h"
 #include "report/nccl_ras.h"
 #include "report/rank_set.h"
+#include "report/stack.h"
+#include "report/stack_children.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,22 +27,6 @@ enum {
     STACKS_RANKS_TEXT = 32 << 10, /* bytes of a list of ranks */
     STACKS_MESSAGE = 256 << 10,   /* bytes of the JSON of one node */
     STACKS_TERMINAL_LINES = 20,
-};
-
-enum stack_kind {
-    STACK_PYTHON, /* frames */
-    STACK_KERNEL, /* no frames: the kernel's state of the process */
-    STACK_ENDED,  /* the worker had ended */
-    STACK_UNREAD, /* nothing is known; the note says why */
-    STACK_KIND_MAX,
-};
-
-/* What is known about one worker. Texts are borrowed as arguments; NULL means "". */
-struct stack {
-    enum stack_kind kind;
-    const char *frames; /* STACK_PYTHON */
-    const char *state;  /* of the process, if it is remarkable: "stopped"; always for KERNEL */
-    const char *note;   /* why no more is known */
 };
 
 struct stack_group {
@@ -59,6 +45,7 @@ struct stacks {
     size_t n, cap;
     struct stacks_node *nodes; /* ordered by rank; empty in the message of one node */
     size_t nnodes;
+    struct stack_children children;   /* for which ranks wait */
     struct flight_groups collectives; /* of PyTorch's flight recorder */
     struct nccl_ras ras;              /* NCCL's communicators */
     double seconds;                   /* time that it took */
@@ -81,7 +68,8 @@ bool stacks_has(const struct stacks *s, enum stack_kind kind);
  * line. */
 int stack_headline(const struct stack *s, struct dd_buf *out);
 /* One line per group, each with this indent: "ranks 0-1,3-7: all_reduce, train.py:81". At most
- * `lines`, the last of which counts the rest. The groups must be sorted. */
+ * `lines`, the last of which counts the rest, then some of children: "rank 5, DataLoader process
+ * 1234: read, data.py:40". The groups must be sorted. */
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
 /* Return what makes stacks readable that the kernel did not permit to read; NULL: there are none.
  */

@@ -1,5 +1,5 @@
 /* Stacks as JSON: in the message of a node, in the report, and for ddctl. */
-#include "report/stacks.h"
+#include "report/stacks_json_inner.h"
 
 #include "base/auto.h"
 #include "base/utf8.h"
@@ -43,43 +43,49 @@ static json_t *frames_json(const char *frames, int depth)
     return list;
 }
 
-static json_t *group_json(const struct stack_group *g, int depth)
+json_t *stacks_one_json(const struct stack *s, const struct rank_set *ranks, int depth)
 {
-    DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(STACKS_RANKS_TEXT);
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(STACKS_RANKS_TEXT);
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
-    (void)rank_set_text(&g->ranks, &ranks);
-    const char *list = dd_buf_str(&ranks);
-    const char *line = stack_headline(&g->stack, &headline) == 0 ? dd_buf_str(&headline) : "";
-    if (list == NULL || line == NULL)
+    (void)rank_set_text(ranks, &list);
+    const char *text = dd_buf_str(&list);
+    const char *line = stack_headline(s, &headline) == 0 ? dd_buf_str(&headline) : "";
+    if (text == NULL || line == NULL)
         return NULL;
-    return json_pack("{s:s s:s s:o s:o s:o s:o}", "ranks", list, "kind", kind_names[g->stack.kind],
+    return json_pack("{s:s s:s s:o s:o s:o s:o}", "ranks", text, "kind", kind_names[s->kind],
                      "headline", clean_text(line, strlen(line)), "state",
-                     clean_text(g->stack.state, strlen(g->stack.state)), "note",
-                     clean_text(g->stack.note, strlen(g->stack.note)), "frames",
-                     frames_json(g->stack.frames, depth));
+                     clean_text(s->state, strlen(s->state)), "note",
+                     clean_text(s->note, strlen(s->note)), "frames", frames_json(s->frames, depth));
 }
 
-json_t *stacks_json(const struct stacks *s, int depth)
+static json_t *all_json(const struct stacks *s, int depth, bool children)
 {
     json_t *groups = json_array();
     json_t *nodes = json_array();
     for (size_t i = 0; i < s->n; i++)
-        (void)json_array_append_new(groups, group_json(&s->v[i], depth));
+        (void)json_array_append_new(groups, stacks_one_json(&s->v[i].stack, &s->v[i].ranks, depth));
     for (size_t i = 0; i < s->nnodes; i++)
         (void)json_array_append_new(
             nodes, json_pack("{s:o s:i s:i}", "name",
                              clean_text(s->nodes[i].name, strlen(s->nodes[i].name)), "first_rank",
                              s->nodes[i].first_rank, "workers", s->nodes[i].workers));
-    return json_pack("{s:f s:o s:o s:o s:o}", "seconds", s->seconds, "nodes", nodes, "groups",
-                     groups, "collectives", flight_groups_json(&s->collectives), "nccl_ras",
-                     nccl_ras_json(&s->ras));
+    return json_pack(
+        "{s:f s:o s:o s:o s:o s:o}", "seconds", s->seconds, "nodes", nodes, "groups", groups,
+        "children", children ? stack_children_json(&s->children, depth) : json_array(),
+        "collectives", flight_groups_json(&s->collectives), "nccl_ras", nccl_ras_json(&s->ras));
+}
+
+json_t *stacks_json(const struct stacks *s, int depth)
+{
+    return all_json(s, depth, true);
 }
 
 int stacks_write(const struct stacks *s, size_t most, struct dd_buf *out)
 {
-    static const int depths[] = {STACKS_FRAMES, 40, 16, 6, 2, 1, 0};
-    for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
-        json_t *o = stacks_json(s, depths[i]);
+    static const int depths[] = {STACKS_FRAMES, 40, 16, 6, 2, 1, 0, 0};
+    const size_t n = sizeof(depths) / sizeof(depths[0]);
+    for (size_t i = 0; i < n; i++) {
+        json_t *o = all_json(s, depths[i], i + 1 < n);
         DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6))
                                              : NULL;
         json_decref(o);
@@ -135,7 +141,7 @@ static int parse_kind(const char *name)
     return -EPROTO;
 }
 
-static int parse_stack(struct stacks *ret, const json_t *o, const struct rank_set *ranks)
+int stacks_parse_one(struct stack *ret, char **storage, const json_t *o)
 {
     DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(2 * STACKS_FRAMES * (STACKS_NAME + 8));
     DD_AUTO(buf) struct dd_buf state = DD_BUF_INIT(STACKS_NAME + 1);
@@ -154,9 +160,21 @@ static int parse_stack(struct stacks *ret, const json_t *o, const struct rank_se
                                .frames = dd_buf_str(&frames),
                                .state = dd_buf_str(&state),
                                .note = dd_buf_str(&note)};
-    for (size_t i = 0; i < ranks->n && rc == 0; i++)
-        rc = stacks_add(ret, &what, ranks->v[i].first, ranks->v[i].last);
-    return rc;
+    return rc == 0 ? stack_copy(ret, storage, &what) : rc;
+}
+
+int stacks_parse_ranks(struct rank_set *ret, const json_t *o, int first, int workers)
+{
+    const char *text = json_string_value(json_object_get(o, "ranks"));
+    if (text == NULL || strlen(text) > STACKS_RANKS_TEXT)
+        return -EPROTO;
+    const int rc = rank_set_parse(ret, text);
+    if (rc < 0)
+        return rc == -EINVAL ? -EPROTO : rc;
+    for (size_t i = 0; i < ret->n; i++)
+        if (workers >= 0 && (ret->v[i].first < first || ret->v[i].last - first >= workers))
+            return -EPERM;
+    return 0;
 }
 
 /* seen: all ranks so far; a rank may occur once. */
@@ -164,22 +182,19 @@ static int parse_group(struct stacks *ret, const json_t *o, struct rank_set *see
                        int workers)
 {
     DD_AUTO(rank_set) struct rank_set ranks = {0};
-    const char *text = json_string_value(json_object_get(o, "ranks"));
-    if (text == NULL || strlen(text) > STACKS_RANKS_TEXT)
-        return -EPROTO;
-    int rc = rank_set_parse(&ranks, text);
-    if (rc == -EINVAL)
-        return -EPROTO;
+    DD_AUTO(free) char *storage = NULL;
+    struct stack what;
     const size_t before = rank_set_count(seen);
-    for (size_t i = 0; i < ranks.n && rc == 0; i++) {
-        const struct rank_range *r = &ranks.v[i];
-        if (workers >= 0 && (r->first < first || r->last - first >= workers))
-            return -EPERM;
-        rc = rank_set_add(seen, r->first, r->last);
-    }
+    int rc = stacks_parse_ranks(&ranks, o, first, workers);
+    for (size_t i = 0; i < ranks.n && rc == 0; i++)
+        rc = rank_set_add(seen, ranks.v[i].first, ranks.v[i].last);
     if (rc == 0 && rank_set_count(seen) != before + rank_set_count(&ranks))
-        return -EPERM;
-    return rc == 0 ? parse_stack(ret, o, &ranks) : rc;
+        rc = -EPERM;
+    if (rc == 0)
+        rc = stacks_parse_one(&what, &storage, o);
+    for (size_t i = 0; i < ranks.n && rc == 0; i++)
+        rc = stacks_add(ret, &what, ranks.v[i].first, ranks.v[i].last);
+    return rc;
 }
 
 static int parse_node(struct stacks *ret, const json_t *o)
@@ -204,6 +219,8 @@ static int parse_all(struct stacks *ret, const json_t *o, int first, int workers
         rc = parse_group(ret, json_array_get(groups, i), &seen, first, workers);
     for (size_t i = 0; workers < 0 && i < json_array_size(nodes) && rc == 0; i++)
         rc = parse_node(ret, json_array_get(nodes, i));
+    if (rc == 0)
+        rc = stack_children_parse(&ret->children, json_object_get(o, "children"), first, workers);
     if (rc == 0)
         rc = flight_groups_parse(&ret->collectives, json_object_get(o, "collectives"), first,
                                  workers);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_SHOWN = 60 /* bytes of a list of ranks */, LINE_SHOWN = 160 };
+enum { RANKS_SHOWN = 60 /* bytes of a list of ranks */, LINE_SHOWN = 160, CHILDREN_SHOWN = 4 };
 
 static int put_frame(const char *frames, struct dd_buf *out)
 {
@@ -45,17 +45,17 @@ static const struct stacks_node *node_of(const struct stacks *s, int rank)
     return NULL;
 }
 
-/* "rank 2 on node1: " or "ranks 0-1,3-7: ", cut if there are many ranges. */
-static int put_ranks(const struct stacks *s, const struct stack_group *g, struct dd_buf *out)
+/* "rank 2 on node1" or "ranks 0-1,3-7", cut if there are many ranges. */
+static int put_ranks(const struct stacks *s, const struct rank_set *ranks, struct dd_buf *out)
 {
-    const size_t n = rank_set_count(&g->ranks);
+    const size_t n = rank_set_count(ranks);
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_RANKS_TEXT);
     if (n == 0)
-        return dd_buf_puts(out, "ranks: ");
-    const int first = g->ranks.v[0].first;
+        return dd_buf_puts(out, "ranks");
+    const int first = ranks->v[0].first;
     const struct stacks_node *node = node_of(s, first);
-    const struct stacks_node *end = node_of(s, g->ranks.v[g->ranks.n - 1].last);
-    (void)rank_set_text(&g->ranks, &text); /* a list that is too long is cut below */
+    const struct stacks_node *end = node_of(s, ranks->v[ranks->n - 1].last);
+    (void)rank_set_text(ranks, &text); /* a list that is too long is cut below */
     int shown = (int)text.len;
     if (shown > RANKS_SHOWN)
         for (shown = RANKS_SHOWN; shown > 1 && text.data[shown] != ','; shown--)
@@ -65,22 +65,44 @@ static int put_ranks(const struct stacks *s, const struct stack_group *g, struct
         rc = dd_buf_printf(out, ",... (%zu ranks)", n);
     if (rc == 0 && node != NULL && node == end && s->nnodes > 1)
         rc = dd_buf_printf(out, " on %s", node->name);
-    return rc < 0 ? rc : dd_buf_puts(out, ": ");
+    return rc;
+}
+
+/* Append a line: what `line` contains already, and the headline of the stack. */
+static int put_line(struct dd_buf *line, const struct stack *stack, const char *indent,
+                    struct dd_buf *out)
+{
+    int rc = dd_buf_puts(line, ": ");
+    const size_t limit = line->len + LINE_SHOWN;
+    if (rc == 0)
+        rc = stack_headline(stack, line);
+    if (rc < 0)
+        return rc;
+    const bool cut = line->len > limit;
+    return dd_buf_printf(out, "%s%.*s%s\n", indent, (int)(cut ? limit : line->len),
+                         (const char *)line->data, cut ? "..." : "");
 }
 
 static int put_group(const struct stacks *s, const struct stack_group *g, const char *indent,
                      struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(STACKS_TEXT);
-    int rc = put_ranks(s, g, &line);
-    const size_t limit = line.len + LINE_SHOWN;
+    const int rc = put_ranks(s, &g->ranks, &line);
+    return rc < 0 ? rc : put_line(&line, &g->stack, indent, out);
+}
+
+/* "rank 5, DataLoader process 1234: read, data.py:40". */
+static int put_child(const struct stacks *s, const struct stack_children_group *g,
+                     const char *indent, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(STACKS_TEXT);
+    const struct stack_child *c = &g->child;
+    const char *what = c->loader ? "DataLoader process" : "child process";
+    int rc = put_ranks(s, &g->ranks, &line);
     if (rc == 0)
-        rc = stack_headline(&g->stack, &line);
-    if (rc < 0)
-        return rc;
-    const bool cut = line.len > limit;
-    return dd_buf_printf(out, "%s%.*s%s\n", indent, (int)(cut ? limit : line.len),
-                         (const char *)line.data, cut ? "..." : "");
+        rc = g->processes == 1 ? dd_buf_printf(&line, ", %s %d", what, c->pid)
+                               : dd_buf_printf(&line, ", %d %ses", g->processes, what);
+    return rc < 0 ? rc : put_line(&line, &c->stack, indent, out);
 }
 
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out)
@@ -99,6 +121,8 @@ int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd
     if (rc == 0 && s->n > most)
         rc = dd_buf_printf(out, "%s%zu more ranks, with %zu other stacks\n", indent, rest,
                            s->n - most);
+    for (size_t i = 0; i < s->children.n && i < CHILDREN_SHOWN && rc == 0; i++)
+        rc = put_child(s, &s->children.v[i], indent, out);
     return rc == 0 ? report_clean(out, before) : rc;
 }
 
@@ -146,6 +170,11 @@ int stacks_text_long(const struct stacks *s, struct dd_buf *out)
         rc = put_group(s, &s->v[i], "", out);
         if (rc == 0)
             rc = put_frames(s->v[i].stack.frames, out);
+    }
+    for (size_t i = 0; i < s->children.n && rc == 0; i++) {
+        rc = put_child(s, &s->children.v[i], "", out);
+        if (rc == 0)
+            rc = put_frames(s->children.v[i].child.stack.frames, out);
     }
     return rc == 0 ? report_clean(out, before) : rc;
 }

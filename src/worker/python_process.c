@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/strv.h"
+#include "worker/children.h"
 #include "worker/spawn.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 4, CHILDREN_MAX = 64 << 10 };
+enum { DEPTH = 4, CHILDREN_MAX = 64 << 10, CHILDREN_ASKED = 16 };
 
 static bool has_python_name(const char *path)
 {
@@ -56,6 +57,20 @@ pid_t python_process_find(pid_t worker)
         pid = first_child(pid);
     }
     return 0;
+}
+
+size_t python_process_children(pid_t python, pid_t *v, size_t most)
+{
+    DD_AUTO(pid_list) struct pid_list found = {0};
+    size_t n = 0;
+    (void)children_of_threads(python, &found); /* -ENOMEM: the others are missing */
+    const size_t direct = found.n;
+    for (size_t i = 0; i < direct && i < CHILDREN_ASKED; i++)
+        (void)children_of_threads(found.v[i], &found);
+    for (size_t i = 0; i < found.n && n < most; i++)
+        if (may_run_python(found.v[i]))
+            v[n++] = found.v[i];
+    return n;
 }
 
 /* ---- py-spy ---- */

@@ -2,11 +2,15 @@
 #ifndef DD_WORKER_PYTHON_PROCESS_H
 #define DD_WORKER_PYTHON_PROCESS_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
 /* Return the worker, or its first descendant that runs Python: a shell script may start it. It is
  * the first one whose program this process is not permitted to know, too. 0: none runs it. */
 pid_t python_process_find(pid_t worker);
+/* Write the pids of its children that run Python to v, at most `most`, the oldest first, and then
+ * of their children: those of multiprocessing's fork server. Return their number. */
+size_t python_process_children(pid_t python, pid_t *v, size_t most);
 /* Find py-spy: next to `program` (absolute, or ignored; NULL: unknown), next to the Python of this
  * process, in the virtual environment of env, or in PATH of env. `wanted`: use this program
  * instead; NULL: none. The caller owns *ret. 0 or -errno. */

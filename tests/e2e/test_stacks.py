@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until, with_frames
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until, with_frames, with_torch
 
 PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")
 SLOW = "--stacks-timeout=120s"  # only ends a hang: a busy machine needs seconds for py-spy
@@ -183,6 +183,34 @@ def test_a_rank_that_may_not_be_read_is_reported(tmp_path):
         job.assert_nothing_left()
 
 
+@with_frames
+@pytest.mark.parametrize("what", ["wait_for_child", "wait_for_spawned", "wait_for_forkserver"])
+def test_the_process_that_a_rank_waits_for_is_shown(tmp_path, what):
+    report = tmp_path / "report.json"
+    with Job("--nproc-per-node=3", SLOW, f"--report={report}", *worker(tmp_path, 1, f"2:{what}"), env=env(DDRUN_STACKS="auto")) as job:
+        assert job.wait() == 1, job.err  # multiprocessing leaves a directory where its parent is killed
+    assert re.search(r"^    rank 2: get, stacks\.py:\d+$", job.err, re.M), job.err
+    pid = int((tmp_path / "child-2").read_text())
+    lines = re.findall(r"^    (rank.*, child process.*)$", job.err, re.M)
+    assert len(lines) == 1 and re.fullmatch(rf"rank 2, child process {pid}: read_sample, stacks\.py:\d+", lines[0]), job.err
+    child, = stacks_of(report)["children"]
+    assert (child["ranks"], child["processes"], child["pid"], child["kind"], child["dataloader"]) == ("2", 1, pid, "python", False)
+    assert [f["function"] for f in child["frames"]] == ["read_sample", "run", "_bootstrap"], "not those of its parent"
+    p = subprocess.run([DDCTL, "report", report], env=clean_env(), capture_output=True, text=True, timeout=LIMIT)
+    assert f"    {lines[0]}" in p.stdout.splitlines(), p.stdout
+
+
+@with_torch
+@with_frames
+def test_processes_of_a_dataloader_are_shown(tmp_path):
+    with Job("--nproc-per-node=2", *worker(tmp_path, -1, "1:load_data"), env=env()) as job:
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(2)))
+        seen = until(lambda: re.search(r"^rank 1, 2 DataLoader processes: read_sample, stacks\.py:\d+\n    read_sample \(/", ddctl(*of(job)).stdout, re.M))
+        assert seen
+        job.p.terminate()
+        job.wait()
+
+
 @pytest.fixture
 def yama(tmp_path):
     """Return a function: the environment of a kernel with this kernel.yama.ptrace_scope, without CAP_SYS_PTRACE."""
@@ -252,6 +280,13 @@ def test_yama_1_permits_the_agent_to_read_its_descendants(tmp_path, yama, how):
     assert job.p.returncode == 1, job.err
     assert some_line(job.err, "rank 0: train_step, stacks.py:") and some_line(job.err, "rank 2: read_data, stacks.py:"), job.err
     assert "ptrace_scope" not in job.err, job.err
+
+
+@with_frames
+def test_yama_1_permits_the_agent_to_read_children_of_workers(tmp_path, yama):
+    job = run("--nproc-per-node=2", SLOW, *worker(tmp_path, 0, "1:wait_for_child"), env=env(**yama(1)))
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "rank 1, child process ", ": read_sample, stacks.py:"), job.err
 
 
 @with_frames

@@ -1,5 +1,6 @@
 /* report: any bytes as the stacks of a peer, and as the output of py-spy. Accepted stacks are
- * bounded, stay within the ranks of the peer, and survive writing and parsing. */
+ * bounded, stay within the ranks of the peer, and survive writing and parsing, with their children.
+ */
 #include "report/py_spy.h"
 #include "report/stacks.h"
 #include "tests/fuzz/input_text.h"
@@ -18,15 +19,39 @@ static void check_text(const char *s)
             abort();
 }
 
+static void check_ranks(const struct rank_set *ranks)
+{
+    for (size_t i = 0; i < ranks->n; i++)
+        if (ranks->v[i].first < FIRST || ranks->v[i].last >= FIRST + WORKERS)
+            abort();
+}
+
+static void check_children(const struct stack_children *c)
+{
+    if (c->n > STACK_CHILDREN_GROUPS)
+        abort();
+    for (size_t i = 0; i < c->n; i++) {
+        const struct stack_children_group *g = &c->v[i];
+        check_ranks(&g->ranks);
+        if (g->processes < 1 ||
+            g->processes > STACK_CHILDREN_OF_RANK * (int)rank_set_count(&g->ranks) ||
+            stack_child_own(g->child.stack.frames) > strlen(g->child.stack.frames))
+            abort();
+        (void)stack_child_kind(g->child.stack.frames);
+        (void)stack_child_is_loader(g->child.stack.frames);
+    }
+}
+
 static void check_stacks(struct stacks *s)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
     DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(16 << 20);
     DD_AUTO(stacks) struct stacks again = {0};
-    for (size_t i = 0; i < s->n; i++)
-        for (size_t k = 0; k < s->v[i].ranks.n; k++)
-            if (s->v[i].ranks.v[k].first < FIRST || s->v[i].ranks.v[k].last >= FIRST + WORKERS)
-                abort();
+    for (size_t i = 0; i < s->n; i++) {
+        check_ranks(&s->v[i].ranks);
+        (void)stack_waits_for_child(s->v[i].stack.frames);
+    }
+    check_children(&s->children);
     stacks_sort(s);
     if (stacks_text(s, "", STACKS_TERMINAL_LINES, &text) < 0 ||
         stacks_write(s, 16 << 20, &json) < 0 ||

@@ -274,6 +274,133 @@ static void a_node_speaks_for_its_own_ranks_alone(void **state)
     }
 }
 
+#define MP "/usr/lib/python3.11/multiprocessing/"
+#define FORKED "run\t" MP "process.py\t108\n_bootstrap\t" MP "process.py\t314\n"
+#define PARENT                                                                                     \
+    "start\t" MP                                                                                   \
+    "process.py\t121\n__iter__\t/v/site-packages/torch/utils/data/dataloader.py\t440\nmain\t" USER \
+    "\t90\n"
+#define LOADER                                                                                     \
+    "_worker_loop\t/v/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py\t309\n"
+
+static void it_is_known_whether_a_rank_waits_for_a_child(void **state)
+{
+    static const struct {
+        const char *frames;
+        bool waits;
+    } rows[] = {
+        {"select\t/usr/lib/python3.11/selectors.py\t416\nwait\t" MP
+         "connection.py\t947\nstep\t" USER "\t81\n",
+         true},
+        {"_next_data\t/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py\t1288\nmain\t" USER
+         "\t90\n",
+         true},
+        {"wait\t/usr/lib/python3.11/subprocess.py\t1264\nmain\t" USER "\t90\n", true},
+        {"read\t" USER "\t3\nrun\t" MP "process.py\t108\n", false}, /* it is such a child */
+        {REDUCE, false},
+        {"", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(stack_waits_for_child(rows[i].frames), rows[i].waits);
+}
+
+static void a_child_has_only_the_frames_since_its_fork(void **state)
+{
+    static const char read[] = "read\t/home/u/data.py\t40\n" LOADER FORKED;
+    (void)state;
+    assert_int_equal(stack_child_own("read\t/home/u/data.py\t40\n" LOADER FORKED PARENT),
+                     strlen(read));
+    assert_int_equal(stack_child_own(REDUCE), strlen(REDUCE)); /* not forked by multiprocessing */
+    assert_int_equal(stack_child_kind(read), STACK_CHILD_WORKS);
+    assert_int_equal(stack_child_kind("get\t" MP "queues.py\t122\n" LOADER FORKED),
+                     STACK_CHILD_WAITS);
+    assert_int_equal(
+        stack_child_kind("main\t" MP "resource_tracker.py\t239\n<module>\t<string>\t1\n"),
+        STACK_CHILD_HELPER);
+    assert_int_equal(stack_child_kind("select\t/usr/lib/python3.11/selectors.py\t468\nmain\t" MP
+                                      "forkserver.py\t216\n"),
+                     STACK_CHILD_HELPER);
+    assert_true(stack_child_is_loader(read));
+    assert_false(stack_child_is_loader(FORKED));
+}
+
+static void add_child(struct stacks *s, int rank, int pid, const char *frames)
+{
+    struct rank_range range = {rank, rank};
+    const struct rank_set ranks = {.v = &range, .n = 1};
+    const struct stack_child child = {.loader = stack_child_is_loader(frames),
+                                      .pid = pid,
+                                      .stack = {.kind = STACK_PYTHON, .frames = frames}};
+    assert_int_equal(stack_children_add(&s->children, &child, 1, &ranks), 0);
+}
+
+static void equal_stacks_of_children_are_one_line_after_those_of_ranks(void **state)
+{
+    DD_AUTO(stacks) struct stacks s = {0};
+    DD_AUTO(stacks) struct stacks again = {0};
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(STACKS_MESSAGE);
+    static const char *const expected = "  ranks 4-6: all_reduce, train.py:81\n"
+                                        "  rank 6, child process 99: read, data.py:40\n"
+                                        "  ranks 4-5, 3 DataLoader processes: read, data.py:41\n";
+    (void)state;
+    add(&s, &reduce, 4, 6);
+    add_child(&s, 4, 10, "read\t/home/u/data.py\t41\n" LOADER FORKED);
+    add_child(&s, 4, 11, "read\t/home/u/data.py\t41\n" LOADER FORKED);
+    add_child(&s, 5, 12, "read\t/home/u/data.py\t41\n" LOADER FORKED);
+    add_child(&s, 6, 99, "read\t/home/u/data.py\t40\n");
+    stacks_sort(&s);
+    has_text(&s, 20, expected);
+    assert_int_equal(stacks_write(&s, STACKS_MESSAGE - 1, &json), 0);
+    assert_int_equal(stacks_parse(&again, dd_buf_str(&json), 4, 3, NULL), 0);
+    stacks_sort(&again);
+    has_text(&again, 20, expected);
+}
+
+static void further_stacks_of_children_are_omitted(void **state)
+{
+    DD_AUTO(stacks) struct stacks s = {0};
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(STACKS_MESSAGE);
+    char frames[64];
+    (void)state;
+    add(&s, &reduce, 0, 99);
+    for (int i = 0; i < 2 * STACK_CHILDREN_GROUPS; i++) {
+        (void)snprintf(frames, sizeof(frames), "f%d\t/a.py\t1\n", i);
+        add_child(&s, i % 100, 10 + i, frames);
+    }
+    assert_int_equal(s.children.n, STACK_CHILDREN_GROUPS);
+    assert_int_equal(stacks_write(&s, 3000, &json), 0); /* without them, rather than nothing */
+}
+
+#define CHILD(ranks, n, pid)                                                                       \
+    "{\"groups\":[],\"children\":[{\"ranks\":\"" ranks "\",\"processes\":" n ",\"pid\":" pid       \
+    ",\"dataloader\":true,\"kind\":\"python\",\"state\":\"\",\"note\":\"\",\"frames\":[]}]}"
+
+static void children_of_a_peer_are_checked(void **state)
+{
+    static const struct {
+        const char *text;
+        int rc;
+    } rows[] = {
+        {CHILD("4", "1", "7"), 0},
+        {CHILD("4-5", "8", "7"), 0},
+        {CHILD("4-5", "9", "7"), -EPROTO},
+        {CHILD("4", "0", "7"), -EPROTO},
+        {CHILD("4", "1", "0"), -EPROTO},
+        {CHILD("4", "1", "99999999"), -EPROTO},
+        {CHILD("3", "1", "7"), -EPERM},
+        {CHILD("4-8", "1", "7"), -EPERM},
+        {CHILD("", "1", "7"), -EPROTO},
+        {"{\"groups\":[],\"children\":[{}]}", -EPROTO},
+        {"{\"groups\":[],\"children\":null}", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(stacks) struct stacks s = {0};
+        assert_int_equal(stacks_parse(&s, rows[i].text, 4, 4, NULL), rows[i].rc);
+    }
+}
+
 static void control_characters_of_a_peer_are_not_printed(void **state)
 {
     static const char text[] =
@@ -382,6 +509,11 @@ int main(void)
         cmocka_unit_test(stacks_survive_the_message),
         cmocka_unit_test(long_stacks_lose_outer_frames_in_a_short_message),
         cmocka_unit_test(a_node_speaks_for_its_own_ranks_alone),
+        cmocka_unit_test(it_is_known_whether_a_rank_waits_for_a_child),
+        cmocka_unit_test(a_child_has_only_the_frames_since_its_fork),
+        cmocka_unit_test(equal_stacks_of_children_are_one_line_after_those_of_ranks),
+        cmocka_unit_test(further_stacks_of_children_are_omitted),
+        cmocka_unit_test(children_of_a_peer_are_checked),
         cmocka_unit_test(control_characters_of_a_peer_are_not_printed),
         cmocka_unit_test(the_main_thread_is_chosen_from_what_py_spy_prints),
         cmocka_unit_test(the_reason_of_a_failure_is_one_line),

@@ -6,6 +6,7 @@ stacks.py PLACE FAILS [RANK:FUNCTION ...]
 import ctypes
 import fcntl
 import mmap
+import multiprocessing
 import os
 import platform
 import signal
@@ -17,15 +18,15 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 PLACE, FAILS = sys.argv[1], int(sys.argv[2])
 
 
-def ready():
-    with open(os.path.join(PLACE, f"ready-{RANK}"), "w") as f:
+def ready(who="ready"):
+    with open(os.path.join(PLACE, f"{who}-{RANK}"), "w") as f:
         f.write(str(os.getpid()))
 
 
-def sleeps(rank):
+def sleeps(rank, who="ready"):
     """True if that rank has left ready() and sleeps: in ready() it runs, or is in state D."""
     try:
-        with open(os.path.join(PLACE, f"ready-{rank}")) as f, open(f"/proc/{int(f.read())}/stat") as stat:
+        with open(os.path.join(PLACE, f"{who}-{rank}")) as f, open(f"/proc/{int(f.read())}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] == "S"
     except (FileNotFoundError, ValueError):
         return False
@@ -39,6 +40,46 @@ def train_step():
 def read_data():
     ready()
     time.sleep(1000)
+
+
+def read_sample():
+    ready("child")
+    time.sleep(1000)
+
+
+def wait_for_child(method="fork"):
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    context.Process(target=read_sample, daemon=True).start()
+    while not sleeps(RANK, "child"):
+        time.sleep(0.05)
+    ready()
+    answers.get()
+
+
+def wait_for_spawned():
+    wait_for_child("spawn")
+
+
+def wait_for_forkserver():
+    wait_for_child("forkserver")
+
+
+class Samples:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        read_sample()
+
+
+def load_data():
+    from torch.utils.data import DataLoader
+    batches = iter(DataLoader(Samples(), num_workers=2))
+    while not sleeps(RANK, "child"):
+        time.sleep(0.05)
+    ready()
+    next(batches)
 
 
 def unreadable():
@@ -80,5 +121,6 @@ def fail():
     raise ValueError("boom")
 
 
-what = dict(a.split(":") for a in sys.argv[3:]).get(str(RANK), "train_step")
-fail() if RANK == FAILS else globals()[what]()
+if __name__ == "__main__":
+    what = dict(a.split(":") for a in sys.argv[3:]).get(str(RANK), "train_step")
+    fail() if RANK == FAILS else globals()[what]()

@@ -1,0 +1,24 @@
+/* Python processes that waiting workers of this node have started: which ones to read, and what was
+ * read. Does not read itself. */
+#ifndef DD_AGENT_CHILD_STACKS_H
+#define DD_AGENT_CHILD_STACKS_H
+
+#include "agent/frame_helpers.h"
+#include "report/stack_children.h"
+
+struct child_stacks;
+
+struct child_stacks *child_stacks_new(void);    /* NULL: out of memory */
+void child_stacks_free(struct child_stacks *c); /* NULL is fine */
+/* Find the children of the Python process of a rank, the oldest first. At most
+ * STACK_CHILDREN_READ of a rank, and of a bounded number of ranks. */
+void child_stacks_find(struct child_stacks *c, int rank, pid_t python);
+/* Return the processes to read, *n of them, lent until the next child_stacks_find(). */
+const struct frame_process *child_stacks_processes(const struct child_stacks *c, size_t *n);
+/* Take the result of frame_helpers_result_f for the process with this index. */
+void child_stacks_take(struct child_stacks *c, size_t index, int rc, const char *text);
+/* Add what was read, at most STACK_CHILDREN_OF_RANK of a rank: those that work, or if there is
+ * none, those that wait. */
+void child_stacks_add_to(const struct child_stacks *c, struct stack_children *to);
+
+#endif

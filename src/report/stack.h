@@ -1,0 +1,36 @@
+/* What is known about one process at one moment. Pure. */
+#ifndef DD_REPORT_STACK_H
+#define DD_REPORT_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum stack_kind {
+    STACK_PYTHON, /* frames */
+    STACK_KERNEL, /* no frames: the kernel's state of the process */
+    STACK_ENDED,  /* the process had ended */
+    STACK_UNREAD, /* nothing is known; the note says why */
+    STACK_KIND_MAX,
+};
+
+/* What is known about one process. Texts are borrowed as arguments; NULL means "". */
+struct stack {
+    enum stack_kind kind;
+    const char *frames; /* STACK_PYTHON */
+    const char *state;  /* of the process, if it is remarkable: "stopped"; always for KERNEL */
+    const char *note;   /* why no more is known */
+};
+
+/* Return s, or "". */
+static inline const char *stack_text(const char *s)
+{
+    return s != NULL ? s : "";
+}
+
+/* Return the state of a process, a letter as in proc(5), if it is remarkable beside its frames. */
+const char *stack_remarkable_state(char letter);
+bool stack_is_equal(const struct stack *a, const struct stack *b);
+/* Copy a stack; *storage holds its texts and is freed by the caller. 0 or -ENOMEM. */
+int stack_copy(struct stack *to, char **storage, const struct stack *from);
+
+#endif
