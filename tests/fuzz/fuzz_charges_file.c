@@ -1,7 +1,7 @@
 /* rdzv: any text as a file with charges; those of an accepted one survive writing and reading. */
 #include "base/auto.h"
 #include "rdzv/charges.h"
-#include "tests/fuzz/fuzz_text.h"
+#include "tests/fuzz/input_text.h"
 
 #include <stdbool.h>
 
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char id[] = "slurm.c.7.0";
     static const uint64_t now_ms = UINT64_C(1795264803000);
-    DD_AUTO(free) char *text = fuzz_text(data, size);
+    DD_AUTO(free) char *text = input_text(data, size);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT((size_t)1 << 24);
     const char *charges;
     const char *again;
