@@ -6,6 +6,7 @@
 #include "cmd/ddctl_job.h"
 #include "cmd/ddctl_top_json.h"
 #include "cmd/ddctl_top_loop.h"
+#include "cmd/ddctl_workers.h"
 #include "config.h"
 
 #include <errno.h>
@@ -57,21 +58,6 @@ const struct opt_table ddctl_top_options = {
     OPT_ROWS(rows),
 };
 
-/* Ask what workers use; NULL: there is no answer, because none runs, or the agents are of an
- * earlier version. The caller owns the reference. */
-static json_t *ddctl_top_workers(const char *job, const char *ranks, bool all_lines)
-{
-    struct dd_err err = {0};
-    json_t *answer = NULL;
-    json_t *q = json_pack("{s:s,s:b}", "ranks", ranks, "all_lines", all_lines);
-    DD_AUTO(free) char *text = q != NULL ? json_dumps(q, JSON_COMPACT) : NULL;
-    json_decref(q);
-    if (text != NULL)
-        (void)job_ask(&answer, &(struct job_question){.job = job, .what = "workers", .text = text},
-                      &err);
-    return answer;
-}
-
 /* Append a sample (ddctl_top_model.h). */
 static int ddctl_top_ask(const char *job, struct dd_buf *out, struct dd_err *err)
 {
@@ -80,7 +66,8 @@ static int ddctl_top_ask(const char *job, struct dd_buf *out, struct dd_err *err
                      err);
     if (rc < 0)
         return rc;
-    json_t *workers = ddctl_top_workers(job, "", false);
+    struct dd_err none = {0};
+    json_t *workers = workers_ask(job, "", false, &none);
     json_t *o = json_pack("{s:o,s:O?}", "status", status, "workers",
                           json_object_get(workers, "workers"));
     json_decref(workers);
@@ -100,18 +87,10 @@ static int ddctl_top_sample(void *arg)
     return text == NULL || dd_write_full(STDOUT_FILENO, text, strlen(text)) < 0 || rc < 0;
 }
 
-/* In a child of the loop: print the last lines of a rank. */
+/* In a child of the loop. */
 static int ddctl_top_log(void *arg, int rank)
 {
-    char ranks[16];
-    (void)snprintf(ranks, sizeof(ranks), "%d", rank);
-    json_t *o = ddctl_top_workers(arg, ranks, true);
-    const char *text = json_text(json_array_get(json_object_get(o, "workers"), 0), "text");
-    const bool none = o == NULL;
-    const int rc = dd_write_full(STDOUT_FILENO, none ? "The node did not answer.\n" : text,
-                                 none ? strlen("The node did not answer.\n") : strlen(text));
-    json_decref(o);
-    return none || rc < 0;
+    return workers_print_lines(arg, rank);
 }
 
 /* Ask a second time, for the processor time between both. */

@@ -9,6 +9,7 @@
 #include "cmd/ddctl_job.h"
 #include "cmd/ddctl_web_files.h"
 #include "cmd/ddctl_web_guard.h"
+#include "cmd/ddctl_web_log.h"
 #include "cmd/ddctl_web_state.h"
 #include "config.h"
 #include "net/listen.h"
@@ -87,6 +88,7 @@ struct web {
     struct evhttp *http;
     struct net_peer *peer;
     struct web_state *state;
+    struct web_logs *logs;
     struct event *idle, *signals[2];
     struct evhttp_bound_socket *listeners[2]; /* 127.0.0.1 and ::1; NULL: no IPv6 */
     uint16_t port;
@@ -127,7 +129,11 @@ static void web_refuse(struct evhttp_request *r, int code, const char *why)
     web_add_headers(r, "text/plain; charset=utf-8");
     (void)evhttp_add_header(evhttp_request_get_output_headers(r), "Connection", "close");
     (void)evbuffer_add_printf(evhttp_request_get_output_buffer(r), "%s\n", why);
-    evhttp_send_reply(r, code, code == WEB_FORBIDDEN ? "Forbidden" : "Not Found", NULL);
+    evhttp_send_reply(r, code,
+                      code == WEB_FORBIDDEN   ? "Forbidden"
+                      : code == WEB_NOT_FOUND ? "Not Found"
+                                              : "Service Unavailable",
+                      NULL);
 }
 
 static void web_reply_state(struct web *w, struct evhttp_request *r)
@@ -151,6 +157,23 @@ static void web_reply_timeline(const struct web *w, struct evhttp_request *r)
         web_reply(r, "application/json", text.data, text.len);
 }
 
+static void web_on_log(void *arg, const char *text)
+{
+    if (text != NULL)
+        web_reply(arg, "application/json", text, strlen(text));
+    else
+        evhttp_send_error(arg, HTTP_INTERNAL, NULL);
+}
+
+/* evhttp reads nothing from the connection until the reply, so the request remains valid even if
+ * the browser has gone. */
+static void web_reply_log(const struct web *w, struct evhttp_request *r, int rank)
+{
+    struct dd_err err = {0};
+    if (web_logs_ask(w->logs, rank, web_on_log, r, &err) < 0)
+        web_refuse(r, HTTP_SERVUNAVAIL, err.text);
+}
+
 /* ---- requests ---- */
 
 static bool web_is_own(const struct web *w, struct evhttp_request *r)
@@ -161,7 +184,7 @@ static bool web_is_own(const struct web *w, struct evhttp_request *r)
     return net_peer_own_fd(w->peer, fd, &other) == 0;
 }
 
-static void web_answer(struct web *w, struct evhttp_request *r, int what)
+static void web_answer(struct web *w, struct evhttp_request *r, int what, int rank)
 {
     static const struct web_file *const files[WEB_RESOURCES] = {
         [WEB_PAGE] = &web_file_html, [WEB_SCRIPT] = &web_file_js, [WEB_STYLE] = &web_file_css};
@@ -171,6 +194,8 @@ static void web_answer(struct web *w, struct evhttp_request *r, int what)
         web_reply_state(w, r);
     else if (what == WEB_TIMELINE)
         web_reply_timeline(w, r);
+    else if (what == WEB_LOG)
+        web_reply_log(w, r, rank);
     else
         web_reply(r, files[what]->type, files[what]->data, files[what]->len);
 }
@@ -179,7 +204,8 @@ static void web_on_request(struct evhttp_request *r, void *arg)
 {
     struct web *w = arg;
     const char *host = evhttp_find_header(evhttp_request_get_input_headers(r), "Host");
-    const int what = web_route(evhttp_request_get_uri(r), host, w->token);
+    int rank;
+    const int what = web_route(evhttp_request_get_uri(r), host, w->token, &rank);
     if (!web_is_own(w, r))
         web_refuse(r, WEB_FORBIDDEN, "This page belongs to another user.");
     else if (what == WEB_FORBIDDEN)
@@ -187,7 +213,7 @@ static void web_on_request(struct evhttp_request *r, void *arg)
     else if (what == WEB_NOT_FOUND)
         web_refuse(r, what, "There is no such page.");
     else
-        web_answer(w, r, what);
+        web_answer(w, r, what, rank);
 }
 
 /* ---- start and end ---- */
@@ -291,11 +317,14 @@ static int web_open(struct web *w, struct dd_err *err)
     evhttp_set_timeout(w->http, REQUEST_S);
     evhttp_set_gencb(w->http, web_on_request, w);
     rc = web_state_new(&w->state, w->base, w->o.job, err);
+    if (rc == 0 && web_logs_new(&w->logs, w->base, web_state_job(w->state)) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc < 0 ? rc : web_listen_both(w, err);
 }
 
 static void web_close(struct web *w)
 {
+    web_logs_free(w->logs);
     web_state_free(w->state);
     if (w->http != NULL)
         evhttp_free(w->http);

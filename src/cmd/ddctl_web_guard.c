@@ -1,17 +1,22 @@
 #include "cmd/ddctl_web_guard.h"
 
+#include "base/num.h"
+
+#include <limits.h>
 #include <string.h>
 #include <strings.h>
 
 static const struct {
     const char *path;
-    bool open; /* needs no token */
+    bool open;    /* needs no token */
+    bool of_rank; /* needs a rank */
 } resources[WEB_RESOURCES] = {
-    [WEB_PAGE] = {"/", false},
-    [WEB_SCRIPT] = {"/web.js", true},
-    [WEB_STYLE] = {"/web.css", true},
-    [WEB_STATE] = {"/state.json", false},
-    [WEB_TIMELINE] = {"/timeline.json", false},
+    [WEB_PAGE] = {.path = "/"},
+    [WEB_SCRIPT] = {.path = "/web.js", .open = true},
+    [WEB_STYLE] = {.path = "/web.css", .open = true},
+    [WEB_STATE] = {.path = "/state.json"},
+    [WEB_TIMELINE] = {.path = "/timeline.json"},
+    [WEB_LOG] = {.path = "/log.json", .of_rank = true},
 };
 
 void web_token(char ret[WEB_TOKEN + 1], const unsigned char secret[WEB_SECRET])
@@ -42,28 +47,46 @@ bool web_host_is_loopback(const char *host)
     return false;
 }
 
-/* The time does not depend on the number of digits that match. */
-static bool web_is_token(const char *query, const char token[WEB_TOKEN + 1])
+/* Return what follows the token in a query, or NULL if the query does not begin with it. The time
+ * does not depend on the number of digits that match. */
+static const char *web_after_token(const char *query, const char token[WEB_TOKEN + 1])
 {
     static const char name[] = "token=";
     const size_t n = sizeof(name) - 1;
     unsigned char differ = 0;
-    if (query == NULL || strncmp(query, name, n) != 0 || strlen(query + n) != WEB_TOKEN)
-        return false;
+    if (query == NULL || strncmp(query, name, n) != 0 || strnlen(query + n, WEB_TOKEN) != WEB_TOKEN)
+        return NULL;
     for (size_t i = 0; i < WEB_TOKEN; i++)
         differ |= (unsigned char)(query[n + i] ^ token[i]);
-    return differ == 0;
+    return differ == 0 ? query + n + WEB_TOKEN : NULL;
 }
 
-int web_route(const char *target, const char *host, const char token[WEB_TOKEN + 1])
+/* True for an empty text (*ret -1), and for "&rank=" with a number without sign. */
+static bool web_is_rank(const char *text, int *ret)
+{
+    static const char name[] = "&rank=";
+    const size_t n = sizeof(name) - 1;
+    *ret = -1;
+    return text[0] == '\0' ||
+           (strncmp(text, name, n) == 0 && strspn(text + n, "0123456789") == strlen(text + n) &&
+            dd_num_int(text + n, 0, INT_MAX, ret) == 0);
+}
+
+int web_route(const char *target, const char *host, const char token[WEB_TOKEN + 1], int *ret_rank)
 {
     const char *mark = strchr(target, '?');
     const size_t len = mark != NULL ? (size_t)(mark - target) : strlen(target);
-    const bool proven = web_is_token(mark != NULL ? mark + 1 : NULL, token);
+    const char *rest = web_after_token(mark != NULL ? mark + 1 : NULL, token);
+    *ret_rank = -1;
+    const bool proven = rest != NULL && web_is_rank(rest, ret_rank);
     if (!web_host_is_loopback(host))
         return WEB_FORBIDDEN;
-    for (int i = 0; i < WEB_RESOURCES; i++)
-        if (strlen(resources[i].path) == len && memcmp(resources[i].path, target, len) == 0)
-            return resources[i].open || proven ? i : WEB_FORBIDDEN;
+    for (int i = 0; i < WEB_RESOURCES; i++) {
+        if (strlen(resources[i].path) != len || memcmp(resources[i].path, target, len) != 0)
+            continue;
+        if (!resources[i].open && !proven)
+            return WEB_FORBIDDEN;
+        return resources[i].of_rank == (*ret_rank >= 0) ? i : WEB_NOT_FOUND;
+    }
     return proven ? WEB_NOT_FOUND : WEB_FORBIDDEN;
 }

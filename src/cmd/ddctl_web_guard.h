@@ -2,8 +2,8 @@
  *
  * Three conditions hold for each request: the kernel reports that its connection belongs to the
  * user of ddctl (the caller checks this), its Host header names a loopback address, and its query
- * has the token. Only the script and the style sheet, which contain nothing about the job, are
- * served without a token. */
+ * has the token, and behind it the rank where the resource is one of a rank. Only the script and
+ * the style sheet, which contain nothing about the job, are served without a token. */
 #ifndef DD_CMD_DDCTL_WEB_GUARD_H
 #define DD_CMD_DDCTL_WEB_GUARD_H
 
@@ -12,7 +12,15 @@
 
 enum { WEB_SECRET = 16, WEB_TOKEN = 2 * WEB_SECRET }; /* bytes; hexadecimal digits */
 
-enum web_resource { WEB_PAGE, WEB_SCRIPT, WEB_STYLE, WEB_STATE, WEB_TIMELINE, WEB_RESOURCES };
+enum web_resource {
+    WEB_PAGE,
+    WEB_SCRIPT,
+    WEB_STYLE,
+    WEB_STATE,
+    WEB_TIMELINE,
+    WEB_LOG,
+    WEB_RESOURCES
+};
 
 void web_token(char ret[WEB_TOKEN + 1], const unsigned char secret[WEB_SECRET]);
 
@@ -22,8 +30,8 @@ void web_token(char ret[WEB_TOKEN + 1], const unsigned char secret[WEB_SECRET]);
 bool web_host_is_loopback(const char *host);
 
 /* Return the web_resource that the target of a request names, or the status of a refusal: 403 or
- * 404. */
-int web_route(const char *target, const char *host, const char token[WEB_TOKEN + 1]);
+ * 404. *ret_rank: the rank of WEB_LOG ("/log.json?token=TOKEN&rank=3"), otherwise -1. */
+int web_route(const char *target, const char *host, const char token[WEB_TOKEN + 1], int *ret_rank);
 
 enum { WEB_FORBIDDEN = 403, WEB_NOT_FOUND = 404 };
 

@@ -1,12 +1,15 @@
 """ddctl web: who gets the page and the state of the job, what the state has, and what a real browser draws of it."""
 
+import fcntl
 import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -179,6 +182,47 @@ def test_web_exits_after_the_idle_limit(tmp_path):
         job.finish()
 
 
+PRINTS = (RANK_IS_READY + 'echo "early of $RANK"; until [ -e "$1.more" ]; do sleep 0.05; done\n'
+          'printf "10%%\\r90%%\\n\\033[31mlate\\033[0m <b>of</b> $RANK\\n"; until [ -e "$1" ]; do sleep 0.05; done\n')
+
+
+def test_log_has_the_last_lines_of_one_rank(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", script=PRINTS, workers=4) as job, Page(job) as page:
+        def log(rank):
+            status, headers, text = page.get("/log.json", f"{page.token}&rank={rank}")
+            assert (status, headers["Content-Type"]) == (200, "application/json"), text
+            found = json.loads(text)
+            assert (found["version"], found["rank"]) == (1, rank) and set(found) == {"version", "rank", "text", "problem"}
+            return found
+        until(lambda: "early of 3\n" in log(3)["text"], say="the first line of rank 3")
+        (tmp_path / "go.more").touch()
+        found = until(lambda: "late" in (found := log(3))["text"] and found, say="a later line of rank 3")
+        assert "early of 3\n" in found["text"] and "\x1b[31mlate\x1b[0m <b>of</b> 3\n" in found["text"] and found["problem"] == ""
+        assert log(4)["text"] == "" and log(4)["problem"], "there is no rank 4"
+        assert page.get("/log.json")[0] == 404
+        for token in (f"{page.token}&rank=x", f"{page.token[:-1]}&rank=3", "&rank=3"):
+            assert page.get("/log.json", token)[0] == 403
+        job.finish()
+        until(lambda: page.state()["ended"], say="the end of the job")
+        assert log(3)["text"] == "" and log(3)["problem"]
+
+
+def test_browsers_that_leave_before_the_log_harm_nothing(tmp_path):
+    with Running(tmp_path, "--nproc-per-node=1") as job, Page(job) as page:
+        request = f"GET /log.json?token={page.token}&rank=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        for turn in range(60):
+            with socket.create_connection(("127.0.0.1", page.port)) as s:
+                s.sendall(request)
+                if turn % 2:  # a reset
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        until(lambda: page.get("/log.json", f"{page.token}&rank=0")[0] == 200, say="the output of rank 0")  # 503: many wait
+        with socket.create_connection(("127.0.0.1", page.port)) as s:
+            s.sendall(request)
+            os.kill(page.p.pid, signal.SIGTERM)
+            assert page.p.wait(LIMIT) == 0
+        job.finish()
+
+
 def test_web_without_a_job_reports_it_and_prints_no_address():
     assert "no ddrun job" in ddctl("web", "--job=nothing", code=1) or "no job 'nothing'" in ddctl("web", "--job=nothing", code=2)
 
@@ -199,7 +243,7 @@ def test_chromium_draws_every_rank_and_shows_markup_as_text(tmp_path):
         until(lambda: all(w["state"] == "running" for w in job.status()["workers"]))
         with Page(job) as page:
             dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
-            ranks = re.findall(r'<i class="cell running" title="rank (\d+), \S+, local rank \d: running">', dom)
+            ranks = re.findall(r'<i class="cell running" data-rank="\d+" title="rank (\d+), \S+, local rank \d: running">', dom)
             assert ranks == [str(r) for r in range(8)], dom
             assert "<title>running · " in dom and "taken</title>" not in dom
             reason = dom.partition('id="failure-line"')[2].partition("</p>")[0]
@@ -215,9 +259,85 @@ def test_chromium_shows_the_failed_rank_of_an_ended_job(tmp_path):
         job.finish(code=3)
         until(lambda: page.state()["ended"], say="the end of the job")
         dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
-        cells = re.findall(r'<i class="cell (\w+)" title="rank (\d)[^"]*">([^<]*)</i>', dom)
+        cells = re.findall(r'<i class="cell (\w+)" data-rank="\d" title="rank (\d)[^"]*">([^<]*)</i>', dom)
         assert cells == [("ended", "0", "0"), ("ended", "1", "1"), ("failed", "2", "✕"), ("ended", "3", "3")], dom
         assert "<title>failed: exit code 3 · " in dom and "this page no longer changes" in dom
+
+
+class Browser:
+    """Chromium with a page, controlled through its debugging pipe: messages of the DevTools protocol, each ended by NUL."""
+
+    def __init__(self, tmp_path, url):
+        (commands, self.out), (self.inp, answers) = os.pipe(), os.pipe()
+        theirs = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (commands, answers)]  # Chromium reads from 3 and writes to 4
+        how = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}', "bash"]
+        self.p = subprocess.Popen([*how, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
+                                   f"--user-data-dir={tmp_path}/profile", "about:blank"],
+                                  env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=theirs)
+        for fd in (commands, answers, *theirs):
+            os.close(fd)
+        self.rest, self.number, self.session = b"", 0, {}
+        target = self.call("Target.createTarget", url=url)["result"]["targetId"]
+        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["result"]["sessionId"]}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.p.kill()
+        self.p.wait()
+        os.close(self.out)
+        os.close(self.inp)
+
+    def call(self, method, **params):
+        self.number += 1
+        os.write(self.out, json.dumps({"id": self.number, "method": method, "params": params, **self.session}).encode() + b"\0")
+        while True:
+            while b"\0" not in self.rest:
+                assert select.select([self.inp], [], [], LIMIT)[0], f"no answer to {method}"
+                data = os.read(self.inp, 65536)
+                assert data, f"Chromium has exited with {self.p.wait(LIMIT)}"
+                self.rest += data
+            message, self.rest = self.rest.split(b"\0", 1)
+            answer = json.loads(message)
+            if answer.get("id") == self.number:
+                return answer
+
+    def value(self, expression):
+        """The value of this expression in the page; None while the page is being loaded."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        return answer.get("result", {}).get("result", {}).get("value")
+
+    def click(self, selector):
+        """Press the mouse button where this element is."""
+        place = until(lambda: self.value(f"(e => {{ if (!e) return null; e.scrollIntoView({{block: 'center'}}); "
+                                         "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })"
+                                         f"(document.querySelector({selector!r}))"), say=selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")
+def test_chromium_follows_the_output_of_the_rank_that_is_clicked(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", script=PRINTS, workers=4) as job, Page(job) as page, \
+            Browser(tmp_path, page.url) as browser:
+        def shows(*lines):
+            until(lambda: set(lines) <= set((browser.value("document.getElementById('log').textContent") or "").splitlines()), say=lines)
+        def choose(rank):  # again if the page has moved meanwhile
+            until(lambda: browser.value("document.getElementById('log-title').textContent") == f"Last lines of rank {rank}"
+                  or browser.click(f"[data-rank='{rank}']"), say=f"the output of rank {rank}")
+        choose(1)
+        shows("early of 1")
+        assert browser.value("document.querySelectorAll('.chosen').length") == 1
+        (tmp_path / "go.more").touch()
+        shows("early of 1", "90%", "late <b>of</b> 1")
+        choose(2)
+        shows("early of 2", "late <b>of</b> 2")
+        assert "of 1" not in browser.value("document.getElementById('log').textContent")
+        job.finish()
+        until(lambda: browser.value("document.getElementById('log-problem').textContent") == "The job has ended.")
+        shows("late <b>of</b> 2")
+        until(lambda: browser.value("document.getElementById('log-part').hidden") or browser.click("#log-close"), say="the output to be closed")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")

@@ -18,9 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *host = strchr(text, '\n');
     if (host != NULL)
         *host++ = '\0';
-    const int what = web_route(text, host, token);
-    if ((what == WEB_PAGE || what == WEB_STATE || what == WEB_TIMELINE) &&
+    int rank;
+    const int what = web_route(text, host, token, &rank);
+    if ((what == WEB_PAGE || what == WEB_STATE || what == WEB_TIMELINE || what == WEB_LOG) &&
         strstr(text, token) == NULL)
+        abort();
+    if (what < WEB_RESOURCES && (what == WEB_LOG) != (rank >= 0))
         abort();
     if (what != WEB_FORBIDDEN && (host == NULL || !web_host_is_loopback(host)))
         abort();

@@ -40,10 +40,28 @@ static void only_loopback_hosts_are_accepted(void **state)
         assert_false(web_host_is_loopback(bad[i]));
 }
 
+#define LOG "/log.json" WITH_TOKEN
+
 static const struct {
     const char *target;
     int result;
 } rows[] = {
+    {LOG "&rank=0", WEB_LOG},
+    {LOG, WEB_NOT_FOUND},
+    {LOG "&rank=2147483648", WEB_FORBIDDEN},
+    {LOG "&rank=99999999999999999999", WEB_FORBIDDEN},
+    {LOG "&rank=-1", WEB_FORBIDDEN},
+    {LOG "&rank=", WEB_FORBIDDEN},
+    {LOG "&rank=1x", WEB_FORBIDDEN},
+    {LOG "&rank=1&rank=2", WEB_FORBIDDEN},
+    {LOG "&rank=%31", WEB_FORBIDDEN},
+    {LOG "&", WEB_FORBIDDEN},
+    {"/log.json?rank=1&token=" TOKEN, WEB_FORBIDDEN},
+    {"/log.json?token=000102030405060708090a0b0c0d0efe&rank=1", WEB_FORBIDDEN},
+    {"/log.json?token=&rank=1", WEB_FORBIDDEN},
+    {"/log.json", WEB_FORBIDDEN},
+    {"/state.json" WITH_TOKEN "&rank=1", WEB_NOT_FOUND},
+    {"/web.js" WITH_TOKEN "&rank=1", WEB_NOT_FOUND},
     {"/" WITH_TOKEN, WEB_PAGE},
     {"/state.json" WITH_TOKEN, WEB_STATE},
     {"/timeline.json" WITH_TOKEN, WEB_TIMELINE},
@@ -75,9 +93,27 @@ static void only_the_token_opens_what_shows_the_job(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_int_equal(web_route(rows[i].target, "127.0.0.1:8080", TOKEN), rows[i].result);
-        assert_int_equal(web_route(rows[i].target, "evil.example", TOKEN), WEB_FORBIDDEN);
-        assert_int_equal(web_route(rows[i].target, NULL, TOKEN), WEB_FORBIDDEN);
+        int rank;
+        assert_int_equal(web_route(rows[i].target, "127.0.0.1:8080", TOKEN, &rank), rows[i].result);
+        assert_int_equal(web_route(rows[i].target, "evil.example", TOKEN, &rank), WEB_FORBIDDEN);
+        assert_int_equal(web_route(rows[i].target, NULL, TOKEN, &rank), WEB_FORBIDDEN);
+    }
+}
+
+static void a_log_is_that_of_the_rank_behind_the_token(void **state)
+{
+    static const struct {
+        const char *target;
+        int rank;
+    } ranks[] = {{LOG "&rank=0", 0},
+                 {LOG "&rank=4095", 4095},
+                 {LOG "&rank=2147483647", INT32_MAX},
+                 {"/state.json" WITH_TOKEN, -1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        int rank = 7;
+        (void)web_route(ranks[i].target, "localhost", TOKEN, &rank);
+        assert_int_equal(rank, ranks[i].rank);
     }
 }
 
@@ -87,6 +123,7 @@ int main(void)
         cmocka_unit_test(token_is_the_secret_in_hexadecimal),
         cmocka_unit_test(only_loopback_hosts_are_accepted),
         cmocka_unit_test(only_the_token_opens_what_shows_the_job),
+        cmocka_unit_test(a_log_is_that_of_the_rank_behind_the_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

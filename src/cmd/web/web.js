@@ -132,6 +132,7 @@ function drawNode(node, i, large) {
     const e = element("i", "cell");
     row.append(e);
     const rank = first === undefined ? -1 : first + k;
+    if (rank >= 0) e.dataset.rank = rank;
     cells.push({ node: i, rank, local: k, e, state: "", label: large && rank >= 0 ? String(rank) : "" });
   }
   card.append(title, row);
@@ -162,7 +163,7 @@ function showNodes(state) {
     totals.set(now, (totals.get(now) || 0) + 1);
     if (now === c.state) continue;
     c.state = now;
-    c.e.className = "cell " + (STATES.includes(now) ? now : "");
+    c.e.className = "cell " + (STATES.includes(now) ? now : "") + (c.rank >= 0 && c.rank === chosen ? " chosen" : "");
     c.e.title = (c.rank >= 0 ? "rank " + c.rank + ", " : "") + node.name + ", local rank " + c.local + ": " + now;
     c.e.textContent = now === "failed" ? "✕" : c.label;
   }
@@ -172,6 +173,57 @@ function showNodes(state) {
     return li;
   }));
 }
+
+// ---- output of a rank ----
+
+let chosen = -1; // the rank whose output is shown
+let choices = 0; // of ranks so far: requests for an earlier one are not repeated
+let over = false; // the job has ended
+
+// Lines without the sequences that control a terminal; of a line that was overwritten, as by a progress bar, what was left.
+function plain(text) {
+  return text.replace(/\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)/g, "").replace(/\r+$/gm, "").replace(/^.*\r/gm, "");
+}
+
+function showLog(log) {
+  const pre = at("log"), atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
+  const none = log.text === "" ? "No output of this rank has passed through its agent." : "";
+  setText(at("log-problem"), log.problem ? (over ? "The job has ended." : log.problem) : none);
+  if (log.problem) return; // the lines so far stay
+  setText(pre, plain(log.text));
+  if (atEnd) pre.scrollTop = pre.scrollHeight;
+}
+
+async function followLog(choice) {
+  if (choice !== choices) return;
+  try {
+    const reply = await fetch("log.json" + query + "&rank=" + chosen, { cache: "no-store" });
+    const log = reply.ok ? await reply.json() : { text: "", problem: await reply.text() };
+    if (choice === choices) showLog(log);
+  } catch {
+    // refresh() shows that ddctl web does not answer
+  }
+  if (choice === choices && !over) setTimeout(followLog, INTERVAL_MS, choice);
+}
+
+// rank -1: none.
+function choose(rank) {
+  if (rank === chosen) return;
+  chosen = rank;
+  choices++;
+  for (const c of cells) c.e.classList.toggle("chosen", rank >= 0 && c.rank === rank);
+  at("log-part").hidden = rank < 0;
+  setText(at("log-title"), "Last lines of rank " + rank);
+  setText(at("log-problem"), "");
+  setText(at("log"), "");
+  if (rank >= 0) followLog(choices);
+}
+
+at("nodes").addEventListener("click", (event) => {
+  const cell = event.target.closest("[data-rank]");
+  if (cell) choose(Number(cell.dataset.rank));
+});
+at("log-close").addEventListener("click", () => choose(-1));
 
 // ---- store ----
 
@@ -259,7 +311,7 @@ async function refresh() {
     if (!reply.ok) throw new Error(await reply.text());
     const state = await reply.json();
     show(state);
-    ended = state.ended;
+    ended = over = state.ended;
   } catch (error) {
     setText(at("problem"), error instanceof TypeError ? "ddctl web does not answer; it may have exited." : String(error.message));
   }
