@@ -258,8 +258,8 @@ class Job:
         # PyTorch, TensorFlow and CUDA create these in a worker and leave them
         theirs = ("torchinductor_", "__autograph_generated_file", ".nv")
         files = {n: [f for f in os.listdir(d.name) if not f.startswith(theirs)] for n, d in self.places.items()}
-        keys = os.path.join(self.places["HOME"].name, ".ddrun")  # the directory stays, the keys in it do not
-        if os.path.isdir(keys) and not os.listdir(keys):
+        kept = os.path.join(self.places["HOME"].name, ".ddrun")  # the directory stays, and charges for the next run; keys do not
+        if os.path.isdir(kept) and all(f.endswith(".charges") for f in os.listdir(kept)):
             files["HOME"].remove(".ddrun")
         files["/dev/shm"] = sorted(set(os.listdir("/dev/shm")) - self.shm)
         assert not any(files.values()), f"files left: {files}"

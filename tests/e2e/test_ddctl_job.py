@@ -340,7 +340,7 @@ def test_events_tell_what_happened_in_its_order_until_the_end(tmp_path):
         job.finish()
         told = [first] + [json.loads(line) for line in follower.stdout.read().splitlines()]
         kinds = [e["event"] for e in told if e["event"] not in ("started", "leave")]  # of a round that failed early
-        assert kinds == ["join", "join", "round", "exit", "round", "finish"]
+        assert kinds == ["join", "join", "round", "exit", "charge", "round", "finish"]
         follower.stdout.close()
         assert follower.wait(timeout=LIMIT) == 0 and told[-1]["code"] == 0
 

@@ -168,7 +168,4 @@ def test_a_start_under_any_environment_ends_by_itself_and_gives_its_reason(no_ne
             wrong = judge(argv, env, code, job.err)
             again = " ".join(f"{k}={shlex.quote(v)}" for k, v in sorted(env.items()))
             assert not wrong, f"seed {SEED}.{part}, start {i}: {wrong}\nenv -i {again} {shlex.join(argv)}\n{job.out[-2000:]}{job.err[-2000:]}"
-            keys = os.path.join(job.places["HOME"].name, ".ddrun")  # the directory stays, without a key
-            if os.path.isdir(keys):
-                os.rmdir(keys)
             job.assert_nothing_left()
