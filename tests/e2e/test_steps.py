@@ -75,6 +75,8 @@ def test_recovery_of_a_straggler_publishes_one_event(tmp_path):
         until(lambda: not job.stragglers())
         assert "no straggler" in job.ctl("status")
         until(lambda: [e["event"] for e in job.events()] == ["straggler", "straggler-over"])
+        shown = job.ctl("events")
+        assert some_line(shown, "Z  straggler: rank", f"on {name}") and some_line(shown, "Z  no longer a straggler: ", f"on {name}"), shown
         assert {e["node"] for e in job.events()} == {name}
         found = job.ends()
         assert len(found) == 1 and found[0]["to"] > found[0]["from"]
