@@ -5,9 +5,11 @@
 #include "agent/cuda_core.h"
 #include "agent/flight_recorder.h"
 #include "agent/frame_helpers.h"
+#include "agent/native_reader.h"
 #include "agent/nccl_query.h"
 #include "base/io.h"
 #include "rdzv/msg.h"
+#include "report/native_stack.h"
 #include "report/py_spy.h"
 #include "report/stacks.h"
 #include "worker/children.h"
@@ -48,6 +50,8 @@ struct target {
     bool needs_py_spy;
     int tries;
     bool done;
+    const char *native;            /* its native frames; NULL: none */
+    char native_note[STACKS_NAME]; /* why there are none */
 };
 
 /* One request of the daemon. */
@@ -64,12 +68,16 @@ struct reading {
     struct event *records; /* pending while flight recorders write */
     struct stacks found;
     struct frame_helpers *helpers; /* NULL: not begun, or all have ended */
+    struct native_reader *natives; /* NULL: native frames are not wanted, or cannot be read */
+    bool native, native_runs;
     struct child_stacks *children; /* for which workers wait */
     bool children_read;            /* the helpers read them, or have done so */
     char *py_spy;
     bool searched; /* for py-spy */
     struct target *v;
     int n, next, running, parallel;
+    struct target *others; /* that do not run Python, where native frames are wanted */
+    int nothers;
 };
 
 struct stack_reader {
@@ -91,6 +99,7 @@ static void reading_free(struct reading *d)
     for (int i = 0; i < d->n; i++)
         command_free(d->v[i].command);
     frame_helpers_free(d->helpers);
+    native_reader_free(d->natives);
     child_stacks_free(d->children);
     if (d->limit != NULL)
         event_free(d->limit);
@@ -100,6 +109,7 @@ static void reading_free(struct reading *d)
     rank_set_done(&d->ranks);
     free(d->py_spy);
     free(d->v);
+    free(d->others);
     free(d);
 }
 
@@ -165,8 +175,11 @@ static void add_kernel(struct reading *d, const struct target *t, const char *no
     (void)snprintf(state, sizeof(state), "state %.150s", t->kernel);
     const bool ended = t->kernel[0] == 'Z' || t->kernel[0] == 'X' || t->kernel[0] == '?';
     const struct stack what = {.kind = ended ? STACK_ENDED : STACK_KERNEL,
+                               .frames = ended ? "" : t->native,
                                .state = ended ? "" : state,
-                               .note = ended ? "" : note};
+                               .note = ended             ? ""
+                                       : note[0] != '\0' ? note
+                                                         : t->native_note};
     (void)stacks_add(&d->found, &what, t->rank, t->rank); /* -ENOMEM: the answer omits it */
 }
 
@@ -202,6 +215,8 @@ static void reading_answer(struct reading *d)
     (void)snprintf(late, sizeof(late), "%s within %.3g s",
                    d->py_spy != NULL ? "py-spy did not finish" : "not read",
                    (double)d->limit_ns / 1e9);
+    for (int i = 0; i < d->nothers && !d->answered && d->native_runs; i++)
+        add_kernel(d, &d->others[i], late);
     for (int i = 0; i < d->n && !d->answered; i++)
         if (!d->v[i].done && has_ended(d->reader->round, &d->v[i]))
             (void)stacks_add(&d->found, &ended, d->v[i].rank, d->v[i].rank);
@@ -218,6 +233,8 @@ static void reading_answer(struct reading *d)
     d->answered = true;
     event_del(d->limit);
     event_del(d->records);
+    d->native_runs = false;
+    native_reader_free(DD_TAKE(d->natives));
     if (d->helpers != NULL)
         frame_helpers_stop(d->helpers); /* on_helpers_end() frees the request */
     else if (d->running == 0)
@@ -256,11 +273,16 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 
 static void add_frames(struct reading *d, const struct target *t, const char *frames)
 {
+    DD_AUTO(buf) struct dd_buf merged = DD_BUF_INIT(4 * STACKS_TEXT);
     char state = children_state_letter(t->python);
+    if (native_stack_merge(stack_text(t->native), frames, &merged) == 0 && merged.len > 0)
+        frames = dd_buf_str(&merged) != NULL ? dd_buf_str(&merged) : frames;
     if (state == 'D' && t->kernel[0] != 'D')
         state = 'S'; /* for a moment, as any process that reads a file */
-    const struct stack what = {
-        .kind = STACK_PYTHON, .frames = frames, .state = stack_remarkable_state(state)};
+    const struct stack what = {.kind = STACK_PYTHON,
+                               .frames = frames,
+                               .state = stack_remarkable_state(state),
+                               .note = t->native_note};
     (void)stacks_add(&d->found, &what, t->rank, t->rank);
 }
 
@@ -453,6 +475,74 @@ static void read_targets(struct reading *d)
     read_by_py_spy(d);
 }
 
+/* ---- native frames ---- */
+
+static struct target *native_target(const struct reading *d, int i)
+{
+    return i < d->n ? &d->v[i] : &d->others[i - d->n];
+}
+
+static void add_other(struct reading *d, struct target *t)
+{
+    (void)children_state(t->worker, t->kernel, sizeof(t->kernel)); /* it may have ended */
+    add_kernel(d, t, "");
+    t->done = true;
+}
+
+/* Take what the tool has found, and go on with Python frames. d may be freed. */
+static void on_native_end(void *arg)
+{
+    struct reading *d = arg;
+    d->native_runs = false;
+    for (int i = 0; i < d->n + d->nothers; i++) {
+        struct target *t = native_target(d, i);
+        t->native = native_reader_frames(d->natives, (size_t)i);
+        (void)snprintf(t->native_note, sizeof(t->native_note), "%s",
+                       native_reader_note(d->natives, (size_t)i));
+        if (i >= d->n)
+            add_other(d, t);
+    }
+    read_targets(d);
+}
+
+/* Without a tool, every worker says so. */
+static void go_without_native(struct reading *d, int rc)
+{
+    const char *why = rc == -ENOENT ? "no native frames: neither eu-stack nor gdb found"
+                                    : "no native frames";
+    for (int i = 0; i < d->n + d->nothers; i++) {
+        struct target *t = native_target(d, i);
+        (void)snprintf(t->native_note, sizeof(t->native_note), "%s", why);
+        if (i >= d->n)
+            add_other(d, t);
+    }
+}
+
+/* Read the native frames of all targets. False: none will come. */
+static bool read_natives(struct reading *d)
+{
+    const size_t n = (size_t)(d->n + d->nothers);
+    DD_AUTO(free) pid_t *pids = calloc(n + 1, sizeof(*pids));
+    for (int i = 0; i < (int)n && pids != NULL; i++) {
+        const struct target *t = native_target(d, i);
+        pids[i] = t->python > 0 ? t->python : t->worker;
+    }
+    const struct native_reader_spec spec = {.round = d->reader->round,
+                                            .pids = pids,
+                                            .n = n,
+                                            .parallel = (size_t)d->parallel,
+                                            .limit_ms = (unsigned)(d->limit_ns / 2 / DD_NS_PER_MS),
+                                            .end = on_native_end,
+                                            .arg = d};
+    if (!d->native || n == 0)
+        return false;
+    const int rc = pids != NULL ? native_reader_start(&d->natives, &spec) : -ENOMEM;
+    d->native_runs = rc == 0;
+    if (rc < 0)
+        go_without_native(d, rc);
+    return rc == 0;
+}
+
 /* ---- the request ---- */
 
 /* Order the targets so that workers in a rare state of the kernel come first, and one of each
@@ -495,10 +585,12 @@ static void add_worker(struct reading *d, int local_rank)
         return;
     }
     t.python = python_process_find(t.worker);
-    if (t.python > 0 || d->all)
+    if (t.python > 0 || d->all || d->native)
         (void)children_state(t.python > 0 ? t.python : t.worker, t.kernel, sizeof(t.kernel));
     if (t.python > 0)
         d->v[d->n++] = t;
+    else if (d->native)
+        d->others[d->nothers++] = t;
     else if (d->all)
         add_kernel(d, &t, "");
 }
@@ -513,6 +605,7 @@ static int reading_new(struct reading **ret, struct stack_reader *s,
                           .id = m->id,
                           .all = m->all,
                           .keep = m->keep,
+                          .native = m->native || (m->keep && s->round->cfg->stacks.native),
                           .begin_ns = dd_now_ns(),
                           .limit_ns = (uint64_t)m->limit_ms * DD_NS_PER_MS,
                           .parallel = 2 * cpus()};
@@ -522,11 +615,12 @@ static int reading_new(struct reading **ret, struct stack_reader *s,
     s->n++;
     const struct timeval limit = dd_timeval(d->limit_ns);
     d->v = calloc((size_t)s->round->plan.local_size, sizeof(*d->v));
+    d->others = calloc((size_t)s->round->plan.local_size, sizeof(*d->others));
     d->limit = evtimer_new(s->round->base, on_limit, d);
     d->records = evtimer_new(s->round->base, on_records, d);
     d->children = child_stacks_new();
-    if (d->v == NULL || d->children == NULL || d->limit == NULL || d->records == NULL ||
-        evtimer_add(d->limit, &limit) < 0) {
+    if (d->v == NULL || d->others == NULL || d->children == NULL || d->limit == NULL ||
+        d->records == NULL || evtimer_add(d->limit, &limit) < 0) {
         reading_free(d);
         return -ENOMEM;
     }
@@ -556,7 +650,8 @@ static void stack_reader_request(struct stack_reader *s, const struct msg_stacks
             add_worker(d, i);
     if (d->n > 1)
         (void)order_targets(d); /* -ENOMEM: in the order of ranks */
-    read_targets(d);
+    if (!read_natives(d))
+        read_targets(d);
 }
 
 /* ---- hooks ---- */

@@ -6,12 +6,15 @@
 
 #include "agent/features.h"
 
+#include <stdbool.h>
+
 /* When the daemon asks for stacks without a request of ddctl. AUTO: as ON_FAILURE, but only of
  * workers that run Python. */
 enum stacks_mode { STACKS_AUTO, STACKS_ON_FAILURE, STACKS_ON_HANG, STACKS_OFF };
 
 struct stack_reader_cfg {
     enum stacks_mode mode;
+    bool native;         /* also native frames; not for requests of ddctl */
     uint64_t timeout_ns; /* for all nodes together */
     const char
         *py_spy; /* program that reads all; NULL: one is used where it is needed; "none": never */

@@ -17,6 +17,7 @@ enum { TEXT_MAX = 64 << 20 };
 struct stacks_command {
     const char *job, *format, *node, *ranks;
     uint64_t timeout;
+    bool native;
 };
 
 static const struct opt_row rows[] = {
@@ -37,6 +38,14 @@ static const struct opt_row rows[] = {
      .group = "Workers",
      .help = "only these ranks",
      OPT_FIELD(struct stacks_command, ranks)},
+    {.name = "native",
+     .kind = OPT_FLAG,
+     .no_env = true,
+     .group = "Workers",
+     .help = "also native frames, with eu-stack or gdb",
+     .more = "Each worker is stopped while its native frames are read, for some milliseconds with "
+             "eu-stack (elfutils), for up to seconds with gdb, and for at most half of --timeout.",
+     OPT_FIELD(struct stacks_command, native)},
     {.name = "timeout",
      .kind = OPT_DURATION,
      .metavar = "TIME",
@@ -61,7 +70,8 @@ const struct opt_table ddctl_stacks_options = {
     .program = "ddctl stacks",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Shows what the workers of a running job are executing, without stopping them. Equal "
+    .about = "Shows what the workers of a running job are executing, without stopping them (except "
+             "with --native). Equal "
              "stacks are folded, those of the fewest ranks come first. Of workers that do not "
              "run Python, it shows the state in the kernel.",
     OPT_ROWS(rows),
@@ -75,8 +85,8 @@ static int ddctl_stacks_question(const struct stacks_command *o, struct dd_buf *
         return dd_err_set(err, -EINVAL,
                           "invalid value '%.100s' for --rank: expected ranks as in 0-3,8",
                           o->ranks);
-    json_t *q = json_pack("{s:s,s:s,s:I}", "node", o->node != NULL ? o->node : "", "ranks",
-                          o->ranks != NULL ? o->ranks : "", "limit_ms",
+    json_t *q = json_pack("{s:s,s:s,s:b,s:I}", "node", o->node != NULL ? o->node : "", "ranks",
+                          o->ranks != NULL ? o->ranks : "", "native", o->native, "limit_ms",
                           (json_int_t)(o->timeout / DD_NS_PER_MS));
     DD_AUTO(free) char *text = q != NULL ? json_dumps(q, JSON_COMPACT) : NULL;
     json_decref(q);

@@ -191,6 +191,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->hang.signs = hang_signs(o->hang.signs, r->gpus > 0);
     a->hang.command = hang_options_cuda_core(&o->hang) ? NULL : o->hang.command;
     a->stacks.mode = agent_cfg_stacks_mode(o->stacks.when);
+    a->stacks.native = o->stacks.native;
     a->stacks.timeout_ns = o->stacks.timeout;
     a->stacks.py_spy = o->stacks.py_spy;
     a->progress.file = o->failure.progress_file;

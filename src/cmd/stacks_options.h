@@ -6,6 +6,7 @@
 
 struct stacks_options {
     const char *when;
+    bool native;
     uint64_t timeout;
     const char *py_spy;
 };
@@ -26,6 +27,15 @@ struct stacks_options {
              "workers the state in the kernel. 'auto' is 'on-failure', but reads only workers "    \
              "that run Python.",                                                                   \
      OPT_FIELD(type, stacks.when)},                                                                \
+        {.name = "stacks-native",                                                                  \
+         .kind = OPT_FLAG,                                                                         \
+         .group = "Health checks and hung workers",                                                \
+         .help = "also read native frames, with eu-stack or gdb",                                  \
+         .more = "Where --stacks reads the workers, eu-stack (elfutils) or else gdb shows the "    \
+                 "functions of compiled code below the Python frames, and those of programs that " \
+                 "are not Python, such as MPI programs. Each worker is stopped while it is read. " \
+                 "At most half of --stacks-timeout is used for it.",                               \
+         OPT_FIELD(type, stacks.native)},                                                          \
         {.name = "stacks-timeout",                                                                 \
          .kind = OPT_DURATION,                                                                     \
          .metavar = "TIME",                                                                        \

@@ -396,6 +396,7 @@ static int64_t ctl_ask_stacks(const struct ctl_requests *c, struct session *s, i
     *k = (struct ctl_stacks){.session = s, .id = id};
     const struct stacks_question q = {.limit_ns = (uint64_t)ms * DD_NS_PER_MS,
                                       .all = true,
+                                      .native = json_is_true(json_object_get(o, "native")),
                                       .node = json_string_value(json_object_get(o, "node")),
                                       .ranks = &ranks,
                                       .caller = s,

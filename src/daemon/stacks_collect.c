@@ -96,7 +96,7 @@ static void stacks_asked_send(struct stacks_asked *k, struct rdzv *machine)
         session_send(node_question_session(&k->node, i),
                      MSG(STACKS_REQUEST, .id = k->node.id, .round = rdzv_round(machine),
                          .limit_ms = (int)(k->q.limit_ns / DD_NS_PER_MS * 7 / 8), .all = k->q.all,
-                         .keep = k->q.keep, .ranks = dd_buf_str(&ranks)));
+                         .keep = k->q.keep, .native = k->q.native, .ranks = dd_buf_str(&ranks)));
 }
 
 static int stacks_asked_begin(struct stacks_asked *k)

@@ -27,6 +27,7 @@ struct stacks_question {
     uint64_t limit_ns;
     bool all;                     /* also workers without Python frames */
     bool keep;                    /* write them to the log directories */
+    bool native;                  /* also native frames */
     const char *node;             /* of this node only; NULL or "": of all */
     const struct rank_set *ranks; /* of these ranks only; NULL or empty: of all */
     const struct session *caller; /* forget the question when this session is gone; NULL: none */

@@ -122,6 +122,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
                                    FIELD(stacks_request, round, 0, INT32_MAX),
                                    FIELD(stacks_request, limit_ms, 0, 600000),
                                    FLAG(stacks_request, all), FLAG(stacks_request, keep),
+                                   FLAG(stacks_request, native),
                                    TEXT(stacks_request, ranks, TEXT_BYTES))},
     [MSG_STACKS] = {"stacks",
                     FIELDS(FIELD(stacks, id, 0, INT64_MAX), TEXT(stacks, text, DETAIL_BYTES))},

@@ -180,6 +180,7 @@ struct msg_stacks_request {
     int round, limit_ms;
     bool all;          /* also workers without Python frames */
     bool keep;         /* write them to the log directory, too */
+    bool native;       /* read native frames, too, which stops the workers */
     const char *ranks; /* "0-3,8"; "": all */
 };
 struct msg_stacks {

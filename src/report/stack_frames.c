@@ -31,6 +31,31 @@ bool stack_frame_is_in(const struct stack_frame *f, const char *part)
     return memmem(f->file, (size_t)f->nfile, part, strlen(part)) != NULL;
 }
 
+bool stack_frame_is_native(const struct stack_frame *f)
+{
+    const size_t n = sizeof(STACK_FRAME_NATIVE) - 1;
+    return (size_t)f->nfile >= n && memcmp(f->file, STACK_FRAME_NATIVE, n) == 0;
+}
+
+/* True for a file of glibc, as distributions build it. */
+static bool is_libc_source(const struct stack_frame *f)
+{
+    static const char *const places[] = {"../sysdeps/", "./nptl/", "./io/", "./misc/"};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+        if ((size_t)f->nfile > strlen(places[i]) &&
+            memcmp(f->file, places[i], strlen(places[i])) == 0)
+            return true;
+    return false;
+}
+
+/* True for "/usr/lib/libmpi.so.40". */
+static bool is_shared_library(const struct stack_frame *f)
+{
+    const char *so = memmem(f->file, (size_t)f->nfile, ".so", 3);
+    const char *end = f->file + f->nfile;
+    return so != NULL && (so + 3 == end || so[3] == '.');
+}
+
 bool stack_frame_is_python(const struct stack_frame *f)
 {
     if (f->nfile >= 7 && strncmp(f->file, "<frozen", 7) == 0)
@@ -49,7 +74,7 @@ bool stack_frame_is_internal(const struct stack_frame *f)
     for (size_t i = 0; i < sizeof(packages) / sizeof(packages[0]); i++)
         if (stack_frame_is_in(f, packages[i]))
             return true;
-    return stack_frame_is_python(f);
+    return stack_frame_is_python(f) || is_shared_library(f) || is_libc_source(f);
 }
 
 /* Functions that only call another one: decorators and PyTorch's module hooks. */
@@ -71,6 +96,8 @@ bool stack_frames_choose(const char *frames, struct stack_frame *ret_called,
     struct stack_frame first = {0};
     bool found = false;
     for (const char *at = frames; !found && stack_frame_next(&at, &f);) {
+        if (stack_frame_is_native(&f))
+            continue;
         if (first.function == NULL)
             first = f;
         found = !stack_frame_is_internal(&f);
@@ -89,6 +116,7 @@ int stack_frame_put_place(const struct stack_frame *f, struct dd_buf *out)
 {
     const char *slash = memrchr(f->file, '/', (size_t)f->nfile);
     const char *base = slash != NULL ? slash + 1 : f->file;
-    return dd_buf_printf(out, "%.*s:%.*s", f->nfile - (int)(base - f->file), base, f->nline,
-                         f->line);
+    const bool known = f->nline != 1 || f->line[0] != '0';
+    return dd_buf_printf(out, "%.*s%s%.*s", f->nfile - (int)(base - f->file), base,
+                         known ? ":" : "", known ? f->nline : 0, f->line);
 }

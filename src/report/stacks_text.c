@@ -22,14 +22,16 @@ static int put_frame(const char *frames, struct dd_buf *out)
 int stack_headline(const struct stack *s, struct dd_buf *out)
 {
     int rc = 0;
-    if (s->kind == STACK_PYTHON)
+    const bool frames = s->kind == STACK_PYTHON ||
+                        (s->kind == STACK_KERNEL && s->frames[0] != '\0');
+    if (frames)
         rc = put_frame(s->frames, out);
     else if (s->kind == STACK_ENDED)
         rc = dd_buf_puts(out, "had ended");
     else if (s->kind == STACK_UNREAD && s->note[0] == '\0')
         rc = dd_buf_puts(out, "not read");
     if (rc == 0 && s->state[0] != '\0')
-        rc = dd_buf_printf(out, s->kind == STACK_PYTHON ? " (%s)" : "%s", s->state);
+        rc = dd_buf_printf(out, frames ? " (%s)" : "%s", s->state);
     if (rc == 0 && s->note[0] != '\0')
         rc = dd_buf_printf(out, s->kind == STACK_UNREAD ? "%s" : " (%s)", s->note);
     return rc;
@@ -140,6 +142,7 @@ const char *stacks_tip(const struct stacks *s)
         {"kernel.yama.ptrace_scope is 1",
          "for stacks of processes that do not descend from ddrun, set kernel.yama.ptrace_scope on "
          "the nodes to 0 (it is 1), or give ddrun CAP_SYS_PTRACE"},
+        {"neither eu-stack", "for native frames, install eu-stack (elfutils) or gdb on the nodes"},
         {"not permitted", "for Python stacks, let the workers be dumpable and of the same user as "
                           "ddrun, or give ddrun CAP_SYS_PTRACE"},
     };

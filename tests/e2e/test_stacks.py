@@ -443,3 +443,124 @@ def test_ddctl_shows_programs_that_are_not_python():
         assert re.search(r"^ranks? 0.*: state ", p.stdout), p.stdout
         job.p.terminate()
         job.wait()
+
+
+# ---- native frames ----
+
+NATIVE = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void exchange(const char *mark)
+{
+    if (mark != NULL)
+        close(creat(mark, 0600));
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(getenv("RANK"), "0") == 0) {
+        while (access(argv[1], F_OK) != 0 || access(argv[2], F_OK) != 0)
+            usleep(50000);
+        return 3;
+    }
+    exchange(argc == 3 ? argv[strcmp(getenv("RANK"), "1") == 0 ? 1 : 2] : NULL);
+}
+"""
+
+
+def tool_path(place, *tools):
+    """Return a PATH with these tools of native frames only; skip the test if they do not work here."""
+    place.mkdir()
+    for tool in tools:
+        path = shutil.which(tool)
+        if path is None:
+            pytest.skip(f"{tool} is not installed")
+        with subprocess.Popen(["sleep", "1000"]) as child:
+            done = subprocess.run([path, "-p", str(child.pid), *(["-batch"] if tool == "gdb" else [])], capture_output=True, text=True,
+                                  stdin=subprocess.DEVNULL, timeout=LIMIT, check=False)
+            child.kill()
+        if done.returncode != 0 or "not permitted" in done.stderr:
+            pytest.skip(f"{tool} cannot attach here: {done.stderr[:200]}")
+        (place / tool).symlink_to(path)
+    for name in ("sh", "env", "sleep"):
+        (place / name).symlink_to(shutil.which(name))
+    return str(place)
+
+
+@pytest.fixture
+def native(tmp_path):
+    """A program in C whose ranks from 1 on wait in exchange(); given two files, rank 0 fails when ranks 1 and 2 have made them."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    source, made = tmp_path / "native.c", tmp_path / "native"
+    source.write_text(NATIVE)
+    subprocess.run(["cc", "-g", "-O0", "-o", made, source], check=True)
+    return str(made)
+
+
+@pytest.mark.parametrize("tool", ["eu-stack", "gdb"])
+def test_native_frames_of_a_program_that_is_not_python(tmp_path, native, tool):
+    report = tmp_path / "report.json"
+    job = run("--nproc-per-node=3", SLOW, "--stacks-native", f"--report={report}", "--no-python", native, str(tmp_path / "1"), str(tmp_path / "2"),
+              env=env(DDRUN_STACKS="auto", PATH=tool_path(tmp_path / "bin", tool)))
+    assert job.p.returncode == 3, job.err
+    assert some_line(job.err, "rank", ", native.c:", "(state "), job.err
+    frames = [f for g in stacks_of(report)["groups"] for f in g["frames"] if g["kind"] == "kernel"]
+    assert {"exchange", "main"} <= {f["function"] for f in frames}, frames
+    assert all(f["line"] > 0 for f in frames if f["function"] == "exchange"), frames
+
+
+@with_frames
+@pytest.mark.parametrize("tool", ["eu-stack", "gdb"])
+def test_native_frames_stand_below_those_of_python(tmp_path, tool):
+    path = tool_path(tmp_path / "bin", tool)
+    with Job("--nproc-per-node=2", *worker(tmp_path, -1), env=env(PATH=path)) as job:
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(2)))
+
+        def read(*option):
+            return json.loads(ddctl(*of(job), *option, "--format=json").stdout)["groups"]
+
+        def is_native(group):
+            return group["frames"] != [] and group["frames"][0]["file"].startswith("native:")
+
+        found = until(lambda: [g for g in read("--native") if is_native(g)], say="native frames")  # gdb is slow on a busy machine
+        for group in found:
+            assert re.fullmatch(r"train_step, stacks\.py:\d+", group["headline"]), group
+            assert group["frames"][-1]["file"].endswith("/stacks.py"), group
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(2)), say="the ranks run on")
+        assert not any(is_native(g) for g in read()), "no rank is stopped without --native"
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()
+
+
+def test_ddctl_says_that_no_tool_for_native_frames_is_found(tmp_path, native):
+    with Job("--nproc-per-node=2", "--no-python", native, env=env(PATH=tool_path(tmp_path / "bin"))) as job:
+        until(lambda: len(job.workers()) == 2)
+        p = ddctl(*of(job), "--native")
+        assert p.returncode == 0 and some_line(p.stdout, "ranks 0-1: state ", "no native frames: neither eu-stack nor gdb found"), p.stdout
+        assert some_line(p.stderr, "tip: ", "elfutils", "gdb"), p.stderr
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()
+
+
+def test_a_tool_for_native_frames_that_hangs_leaves_no_stopped_worker(tmp_path):
+    place = tmp_path / "bin"
+    path = tool_path(place)
+    (place / "eu-stack").write_text("#!/bin/sh\nfor pid; do :; done\nkill -STOP $pid\nexec sleep 1000\n")
+    (place / "eu-stack").chmod(0o755)
+    with Job("--nproc-per-node=1", "--no-python", "sleep", "1000", env=env(PATH=path)) as job:
+        until(lambda: len(job.workers()) == 1)
+        pid, = job.workers()
+        p = ddctl(f"--job={job_id(job)}", "--timeout=4s", "--native")
+        assert some_line(p.stdout, "rank 0: ", "did not "), p.stdout  # the tool, or on a busy machine the agent
+        until(lambda: re.search(r"^State:\s+S", open(f"/proc/{pid}/status").read(), re.M))
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()

@@ -1,6 +1,8 @@
-/* report: any bytes as the stacks of a peer, and as the output of py-spy. Accepted stacks are
- * bounded, stay within the ranks of the peer, and survive writing and parsing, with their children.
+/* report: any bytes as the stacks of a peer, and as the output of py-spy, eu-stack and gdb.
+ * Accepted stacks are bounded, stay within the ranks of the peer, and survive writing and parsing,
+ * with their children.
  */
+#include "report/native_stack.h"
 #include "report/py_spy.h"
 #include "report/stacks.h"
 #include "tests/fuzz/input_text.h"
@@ -76,6 +78,27 @@ static void try_py_spy(const char *text, size_t size)
         check_stacks(&s);
 }
 
+static void try_native(const char *text)
+{
+    static const char python[] = "f\t/a.py\t3\n";
+    DD_AUTO(buf) struct dd_buf native = DD_BUF_INIT(2 * STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf merged = DD_BUF_INIT(4 * STACKS_TEXT);
+    DD_AUTO(buf) struct dd_buf reason = DD_BUF_INIT(2 * STACKS_NAME);
+    DD_AUTO(stacks) struct stacks s = {0};
+    if (native_stack_reason("gdb", text, &reason) < 0)
+        abort();
+    check_text(dd_buf_str(&reason));
+    if (native_stack_parse(text, &native) < 0)
+        return;
+    if (native_stack_merge(dd_buf_str(&native), python, &merged) < 0)
+        abort();
+    const struct stack alone = {.kind = STACK_KERNEL, .frames = dd_buf_str(&native)};
+    const struct stack below = {.kind = STACK_PYTHON, .frames = dd_buf_str(&merged)};
+    if (stacks_add(&s, &alone, FIRST, FIRST) == 0 &&
+        stacks_add(&s, &below, FIRST + 1, FIRST + 1) == 0)
+        check_stacks(&s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(stacks) struct stacks s = {0};
@@ -87,6 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_stacks(&s);
     (void)rank_set_parse(&ranks, text);
     try_py_spy(text, size);
+    try_native(text);
     free(text);
     return 0;
 }

@@ -99,9 +99,10 @@ static const struct {
      HEAD("idle") ",'round':5,'idle':1,'stopped':1}"},
     {MSG(HUNG, .round = 5), HEAD("hung") ",'round':5}"},
     {MSG(STACKS_WANTED, .round = 5), HEAD("stacks-wanted") ",'round':5}"},
-    {MSG(STACKS_REQUEST, .id = 7, .round = 5, .limit_ms = 1487, .all = 1, .keep = 1,
+    {MSG(STACKS_REQUEST, .id = 7, .round = 5, .limit_ms = 1487, .all = 1, .keep = 1, .native = 1,
          .ranks = "0-3,8"),
-     HEAD("stacks-request") ",'id':7,'round':5,'limit_ms':1487,'all':1,'keep':1,'ranks':'0-3,8'}"},
+     HEAD(
+         "stacks-request") ",'id':7,'round':5,'limit_ms':1487,'all':1,'keep':1,'native':1,'ranks':'0-3,8'}"},
     {MSG(STACKS, .id = 7, .text = "{}"), HEAD("stacks") ",'id':7,'text':'{}'}"},
     {MSG(STACKS_TAKEN, .round = 5), HEAD("stacks-taken") ",'round':5}"},
     {MSG(USAGE_REQUEST, .id = 8, .round = 5, .all_lines = 1, .ranks = "3"),

@@ -1,5 +1,6 @@
 /* report: stacks of workers are folded, ordered, shown and exchanged; those of a peer are checked.
  */
+#include "report/native_stack.h"
 #include "report/py_spy.h"
 #include "report/stacks.h"
 
@@ -469,6 +470,72 @@ static void the_reason_of_a_failure_is_one_line(void **state)
     }
 }
 
+static void native_frames_are_read_from_both_tools(void **state)
+{
+    static const struct {
+        const char *text, *frames;
+        int rc;
+    } rows[] = {
+        {"PID 7 - process\nTID 7:\n"
+         "#0  0x00007fe70f6d2dd0 pause - /usr/lib/libc.so.6\n    ../sysdeps/pause.c:29:10\n"
+         "#1  0x00005587ab6fa142 inner(int, char*) - /tmp/w\n    /tmp/w.c:2:26\n"
+         "#2  0x00005587ab6fa071 - /tmp/w\n"
+         "TID 8:\n#0  0x00007fe70f6d2dd0 poll - /usr/lib/libc.so.6\n",
+         "pause\t/usr/lib/libc.so.6\t0\ninner(int, char*)\t/tmp/w.c\t2\n??\t/tmp/w\t0\n", 0},
+        {"[Thread debugging using libthread_db enabled]\n"
+         "0x00007fe70f6d2dd0 in pause () from /lib/libc.so.6\n"
+         "#0  0x00007fe70f6d2dd0 in pause () from /lib/libc.so.6\n"
+         "#1  step (n=...) at prog.c:12\n"
+         "#2  0x00007fe70f6d2dd0 in ?? ()\n"
+         "[Inferior 1 (process 7) detached]\n",
+         "pause\t/lib/libc.so.6\t0\nstep\tprog.c\t12\n??\t\t0\n", 0},
+        {"eu-stack: no such process\n", "", -ENODATA},
+        {"", "", -ENODATA},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
+        assert_int_equal(native_stack_parse(rows[i].text, &out), rows[i].rc);
+        assert_string_equal(dd_buf_str(&out), rows[i].frames);
+    }
+}
+
+static void native_frames_stand_below_those_of_python(void **state)
+{
+    static const char python[] = "step\t/home/u/train.py\t81\n";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
+    DD_AUTO(stacks) struct stacks s = {0};
+    (void)state;
+    assert_int_equal(native_stack_merge("pause\t/lib/libc.so.6\t0\n"
+                                        "_PyEval_EvalFrameDefault\t/lib/libpython3.so\t0\n"
+                                        "main\t/usr/bin/python3\t0\n",
+                                        python, &out),
+                     0);
+    assert_string_equal(dd_buf_str(&out),
+                        "pause\tnative:/lib/libc.so.6\t0\nstep\t/home/u/train.py\t81\n");
+    add(&s, &(struct stack){.kind = STACK_PYTHON, .frames = dd_buf_str(&out)}, 0, 0);
+    has_text(&s, 20, "  rank 0: step, train.py:81\n"); /* the line of the user, as without them */
+    dd_buf_clear(&out);
+    assert_int_equal(native_stack_merge("pause\t/lib/libc.so.6\t0\n", python, &out), 0);
+    assert_string_equal(dd_buf_str(&out), python);
+    dd_buf_clear(&out);
+    assert_int_equal(native_stack_merge("", python, &out), 0);
+    assert_string_equal(dd_buf_str(&out), python);
+}
+
+static void native_programs_have_a_headline(void **state)
+{
+    static const struct stack waits = {
+        .kind = STACK_KERNEL,
+        .frames = "poll\t/lib/libc.so.6\t0\nMPI_Allreduce\t/usr/lib/libmpi.so.40\t0\n"
+                  "step\t/home/u/prog.c\t12\nmain\t/home/u/prog.c\t40\n",
+        .state = "state S"};
+    DD_AUTO(stacks) struct stacks s = {0};
+    (void)state;
+    add(&s, &waits, 0, 3);
+    has_text(&s, 20, "  ranks 0-3: MPI_Allreduce, prog.c:12 (state S)\n");
+}
+
 static void a_tip_says_how_to_read_what_was_not_permitted(void **state)
 {
     static const struct {
@@ -481,6 +548,7 @@ static void a_tip_says_how_to_read_what_was_not_permitted(void **state)
         {"reading its memory is not permitted", "dumpable"},
         {"py-spy: ptrace is not permitted", "CAP_SYS_PTRACE"},
         {"reading its memory blocks", NULL},
+        {"no native frames: neither eu-stack nor gdb found", "elfutils"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -518,6 +586,9 @@ int main(void)
         cmocka_unit_test(the_main_thread_is_chosen_from_what_py_spy_prints),
         cmocka_unit_test(the_reason_of_a_failure_is_one_line),
         cmocka_unit_test(a_tip_says_how_to_read_what_was_not_permitted),
+        cmocka_unit_test(native_frames_are_read_from_both_tools),
+        cmocka_unit_test(native_frames_stand_below_those_of_python),
+        cmocka_unit_test(native_programs_have_a_headline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

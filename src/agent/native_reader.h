@@ -1,0 +1,30 @@
+/* Reads the native frames of processes with eu-stack or gdb, where one is installed. It stops each
+ * process for the time that this takes. */
+#ifndef DD_AGENT_NATIVE_READER_H
+#define DD_AGENT_NATIVE_READER_H
+
+#include "agent/round.h"
+
+struct native_reader;
+
+struct native_reader_spec {
+    const struct round *round;
+    const pid_t *pids; /* read in this order, copied */
+    size_t n;
+    size_t parallel;
+    unsigned limit_ms;      /* for all */
+    void (*end)(void *arg); /* all have been read, or the time is over; called from the loop, and
+                               may free the reader */
+    void *arg;
+};
+
+/* 0: end() will be called; -ENOENT: neither tool is in PATH, or another negative errno. The caller
+ * owns *ret. */
+int native_reader_start(struct native_reader **ret, const struct native_reader_spec *spec);
+/* Return the frames of a process in the form of report/stacks.h; "": there are none. Lent. */
+const char *native_reader_frames(const struct native_reader *r, size_t index);
+/* Return why there are none, or "". Lent. */
+const char *native_reader_note(const struct native_reader *r, size_t index);
+void native_reader_free(struct native_reader *r); /* without a callback; NULL is fine */
+
+#endif
