@@ -99,7 +99,8 @@ def test_a_killed_rank_ends_the_waits_of_all_others_and_the_next_round_works(wor
     seed = random.randrange(1 << 30)
     print("seed", seed)
     chance = random.Random(seed)
-    rank, turn = chance.randrange(16), chance.randrange(900)
+    # not in the first turn: a rank that has not begun it may not ignore SIGTERM yet
+    rank, turn = chance.randrange(16), chance.randrange(1, 900)
     job = run(*WORLD, "--max-restarts=1", "--shutdown-timeout=60s", worker, "turns", "1000", str(rank), str(turn))
     assert job.p.returncode == 0, job.err
     lines = json_lines(job.out)
