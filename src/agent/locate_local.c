@@ -21,8 +21,25 @@ struct locate_local {
                                   was free, or belongs to another node */
     struct event *check;
     struct dd_err taken; /* why this agent could not listen */
-    uint64_t since_ns;
+    struct locate_local_owner owner;
 };
+
+enum locate_local_step locate_local_judge(struct locate_local_owner *o, enum link_listener listener,
+                                          uint64_t now_ms)
+{
+    const bool other = listener == LINK_LISTENER_FOREIGN || listener == LINK_LISTENER_SILENT;
+    if (listener == LINK_LISTENER_UNKNOWN)
+        return LOCATE_LOCAL_WAIT;
+    if (other && !o->other)
+        o->since_ms = now_ms;
+    o->other = other;
+    if (listener == LINK_LISTENER_NONE)
+        return LOCATE_LOCAL_LEAD;
+    if (!other) /* this job's: the search reports what prevents joining */
+        return LOCATE_LOCAL_WAIT;
+    const uint64_t limit_ms = listener == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS;
+    return now_ms - o->since_ms < limit_ms ? LOCATE_LOCAL_WAIT : LOCATE_LOCAL_GIVE_UP;
+}
 
 static void check_again(struct locate_local *f)
 {
@@ -57,30 +74,24 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
 {
     struct locate_local *f = arg;
     struct agent_loop *loop = f->where->loop;
-    const uint64_t waited_ms = (dd_now_ns() - f->since_ns) / DD_NS_PER_MS;
     enum link_listener listener;
     (void)fd;
     (void)what;
     if (!locate_leader_listener(f->leader, &listener) || loop->machine.state != AM_SEEKING)
         return;
-    switch (listener) {
-    case LINK_LISTENER_NONE:
-        if (lead_after_all(f))
-            return;
+    switch (locate_local_judge(&f->owner, listener, dd_now_ns() / DD_NS_PER_MS)) {
+    case LOCATE_LOCAL_LEAD:
+        if (!lead_after_all(f))
+            check_again(f);
         break;
-    case LINK_LISTENER_FOREIGN:
-    case LINK_LISTENER_SILENT:
-        if (waited_ms < (listener == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
-            break;
+    case LOCATE_LOCAL_GIVE_UP:
         agent_fail(loop, f->taken.text);
-        return;
-    case LINK_LISTENER_BUSY:
-    case LINK_LISTENER_OURS: /* the search reports what prevents joining */
-    case LINK_LISTENER_UNKNOWN:
+        break;
+    case LOCATE_LOCAL_WAIT:
     default:
+        check_again(f);
         break;
     }
-    check_again(f);
 }
 
 int locate_local_start(struct locate_local *f, struct dd_err *err)
@@ -94,7 +105,6 @@ int locate_local_start(struct locate_local *f, struct dd_err *err)
         return err->rc;
     f->first = al;
     f->taken = *err;
-    f->since_ns = dd_now_ns();
     f->check = evtimer_new(f->where->loop->base, on_check, f);
     if (f->check == NULL || alloc_copy(&f->follower, al, -1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

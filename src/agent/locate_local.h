@@ -9,6 +9,19 @@
 
 struct locate_local;
 
+/* Who has had the port so far; zero-initialized: nobody knows. */
+struct locate_local_owner {
+    bool other;        /* not this job's daemon */
+    uint64_t since_ms; /* of `other` */
+};
+
+enum locate_local_step { LOCATE_LOCAL_WAIT, LOCATE_LOCAL_LEAD, LOCATE_LOCAL_GIVE_UP };
+
+/* What to do about the port's listener, as seen now. Pure. A program that another one replaces is
+ * given up after its own time alone: an agent that loses the port was this job's until then. */
+enum locate_local_step locate_local_judge(struct locate_local_owner *o, enum link_listener listener,
+                                          uint64_t now_ms);
+
 int locate_local_new(struct locate_local **ret, struct locate *where,
                      const struct locate_leader *leader);
 /* err: why this agent could not listen. Returns 0 if another agent of this host may have the port:
