@@ -4,6 +4,7 @@
 #include "report/causes.h"
 #include "report/report_inner.h"
 #include "report/report_lines_inner.h"
+#include "report/stack_doing.h"
 #include "report/stack_frames.h"
 
 #include <errno.h>
@@ -14,11 +15,6 @@ enum {
     SUSPECTS_TEXT = 1000,
     SUSPECTS_HEADLINE_SHOWN = 120
 };
-
-static bool suspects_start(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
 
 const char *report_node_of(const struct report *r, int rank)
 {
@@ -59,73 +55,10 @@ static bool suspects_has_noticed(const struct report *r, int rank)
 
 /* ---- stacks ---- */
 
-enum suspects_doing {
-    SUSPECTS_UNKNOWN, /* it had ended, or could not be read */
-    SUSPECTS_WAITS,   /* in a collective operation, or in one that ends with a collective */
-    SUSPECTS_WORKS,
-    SUSPECTS_BLOCKED, /* in an uninterruptible system call: state D */
-    SUSPECTS_STOPPED, /* by a signal or a debugger */
-};
-
-/* True for a function in which a rank waits for others, by its name at the start of the headline.
- * "backward" ends with the collectives of PyTorch's DistributedDataParallel. The functions of
- * Python's own modules wait for threads, processes and sockets. */
-static bool suspects_function_waits(const struct stack *s, const char *headline)
-{
-    static const char *const names[] = {
-        "all_reduce",        "all_gather",  "all_to_all", "barrier", "broadcast", "gather",
-        "monitored_barrier", "reduce",      "scatter",    "recv,",   "send,",     "wait,",
-        "backward,",         "synchronize,"};
-    const char *start = headline[0] == '_' ? headline + 1 : headline;
-    struct stack_frame called;
-    struct stack_frame user;
-    if (stack_frames_choose(s->frames, &called, &user) && stack_frame_is_python(&called))
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (suspects_start(start, names[i]))
-            return true;
-    return false;
-}
-
-static enum suspects_doing suspects_doing_of(const struct stack *s, const char *headline)
-{
-    const char *state = s->state != NULL ? s->state : "";
-    if (s->kind >= STACK_ENDED)
-        return SUSPECTS_UNKNOWN;
-    if (suspects_start(state, "stopped") || suspects_start(state, "state T") ||
-        suspects_start(state, "state t"))
-        return SUSPECTS_STOPPED;
-    if (suspects_start(state, "uninterruptible") || suspects_start(state, "state D"))
-        return SUSPECTS_BLOCKED;
-    if (s->kind == STACK_KERNEL)
-        return SUSPECTS_UNKNOWN;
-    return suspects_function_waits(s, headline) ? SUSPECTS_WAITS : SUSPECTS_WORKS;
-}
-
 static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
 {
     const char *text = stack_headline(s, out) == 0 ? dd_buf_str(out) : NULL;
     return text != NULL ? text : "";
-}
-
-/* True if the rank waits for a batch of a process of its DataLoader. *ret_user is the line of the
- * program that wants the batch, if there is one outside of libraries. */
-static bool suspects_loads(const struct stack *s, struct stack_frame *ret_user)
-{
-    bool loads = false;
-    struct stack_frame f;
-    if (s->kind != STACK_PYTHON || !stack_frames_choose(s->frames, &f, ret_user))
-        return false;
-    for (const char *at = s->frames; stack_frame_next(&at, &f);) {
-        if (loads && !stack_frame_is_python(&f) && !stack_frame_is_in(&f, "-packages/") &&
-            !stack_frame_is_in(&f, "/torch/utils/data/")) {
-            *ret_user = f;
-            break;
-        }
-        loads = loads || (stack_frame_is_function(&f, "_try_get_data") &&
-                          stack_frame_is_in(&f, "dataloader.py"));
-    }
-    return loads;
 }
 
 static int suspects_copy(struct rank_set *to, const struct rank_set *from)
@@ -148,7 +81,7 @@ struct suspects_found {
     const struct stack_group *most;  /* that does the most remarkable thing */
     struct rank_set ranks;           /* of all groups with the headline of `most` */
     const struct stack_group *waits; /* the largest that waits */
-    enum suspects_doing doing;
+    enum stack_doing doing;
     bool several; /* groups with other headlines do what `most` does */
 };
 
@@ -170,7 +103,7 @@ static bool suspects_all_noticed(const struct report *r, const struct rank_set *
 
 /* Add a group that is in no collective. */
 static int suspects_note(struct suspects_found *f, const struct stack_group *g,
-                         enum suspects_doing doing)
+                         enum stack_doing doing)
 {
     if (doing < f->doing)
         return 0;
@@ -193,12 +126,12 @@ static int suspects_look(const struct report *r, struct suspects_found *f)
     for (size_t i = 0; i < r->stacks.n && rc == 0; i++) {
         const struct stack_group *g = &r->stacks.v[i];
         DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
-        const enum suspects_doing d = suspects_doing_of(&g->stack,
-                                                        suspects_headline(&g->stack, &headline));
-        if (d == SUSPECTS_WAITS &&
+        const enum stack_doing d = stack_doing_of(&g->stack,
+                                                  suspects_headline(&g->stack, &headline));
+        if (d == STACK_DOING_WAITS &&
             (f->waits == NULL || rank_set_count(&g->ranks) > rank_set_count(&f->waits->ranks)))
             f->waits = g;
-        if (d > SUSPECTS_WAITS && !suspects_all_noticed(r, &g->ranks))
+        if (d > STACK_DOING_WAITS && !suspects_all_noticed(r, &g->ranks))
             rc = suspects_note(f, g, d);
     }
     return rc;
@@ -255,11 +188,11 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
     const bool one = rank_set_count(&f->ranks) == 1;
     struct stack_frame user;
-    const bool loads = f->doing == SUSPECTS_WORKS && suspects_loads(&f->most->stack, &user);
+    const bool loads = f->doing == STACK_DOING_WORKS && stack_loads(&f->most->stack, &user);
     int rc = dd_buf_puts(out, loads ? one ? "waits " : "wait " : one ? "was " : "were ");
     if (rc == 0 && loads)
         rc = suspects_put_loader(&user, out);
-    else if (rc == 0 && f->doing == SUSPECTS_STOPPED)
+    else if (rc == 0 && f->doing == STACK_DOING_STOPPED)
         rc = dd_buf_puts(out, "stopped by a signal or a debugger ");
     else if (rc == 0)
         rc = dd_buf_printf(out, "in %.*s, ", SUSPECTS_HEADLINE_SHOWN,
@@ -277,7 +210,7 @@ static int suspects_by_stacks(const struct report *r, const struct suspects_foun
 {
     const size_t n = rank_set_count(&f->ranks);
     if (n == 0 || f->several || 2 * n > (size_t)r->world_size ||
-        (f->doing == SUSPECTS_WORKS && hangs && f->waits == NULL))
+        (f->doing == STACK_DOING_WORKS && hangs && f->waits == NULL))
         return 0;
     int rc = suspects_copy(ret, &f->ranks);
     if (rc == 0)
@@ -351,40 +284,6 @@ static void dd_auto_suspects_sides(struct suspects_sides *s)
     rank_set_done(&s->v[1].ranks);
 }
 
-/* Find the frame of PyTorch's collective that the rank is in. Functions of the same names elsewhere
- * may compute. Point-to-point operations are none: their peers do something else. */
-static bool suspects_collective(const struct stack *s, struct stack_frame *ret)
-{
-    static const char *const names[] = {
-        "all_gather",
-        "all_gather_into_tensor",
-        "all_gather_object",
-        "all_reduce",
-        "all_to_all",
-        "all_to_all_single",
-        "barrier",
-        "broadcast",
-        "broadcast_object_list",
-        "gather",
-        "gather_object",
-        "monitored_barrier",
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "scatter",
-        "scatter_object_list",
-    };
-    struct stack_frame user;
-    if (s->kind != STACK_PYTHON || s->state[0] != '\0' ||
-        !stack_frames_choose(s->frames, ret, &user) ||
-        !stack_frame_is_in(ret, "/torch/distributed/"))
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (stack_frame_is_function(ret, names[i]))
-            return true;
-    return false;
-}
-
 /* Sort all ranks into two sides. 1; 0: there is another number of them, or a rank of which it is
  * not known that it waits in a collective; -ENOMEM. */
 static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
@@ -394,7 +293,7 @@ static int suspects_take_sides(const struct report *r, struct suspects_sides *re
         const struct stack_group *g = &r->stacks.v[i];
         struct stack_frame f;
         size_t k = 0;
-        if (!suspects_collective(&g->stack, &f))
+        if (!stack_in_collective(&g->stack, &f))
             return 0;
         while (k < 2 && ret->v[k].stack != NULL &&
                !suspects_have_one_headline(ret->v[k].stack, &g->stack))
@@ -417,8 +316,8 @@ static bool suspects_differ(const struct suspects_side *few, const struct suspec
     const size_t others = rank_set_count(&most->ranks);
     struct stack_frame a;
     struct stack_frame b;
-    return n < others && (n == 1 || 4 * n <= n + others) && suspects_collective(few->stack, &a) &&
-           suspects_collective(most->stack, &b) &&
+    return n < others && (n == 1 || 4 * n <= n + others) && stack_in_collective(few->stack, &a) &&
+           stack_in_collective(most->stack, &b) &&
            (a.nfunction != b.nfunction ||
             strncmp(a.function, b.function, (size_t)a.nfunction) != 0);
 }
@@ -454,10 +353,10 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     const size_t before = why->len;
     if (r->world_size <= 1 || !suspects_are_wanted(r, e))
         return 0;
-    DD_AUTO(suspects_found) struct suspects_found f = {.doing = SUSPECTS_UNKNOWN};
+    DD_AUTO(suspects_found) struct suspects_found f = {.doing = STACK_DOING_UNKNOWN};
     const bool hangs = !failure_is_cascade(e);
     int rc = suspects_look(r, &f);
-    if (rc == 0 && f.doing == SUSPECTS_STOPPED)
+    if (rc == 0 && f.doing == STACK_DOING_STOPPED)
         rc = suspects_by_stacks(r, &f, hangs, ret, why);
     if (rc == 0) {
         rank_set_done(ret);
@@ -467,7 +366,7 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
         rank_set_done(ret);
         rc = suspects_by_ras(r, ret, why);
     }
-    if (rc == 0 && f.doing != SUSPECTS_STOPPED) {
+    if (rc == 0 && f.doing != STACK_DOING_STOPPED) {
         rank_set_done(ret);
         rc = suspects_by_stacks(r, &f, hangs, ret, why);
     }
@@ -501,7 +400,7 @@ bool report_suspects_load(const struct report *r, const struct report_exit *e)
         const struct stack_group *g = &r->stacks.v[i];
         if (ranks.n > 0 ? !suspects_share(&ranks, &g->ranks) : g->stack.kind == STACK_ENDED)
             continue;
-        if (g->stack.state[0] != '\0' || !suspects_loads(&g->stack, &user))
+        if (g->stack.state[0] != '\0' || !stack_loads(&g->stack, &user))
             return false;
         loading++;
     }

@@ -180,7 +180,8 @@ def under_torchrun(fault):
 
 
 def cell(text):
-    return re.sub(r"([|<>])", r"\\\1", re.sub(r"\s+", " ", text)).strip()
+    text = re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+    return text if text.startswith("`") else re.sub("([<>])", r"\\\1", text)
 
 
 def shortened(line, most=150):
