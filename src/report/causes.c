@@ -25,7 +25,7 @@ static const struct failure_cause stuck_loader = {
     .id = "dataloader-worker-stuck",
     .cause =
         "a process of a DataLoader delivers no batch: it is stuck, or its data set is too slow",
-    .tip = "set num_workers=0 to see where it is stuck, or timeout=SECONDS for an error; "
+    .tip = "look at the stack of the process, or set num_workers=0; "
            "multiprocessing_context='spawn' avoids deadlocks after fork()",
 };
 
