@@ -364,7 +364,7 @@ static int start(struct submit *s, struct submit_process *p, struct dd_buf *id, 
         argv[n++] = found->options;
     for (size_t i = 0; s->o.follow && i < 2 && found->wait[i] != NULL; i++)
         argv[n++] = found->wait[i];
-    int rc = submit_start(p, argv, script);
+    int rc = submit_start(p, argv, script, found->terminal);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run %s: %s", s->program, strerror(-rc));
     if (submit_read_line(p, id) < 0)

@@ -5,9 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { POLL_MS = 250 };
@@ -42,11 +43,34 @@ static void run(const char *const *argv, int in, int out)
     _exit(127);
 }
 
-int submit_start(struct submit_process *ret, const char *const *argv, int in)
+/* Open a terminal in raw mode: ends[0] reads what is written to ends[1]. */
+static int open_terminal(int ends[2])
+{
+    char path[64];
+    struct termios mode;
+    DD_AUTO(fd) int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+        return -errno;
+    const int rc = ptsname_r(master, path, sizeof(path));
+    if (rc != 0)
+        return -rc;
+    DD_AUTO(fd) int slave = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || tcgetattr(slave, &mode) < 0)
+        return -errno;
+    cfmakeraw(&mode);
+    if (tcsetattr(slave, TCSANOW, &mode) < 0)
+        return -errno;
+    ends[0] = DD_TAKE_FD(master);
+    ends[1] = DD_TAKE_FD(slave);
+    return 0;
+}
+
+int submit_start(struct submit_process *ret, const char *const *argv, int in, bool terminal)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -errno;
+    const int opened = terminal ? open_terminal(ends) : pipe2(ends, O_CLOEXEC) < 0 ? -errno : 0;
+    if (opened < 0)
+        return opened;
     const pid_t pid = fork();
     if (pid == 0)
         run(argv, in, ends[1]);
@@ -98,7 +122,7 @@ int submit_capture(const char *const *argv, int in, struct dd_buf *out)
     struct submit_process p;
     char data[4096];
     ssize_t n;
-    int rc = submit_start(&p, argv, in);
+    int rc = submit_start(&p, argv, in, false);
     if (rc < 0)
         return rc;
     while ((n = read_some(p.out, data, sizeof(data))) > 0 && rc == 0)

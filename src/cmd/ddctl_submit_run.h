@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Run a command with this stdin (-1: /dev/null) and append its stdout to out; it inherits stderr.
@@ -22,8 +23,8 @@ struct submit_process {
 };
 
 /* Start a command that is killed with this process, in a session of its own: Ctrl-C does not reach
- * it. 0 or -errno. */
-int submit_start(struct submit_process *ret, const char *const *argv, int in);
+ * it. terminal: its stdout is a terminal, not a pipe. 0 or -errno. */
+int submit_start(struct submit_process *ret, const char *const *argv, int in, bool terminal);
 /* Read the first line of its stdout, without the newline. 0, or -errno: -ENODATA at its end. */
 int submit_read_line(const struct submit_process *p, struct dd_buf *out);
 /* Wait for its end. Return its exit status, or 128 + signal. */

@@ -70,6 +70,7 @@ static const struct submit_scheduler schedulers[] = {
      .program = "qsub",
      .options = "-terse",
      .wait = {"-sync", "y"},
+     .terminal = true,
      .owns = submit_is_grid_engine,
      .cancel = "qdel",
      .queries = {{"qconf", "-sql"}},

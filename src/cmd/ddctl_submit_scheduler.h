@@ -11,7 +11,8 @@ struct submit_scheduler {
     const char *program, *directory; /* the submit command: in PATH, otherwise there */
     const char *options;             /* its option; NULL: none */
     const char *wait[2];             /* words that make it wait for the job; NULL: no further one */
-    const char *cancel;              /* command that ends a job */
+    bool terminal; /* it prints the id at once to a terminal only, to a pipe when the job ends */
+    const char *cancel; /* command that ends a job */
     /* True if the submit command at this path is this scheduler's; NULL: always. */
     bool (*owns)(const char *path);
     const char *queries[2][6]; /* commands that print its queues, with their arguments */

@@ -3,13 +3,14 @@ commands; test_submit_schedulers.py has real ones."""
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, clean_env, some_line
+from support import DDRUN, LIMIT, PYTHON, clean_env, some_line
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -228,6 +229,25 @@ def test_template_is_submitted_to_grid_engine(qsub_login):
                                                  f'exec {DDRUN} train.py >train-"$JOB_ID".out 2>&1']
     done = login.submit(*args, "--follow", "--", DDRUN, "train.py", path=path)
     assert (done.returncode, login.read("called")) == (9, "-terse -sync y\n"), done
+
+
+def test_log_of_grid_engine_is_followed_although_qsub_buffers_the_id(qsub_login):
+    login = qsub_login
+    login.file("site.sh", GRID_ENGINE)
+    login.command("qconf", "echo all.q\n")
+    login.command("qsub", f"""exec {PYTHON} -c 'import os, time
+print(12)
+while not os.path.exists("{login.place}/go"):
+    time.sleep(0.05)
+raise SystemExit(9)'
+""")
+    with subprocess.Popen([DDCTL, "submit", "--template=site.sh", "--force", "--follow", "--", DDRUN, "train.py"], cwd=login.place,
+                          env=clean_env(PATH=login.bin), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        assert select.select([job.stdout], [], [], LIMIT)[0], "the id was not printed while the job runs"
+        assert os.read(job.stdout.fileno(), 100) == b"12\n"
+        login.file("train-12.out", "line 1\n")
+        login.file("go", "")
+        assert (job.stdout.read(), job.wait(LIMIT)) == (b"line 1\n", 9)
 
 
 def test_failure_of_the_submit_command_is_reported(login):
