@@ -2,6 +2,7 @@
 
 #include "agent/error_files.h"
 #include "agent/agent_parts.h"
+#include "base/auto.h"
 #include "base/io.h"
 
 #include <errno.h>
@@ -130,7 +131,7 @@ static void agent_done(struct agent *a)
     locators_done(&a->locators);
     signals_free(a->signals);
     control_free(a->control);
-    status_line_free(a->status_line);
+    status_line_free(DD_TAKE(a->status_line)); /* round_free() may end a copy that it shows */
     uplink_free(a->uplink);
     round_free(a->round);
     rounds_done(a);

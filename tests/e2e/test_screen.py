@@ -123,6 +123,17 @@ def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(tmp_p
         assert not any("ddrun:" in line for line in t.lines())
 
 
+def test_the_line_is_not_used_after_the_end(tmp_path):
+    """The helper of --stage may run until the agent exits, for other nodes."""
+    library, source = tmp_path / "poisoned_free.so", tmp_path / "source"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-fno-builtin", "-o", library, program("poisoned_free.c")], check=True)
+    source.mkdir()
+    (source / "data").write_bytes(os.urandom(1 << 20))
+    with Screen("--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script("echo worker writes"), LD_PRELOAD=str(library)) as t:
+        assert t.wait() == 0, t.seen
+        assert "worker writes" in t.lines()
+
+
 def test_a_dumb_terminal_and_quiet_messages_get_no_line(tmp_path):
     first, second, third = nodes(tmp_path, "true")
     with Screen("--log-level=warning", *first) as t, Job(*second) as other, Job(*third) as last:
