@@ -110,11 +110,12 @@ static void on_native_done(void *arg, int code, const char *out)
 {
     struct native_process *p = arg;
     struct native_reader *r = p->reader;
-    if (code == COMMAND_TOO_LATE) {
+    if (code == COMMAND_TOO_LATE)
         (void)snprintf(p->note, sizeof(p->note), "%s did not finish", r->tool);
-        native_resume(p);
-    } else
+    else
         take_output(p, out);
+    if (code == COMMAND_TOO_LATE || code > 128) /* for example by the kernel's OOM killer */
+        native_resume(p);
     command_free(DD_TAKE(p->command));
     r->running--;
     start_some(r);

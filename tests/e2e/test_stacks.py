@@ -550,16 +550,17 @@ def test_ddctl_says_that_no_tool_for_native_frames_is_found(tmp_path, native):
         job.assert_nothing_left()
 
 
-def test_a_tool_for_native_frames_that_hangs_leaves_no_stopped_worker(tmp_path):
+@pytest.mark.parametrize("end, timeout", [("exec sleep 1000", "4s"), ("kill -KILL $$", "25s")])
+def test_a_tool_for_native_frames_that_hangs_or_is_killed_leaves_no_stopped_worker(tmp_path, end, timeout):
     place = tmp_path / "bin"
     path = tool_path(place)
-    (place / "eu-stack").write_text("#!/bin/sh\nfor pid; do :; done\nkill -STOP $pid\nexec sleep 1000\n")
+    (place / "eu-stack").write_text(f"#!/bin/sh\nfor pid; do :; done\nkill -STOP $pid\n{end}\n")
     (place / "eu-stack").chmod(0o755)
     with Job("--nproc-per-node=1", "--no-python", "sleep", "1000", env=env(PATH=path)) as job:
         until(lambda: len(job.workers()) == 1)
         pid, = job.workers()
-        p = ddctl(f"--job={job_id(job)}", "--timeout=4s", "--native")
-        assert some_line(p.stdout, "rank 0: ", "did not "), p.stdout  # the tool, or on a busy machine the agent
+        p = ddctl(f"--job={job_id(job)}", f"--timeout={timeout}", "--native")
+        assert some_line(p.stdout, "rank 0: "), p.stdout
         until(lambda: re.search(r"^State:\s+S", open(f"/proc/{pid}/status").read(), re.M))
         job.p.terminate()
         job.wait()
