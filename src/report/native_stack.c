@@ -96,7 +96,7 @@ static void take_frame(struct native_frame *f, const char *line)
     if (!take_eu_stack(f, at))
         take_gdb(f, at);
     if (f->function[0] == '\0')
-        copy_part(f->function, sizeof(f->function), "??", "??" + 2);
+        (void)snprintf(f->function, sizeof(f->function), "??");
 }
 
 static bool is_library(const char *path)
