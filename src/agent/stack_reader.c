@@ -572,7 +572,8 @@ static int order_targets(struct reading *d)
     return rc;
 }
 
-/* Add one worker: as a target, or with what is known without frames. */
+/* Add one worker: as a target, or with what is known without frames. A stopped one is of interest
+ * whatever it runs: the others wait for it. */
 static void add_worker(struct reading *d, int local_rank)
 {
     static const struct stack ended = {.kind = STACK_ENDED};
@@ -585,13 +586,14 @@ static void add_worker(struct reading *d, int local_rank)
         return;
     }
     t.python = python_process_find(t.worker);
-    if (t.python > 0 || d->all || d->native)
+    const bool stopped = t.python <= 0 && children_is_stopped(t.worker);
+    if (t.python > 0 || d->all || d->native || stopped)
         (void)children_state(t.python > 0 ? t.python : t.worker, t.kernel, sizeof(t.kernel));
     if (t.python > 0)
         d->v[d->n++] = t;
     else if (d->native)
         d->others[d->nothers++] = t;
-    else if (d->all)
+    else if (d->all || stopped)
         add_kernel(d, &t, "");
 }
 

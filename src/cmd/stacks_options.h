@@ -25,7 +25,7 @@ struct stacks_options {
              "report shows them folded, those of the fewest ranks first: the Python frames of "    \
              "CPython 3.8 to 3.15, with py-spy also those of other versions, and of other "        \
              "workers the state in the kernel. 'auto' is 'on-failure', but reads only workers "    \
-             "that run Python.",                                                                   \
+             "that run Python, and those that a signal has stopped.",                              \
      OPT_FIELD(type, stacks.when)},                                                                \
         {.name = "stacks-native",                                                                  \
          .kind = OPT_FLAG,                                                                         \
