@@ -27,6 +27,29 @@ static bool function_waits(const struct stack *s, const char *headline)
     return false;
 }
 
+/* Return the name of a function of MPI without the P of its profiling interface, and its length. */
+static const char *mpi_name(const struct stack_frame *f, int *ret_n)
+{
+    const int p = f->nfunction > 0 && f->function[0] == 'P';
+    *ret_n = f->nfunction - p;
+    return *ret_n > 4 && strncmp(f->function + p, "MPI_", 4) == 0 ? f->function + p : NULL;
+}
+
+/* True if the rank is in a function of MPI, by its native frames. Almost all of them wait for other
+ * ranks, and those that only ask are called until another rank has done its part. MPI_File_write()
+ * waits for a file system. */
+static bool waits_in_mpi(const struct stack *s)
+{
+    struct stack_frame f;
+    bool waits = false;
+    for (const char *at = stack_text(s->frames); !waits && stack_frame_next(&at, &f);) {
+        int n = 0;
+        const char *name = mpi_name(&f, &n);
+        waits = name != NULL && (n < 9 || strncmp(name, "MPI_File_", 9) != 0);
+    }
+    return waits;
+}
+
 enum stack_doing stack_doing_of(const struct stack *s, const char *headline)
 {
     const char *state = s->state != NULL ? s->state : "";
@@ -36,9 +59,10 @@ enum stack_doing stack_doing_of(const struct stack *s, const char *headline)
         return STACK_DOING_STOPPED;
     if (starts(state, "uninterruptible") || starts(state, "state D"))
         return STACK_DOING_BLOCKED;
-    if (s->kind == STACK_KERNEL)
+    if (s->kind == STACK_KERNEL && stack_text(s->frames)[0] == '\0')
         return STACK_DOING_UNKNOWN;
-    return function_waits(s, headline) ? STACK_DOING_WAITS : STACK_DOING_WORKS;
+    const bool waits = waits_in_mpi(s) || (s->kind == STACK_PYTHON && function_waits(s, headline));
+    return waits ? STACK_DOING_WAITS : STACK_DOING_WORKS;
 }
 
 bool stack_loads(const struct stack *s, struct stack_frame *ret_user)
@@ -57,6 +81,41 @@ bool stack_loads(const struct stack *s, struct stack_frame *ret_user)
                           stack_frame_is_in(&f, "dataloader.py"));
     }
     return loads;
+}
+
+static bool is_one_of(const char *const *names, size_t n, const char *name, int len)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((size_t)len == strlen(names[i]) && memcmp(name, names[i], (size_t)len) == 0)
+            return true;
+    return false;
+}
+
+/* The function that the program has called is the outermost one: MPI_Comm_split() may call
+ * MPI_Allgather(). */
+static bool in_collective_of_mpi(const struct stack *s, struct stack_frame *ret)
+{
+    static const char *const names[] = {
+        "MPI_Allgather", "MPI_Allgatherv",     "MPI_Allreduce",
+        "MPI_Alltoall",  "MPI_Alltoallv",      "MPI_Alltoallw",
+        "MPI_Barrier",   "MPI_Bcast",          "MPI_Exscan",
+        "MPI_Finalize",  "MPI_Gather",         "MPI_Gatherv",
+        "MPI_Reduce",    "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
+        "MPI_Scan",      "MPI_Scatter",        "MPI_Scatterv",
+    };
+    struct stack_frame f;
+    const char *found = NULL;
+    int len = 0;
+    for (const char *at = stack_text(s->frames); stack_frame_next(&at, &f);) {
+        int n = 0;
+        const char *name = mpi_name(&f, &n);
+        if (name == NULL)
+            continue;
+        found = name;
+        len = n;
+        *ret = f;
+    }
+    return found != NULL && is_one_of(names, sizeof(names) / sizeof(names[0]), found, len);
 }
 
 /* Functions of the same names elsewhere may compute. Point-to-point operations are no collectives:
@@ -83,12 +142,10 @@ bool stack_in_collective(const struct stack *s, struct stack_frame *ret)
         "scatter_object_list",
     };
     struct stack_frame user;
-    if (s->kind != STACK_PYTHON || s->state[0] != '\0' ||
-        !stack_frames_choose(s->frames, ret, &user) ||
-        !stack_frame_is_in(ret, "/torch/distributed/"))
-        return false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (stack_frame_is_function(ret, names[i]))
-            return true;
-    return false;
+    if (stack_doing_of(s, "") == STACK_DOING_WAITS && in_collective_of_mpi(s, ret))
+        return true;
+    return s->kind == STACK_PYTHON && s->state[0] == '\0' &&
+           stack_frames_choose(s->frames, ret, &user) &&
+           stack_frame_is_in(ret, "/torch/distributed/") &&
+           is_one_of(names, sizeof(names) / sizeof(names[0]), ret->function, ret->nfunction);
 }

@@ -21,7 +21,8 @@ enum stack_doing stack_doing_of(const struct stack *s, const char *headline);
 /* True if the rank waits for a batch of a process of its DataLoader. *ret_user is the line of the
  * program that wants the batch, if there is one outside of libraries. */
 bool stack_loads(const struct stack *s, struct stack_frame *ret_user);
-/* Find the frame of the collective of PyTorch that the rank is in. False: it is in none. */
+/* Find the frame of the collective that the rank is in: of PyTorch, or of MPI by its native frames.
+ * False: it is in none. */
 bool stack_in_collective(const struct stack *s, struct stack_frame *ret);
 
 #endif

@@ -48,9 +48,11 @@ static bool is_libc_source(const struct stack_frame *f)
     return false;
 }
 
-/* True for "/usr/lib/libmpi.so.40". */
+/* True for "/usr/lib/libmpi.so.40", and for the library of the kernel: "[vdso: 5000]". */
 static bool is_shared_library(const struct stack_frame *f)
 {
+    if (f->nfile >= 5 && memcmp(f->file, "[vdso", 5) == 0)
+        return true;
     const char *so = memmem(f->file, (size_t)f->nfile, ".so", 3);
     const char *end = f->file + f->nfile;
     return so != NULL && (so + 3 == end || so[3] == '.');

@@ -55,9 +55,15 @@ static bool suspects_has_noticed(const struct report *r, int rank)
 
 /* ---- stacks ---- */
 
+/* Of native frames without a state that shows nothing: a rank that busy-waits is in state R, and
+ * its functions in the kernel change. */
 static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
 {
-    const char *text = stack_headline(s, out) == 0 ? dd_buf_str(out) : NULL;
+    struct stack bare = *s;
+    if (s->kind == STACK_KERNEL && s->frames[0] != '\0' &&
+        (strncmp(s->state, "state R", 7) == 0 || strncmp(s->state, "state S", 7) == 0))
+        bare.state = "";
+    const char *text = stack_headline(&bare, out) == 0 ? dd_buf_str(out) : NULL;
     return text != NULL ? text : "";
 }
 
@@ -81,6 +87,7 @@ struct suspects_found {
     const struct stack_group *most;  /* that does the most remarkable thing */
     struct rank_set ranks;           /* of all groups with the headline of `most` */
     const struct stack_group *waits; /* the largest that waits */
+    struct rank_set waiting;         /* of all groups with the headline of `waits` */
     enum stack_doing doing;
     bool several; /* groups with other headlines do what `most` does */
 };
@@ -88,6 +95,7 @@ struct suspects_found {
 static void dd_auto_suspects_found(struct suspects_found *f)
 {
     rank_set_done(&f->ranks);
+    rank_set_done(&f->waiting);
 }
 
 static bool suspects_all_noticed(const struct report *r, const struct rank_set *ranks)
@@ -134,6 +142,9 @@ static int suspects_look(const struct report *r, struct suspects_found *f)
         if (d > STACK_DOING_WAITS && !suspects_all_noticed(r, &g->ranks))
             rc = suspects_note(f, g, d);
     }
+    for (size_t i = 0; f->waits != NULL && i < r->stacks.n && rc == 0; i++)
+        if (suspects_have_one_headline(&f->waits->stack, &r->stacks.v[i].stack))
+            rc = suspects_copy(&f->waiting, &r->stacks.v[i].ranks);
     return rc;
 }
 
@@ -199,7 +210,7 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
                            suspects_headline(&f->most->stack, &headline));
     if (rc < 0 || f->waits == NULL)
         return rc < 0 ? rc : dd_buf_puts(out, "while others waited");
-    return suspects_put_waits(&f->waits->ranks, &f->waits->stack, loads, out);
+    return suspects_put_waits(&f->waiting, &f->waits->stack, loads, out);
 }
 
 /* ---- ranks that are in no collective ---- */

@@ -640,6 +640,84 @@ static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **sta
     }
 }
 
+/* ---- programs that are not Python, with native frames ---- */
+
+#define LIBMPI "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
+#define SPIN "poll\t/usr/lib/libc.so.6\t0\nopal_progress\t" LIBMPI "\t0\n"
+#define IN_MPI(function, line, state_)                                                             \
+    {.kind = STACK_KERNEL,                                                                         \
+     .frames = SPIN function "\t" LIBMPI "\t0\nmain\t/u/heat.c\t" line "\n",                       \
+     .state = state_}
+
+static const struct stack mpi_reduce = IN_MPI("PMPI_Allreduce", "81", "state R");
+static const struct stack mpi_reduce_2 = IN_MPI("PMPI_Allreduce", "81",
+                                                "state R, kernel function x");
+static const struct stack mpi_clock = {.kind = STACK_KERNEL,
+                                       .frames = "clock_gettime\t[vdso: 5000]\t0\n"
+                                                 "PMPI_Allreduce\t" LIBMPI
+                                                 "\t0\nmain\t/u/heat.c\t81\n",
+                                       .state = "state R"};
+static const struct stack mpi_barrier = IN_MPI("MPI_Barrier", "95", "state R");
+static const struct stack mpi_split = IN_MPI("PMPI_Allgather\t" LIBMPI "\t0\nPMPI_Comm_split", "95",
+                                             "state R");
+static const struct stack mpi_receive = IN_MPI("PMPI_Recv", "99", "state S");
+static const struct stack mpi_write = IN_MPI("MPI_File_write", "99", "state S");
+static const struct stack mpi_stopped = IN_MPI("PMPI_Allreduce", "81", "state T");
+static const struct stack block = {.kind = STACK_KERNEL,
+                                   .frames = "read\t/usr/lib/libc.so.6\t0\n"
+                                             "main\t/u/heat.c\t40\n",
+                                   .state = "state S, kernel function pipe_read"};
+static const struct stack mpi4py = {.kind = STACK_PYTHON,
+                                    .frames = "PMPI_Allreduce\tnative:" LIBMPI "\t0\n"
+                                              "main\t/u/heat.py\t81\n"};
+static const struct stack asleep = {.kind = STACK_KERNEL, .state = "state S"};
+static const struct stack held = {.kind = STACK_KERNEL, .state = "state T"};
+
+#define IN_MPI_REDUCE "waited in PMPI_Allreduce, heat.c:81"
+
+static const struct {
+    struct doing doing[4];
+    const char *found, *why; /* NULL: nobody */
+} native_stacks[] = {
+    {{{&mpi_reduce, 0, 0}, {&mpi_reduce_2, 1, 1}, {&block, 2, 2}, {&mpi_clock, 3, 3}},
+     "2",
+     "rank 2 on node2, which was in read, heat.c:40, while ranks 0-1,3 " IN_MPI_REDUCE},
+    {{{&mpi_reduce, 0, 1}, {&mpi_write, 2, 2}, {&mpi_receive, 3, 3}},
+     "2",
+     "rank 2 on node2, which was in MPI_File_write, heat.c:99, while ranks 0-1 " IN_MPI_REDUCE},
+    {{{&mpi_reduce, 0, 1}, {&mpi_stopped, 2, 2}, {&mpi_reduce_2, 3, 3}},
+     "2",
+     "rank 2 on node2, which was " STOPPED " while ranks 0-1,3 " IN_MPI_REDUCE},
+    {{{&held, 3, 3}}, "3", "rank 3 on node2, which was " STOPPED " while others waited"},
+    {{{&mpi_reduce, 0, 1}, {&mpi_barrier, 2, 2}, {&mpi_reduce_2, 3, 3}},
+     "2",
+     "rank 2 on node2, which waits in MPI_Barrier, heat.c:95, while ranks 0-1,3 wait in "
+     "PMPI_Allreduce, heat.c:81"},
+    {{{&mpi4py, 0, 2}, {&reading, 3, 3}},
+     "3",
+     "rank 3 on node2, which was in read, data.py:40, while ranks 0-2 waited in main, heat.py:81"},
+    /* nothing follows from these */
+    {{{&mpi_reduce, 0, 3}}, NULL, NULL},
+    {{{&mpi_reduce, 0, 2}, {&mpi_split, 3, 3}}, NULL, NULL},
+    {{{&mpi_reduce, 0, 2}, {&mpi_receive, 3, 3}}, NULL, NULL},
+    {{{&asleep, 0, 2}, {&reading, 3, 3}}, NULL, NULL},
+    {{{&block, 0, 3}}, NULL, NULL},
+};
+
+static void native_frames_show_for_which_rank_the_others_waited(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(native_stacks) / sizeof(native_stacks[0]); i++) {
+        const bool found = native_stacks[i].found != NULL;
+        struct report *r = waiting(HUNG, (const int[]){0, 1}, 2, native_stacks[i].doing);
+        has_culprit(r, found ? native_stacks[i].found[0] - '0' : 0,
+                    found ? native_stacks[i].found : "0", found ? "worker" : "unknown",
+                    found ? native_stacks[i].why
+                          : "unknown; rank 0 is one of several that were silent");
+        report_free(r);
+    }
+}
+
 /* ---- ranks that wait for a process of their own ---- */
 
 #define PYTHON "/usr/lib/python3.11/"
@@ -794,6 +872,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
         cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
+        cmocka_unit_test(native_frames_show_for_which_rank_the_others_waited),
         cmocka_unit_test(rank_that_waits_for_a_process_of_its_own_is_the_culprit),
         cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
         cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),

@@ -1,0 +1,78 @@
+"""The report about faults planted in a real MPI program: it names the rank, its node and the cause, and no other."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from support import DDRUN, built_with, clean_env, program, run
+from test_mpi import KINDS
+from test_stacks import tool_path
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+# MPI libraries busy-wait, so the use of the processor shows nothing.
+HANG = ["--hang-timeout=10s", "--hang-sign=output,file,io,network", "--shutdown-timeout=2s", "--stacks-timeout=120s"]
+
+
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def mpi(request, tmp_path_factory):
+    """Return (--mpi=HOW, program) for each MPI that is installed."""
+    kind = request.param
+    compiler = shutil.which(f"mpicc.{kind}")
+    if compiler is None:
+        pytest.skip(f"no mpicc.{kind} on this machine (Debian: libmpich-dev, libopenmpi-dev)")
+    if kind == "openmpi" and not built_with("PMIX"):
+        pytest.skip("ddrun was built without libpmix (Debian: libpmix-dev)")
+    made = str(tmp_path_factory.mktemp("mpi") / f"faulty.{kind}")
+    subprocess.run([compiler, "-g", "-O1", "-o", made, program("mpi_faulty.c")], check=True)
+    return f"--mpi={KINDS[kind]}", made
+
+
+def faulty(mpi, tmp_path, fault, rank, *options):  # pylint: disable=redefined-outer-name
+    """Run a job in which this rank fails; return it and its report."""
+    how, made = mpi
+    report = tmp_path / "report.json"
+    # Open MPI's ranks give way to each other: there are more of them than processors
+    env = clean_env(DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1")
+    job = run(how, "--simulate-nodes=2", f"--report={report}", *options, made, fault, str(rank), env=env)
+    return job, json.loads(report.read_text())
+
+
+def assert_culprit(job, found, rank, node, known):
+    """Assert that the report names this rank only."""
+    culprit = found["culprit"]
+    assert (culprit["ranks"], culprit["node"], culprit["blame"]) == (str(rank), node, "worker"), job.err
+    assert culprit["why"].startswith(f"rank {rank} on {node}, "), job.err
+    assert found["known_cause"] == known, job.err
+
+
+@pytest.mark.parametrize("fault, code, known", [("abort", 42, "mpi-abort"), ("exit7", 7, None)])
+def test_a_rank_that_ends_among_eight_is_the_culprit(mpi, tmp_path, fault, code, known):
+    job, found = faulty(mpi, tmp_path, fault, 5, "--nproc-per-node=4")
+    assert job.p.returncode == code, job.err
+    assert_culprit(job, found, 5, "sim2", known)
+    assert (found["failures"][0]["rank"], found["failures"][0]["node"]) == (5, "sim2"), job.err
+
+
+def test_a_stopped_rank_is_the_culprit_without_native_frames(mpi, tmp_path):
+    job, found = faulty(mpi, tmp_path, "stop", 2, "--nproc-per-node=2", *HANG)
+    assert job.p.returncode in (134, 137), job.err
+    assert_culprit(job, found, 2, "sim2", "hang")
+    assert "stopped by a signal" in found["culprit"]["why"], job.err
+
+
+@pytest.mark.parametrize("fault, why", [
+    ("sleep", "which was in sleep, mpi_faulty.c:{}, while rank"),
+    ("barrier", "which waits in PMPI_Barrier, mpi_faulty.c:{}, while rank"),
+])
+def test_native_frames_show_the_rank_that_the_others_wait_for(mpi, tmp_path, fault, why):
+    tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
+    job, found = faulty(mpi, tmp_path, fault, 2, "--nproc-per-node=2", "--stacks-native", *HANG)
+    assert job.p.returncode in (134, 137), job.err
+    assert_culprit(job, found, 2, "sim2", "hang")
+    before, after = why.split("{}")
+    assert before in found["culprit"]["why"] and after in found["culprit"]["why"], job.err
+    assert "in PMPI_Allreduce, mpi_faulty.c:" in found["culprit"]["why"], job.err
