@@ -1,0 +1,69 @@
+"""The report about faults planted in a job of PyTorch and gloo under a real Slurm: it names the rank, its node and the cause, and
+no other. test_slurm.py has a rank that exceeds the memory of its step."""
+
+import json
+import os
+
+import pytest
+
+from support import DDRUN, program, some_line, with_frames, with_torch
+from test_slurm import LIGHT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+HANG = ["--hang-timeout=10s", "--shutdown-timeout=2s", "--stacks-timeout=120s"]
+
+
+def faulty(slurm, fault, rank, nodes, *options):  # noqa: F811
+    """Run a job with two ranks on each node; return it and its report."""
+    report = slurm.file("report.json")
+    done = slurm.run("--nproc-per-node=2", f"--report={report}", *options, program("faulty.py"), fault, str(rank), srun=(f"-N{nodes}",))
+    assert done.rc != 0, done.err
+    with open(report, encoding="utf-8") as f:
+        return done, json.load(f)
+
+
+def assert_culprit(done, found, rank, node, known):
+    """Assert that the report names this rank only."""
+    culprit = found["culprit"]
+    assert (culprit["ranks"], culprit["node"], culprit["blame"]) == (str(rank), node, "worker"), done.err
+    assert culprit["why"].startswith(f"rank {rank} on {node}, "), done.err
+    assert found["known_cause"] == known, done.err
+    assert some_line(done.err, f"  culprit: rank {rank} on {node}, "), done.err
+
+
+@with_torch
+@pytest.mark.parametrize("fault, known, message", [
+    ("exception", None, "ValueError: boom"),
+    ("full", "disk-full", "No space left on device"),
+])
+def test_the_rank_that_raises_an_exception_among_eight_is_the_culprit(slurm, fault, known, message):  # noqa: F811
+    done, found = faulty(slurm, fault, 5, 4)
+    assert_culprit(done, found, 5, "node3", known)
+    by_itself = [f for f in found["failures"] if not f["cascade"]]
+    assert [(f["rank"], f["node"]) for f in by_itself] == [(5, "node3")], done.err
+    assert some_line(done.err, "error: rank 5 on node3 failed: ", message), done.err
+
+
+@with_torch
+@with_frames
+@pytest.mark.parametrize("fault, known, why", [
+    ("sleep", "hang", "which was in <lambda>, faulty.py:"),
+    ("stop", "hang", "which was stopped by a signal or a debugger while "),
+    ("gather", "hang", "which waits in all_gather, faulty.py:"),
+    ("stuck-loader", "dataloader-worker-stuck", "which waits for a DataLoader process, faulty.py:"),
+])
+def test_the_rank_for_which_the_others_wait_is_the_culprit(slurm, fault, known, why):  # noqa: F811
+    done, found = faulty(slurm, fault, 2, 2, *HANG)
+    assert done.rc in (134, 137), done.err
+    assert_culprit(done, found, 2, "node2", known)
+    assert why in found["culprit"]["why"] and "ranks 0-1,3 wait" in found["culprit"]["why"], done.err
+
+
+def test_a_job_that_needs_a_node_with_a_broken_health_check_names_it(slurm):  # noqa: F811
+    check = "case $(hostname) in node3) echo uncorrectable ECC errors on GPU 1; exit 1;; esac"
+    done = slurm.run("--nproc-per-node=2", f"--health-check={check}", LIGHT)
+    assert done.rc == 1, done.err
+    assert some_line(done.err, "error: ", "node3", "uncorrectable ECC errors on GPU 1"), done.err
+    assert not any(some_line(done.err, "error: ", f"node{n} ", "cannot be used") for n in (1, 2, 4)), done.err
+    assert done.out == ""
