@@ -25,6 +25,7 @@ enum {
     LINK_COUNTERS = 5,
     FIELD_RECOVERY_ACTION = 230,
     EVENT_XID = 8,
+    CLOCK_SM = 1,
     XID_WAIT_MS = 60000,
 };
 
@@ -59,6 +60,10 @@ struct memory_info {
     unsigned long long total, reserved, free, used;
 };
 
+struct utilization {
+    unsigned gpu, memory; /* percent of the last sample period */
+};
+
 struct event_data {
     device_t device;
     unsigned long long type, data;
@@ -83,6 +88,9 @@ struct api {
     unsigned (*clocks_old)(device_t d, unsigned long long *reasons);
     unsigned (*processes)(device_t d, unsigned *n, struct process_info *ret);
     unsigned (*memory)(device_t d, struct memory_info *ret);
+    unsigned (*utilization)(device_t d, struct utilization *ret);
+    unsigned (*clock)(device_t d, unsigned type, unsigned *mhz);
+    unsigned (*clock_max)(device_t d, unsigned type, unsigned *mhz);
     unsigned (*set_create)(event_set_t *ret);
     unsigned (*set_add)(device_t d, unsigned long long types, event_set_t set);
     unsigned (*set_wait)(event_set_t set, struct event_data *ret, unsigned ms);
@@ -113,6 +121,9 @@ static const struct {
     OPTIONAL(clocks_old, "nvmlDeviceGetCurrentClocksThrottleReasons"),
     OPTIONAL(processes, "nvmlDeviceGetComputeRunningProcesses_v3"),
     OPTIONAL(memory, "nvmlDeviceGetMemoryInfo_v2"),
+    OPTIONAL(utilization, "nvmlDeviceGetUtilizationRates"),
+    OPTIONAL(clock, "nvmlDeviceGetClockInfo"),
+    OPTIONAL(clock_max, "nvmlDeviceGetMaxClockInfo"),
     OPTIONAL(set_create, "nvmlEventSetCreate"),
     OPTIONAL(set_add, "nvmlDeviceRegisterEvents"),
     OPTIONAL(set_wait, "nvmlEventSetWait_v2"),
@@ -300,6 +311,37 @@ bool nvml_read(const struct nvml *n, int position, const char *root, struct gpu_
         read_memory(api, d, root, &f);
     }
     *ret = f;
+    return true;
+}
+
+/* ---- usage ---- */
+
+static int64_t read_clock(unsigned (*clock)(device_t d, unsigned type, unsigned *mhz), device_t d)
+{
+    unsigned mhz = 0;
+    return clock != NULL && clock(d, CLOCK_SM, &mhz) == DONE ? (int64_t)mhz : -1;
+}
+
+bool nvml_read_usage(const struct nvml *n, int position, struct gpu_usage *ret)
+{
+    const struct api *api = &n->api;
+    struct utilization busy = {0};
+    struct memory_info m = {.version = (unsigned)sizeof(m) | 2U << 24};
+    struct gpu_usage u = {.index = position, .percent = -1, .memory_used = -1, .memory_total = -1};
+    device_t d = NULL;
+    if (api->handle((unsigned)position, &d) != DONE)
+        return false;
+    if (api->uuid == NULL || api->uuid(d, u.uuid, sizeof(u.uuid)) != DONE)
+        u.uuid[0] = '\0';
+    if (api->utilization != NULL && api->utilization(d, &busy) == DONE && busy.gpu <= 100)
+        u.percent = busy.gpu;
+    if (api->memory != NULL && api->memory(d, &m) == DONE) {
+        u.memory_used = (int64_t)m.used;
+        u.memory_total = (int64_t)m.total;
+    }
+    u.clock_mhz = read_clock(api->clock, d);
+    u.clock_max_mhz = read_clock(api->clock_max, d);
+    *ret = u;
     return true;
 }
 

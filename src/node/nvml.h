@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "node/gpu_facts.h"
+#include "node/gpu_usage.h"
 #include "node/health_page.h"
 
 struct nvml;
@@ -18,6 +19,9 @@ int nvml_count(const struct nvml *n);
 /* Read the GPU at this position, from 0. root: "", or a directory with proc for tests. false: it is
  * not accessible to this process. */
 bool nvml_read(const struct nvml *n, int position, const char *root, struct gpu_facts *ret);
+
+/* Read what the GPU at this position does. false: it does not respond, or is not accessible. */
+bool nvml_read_usage(const struct nvml *n, int position, struct gpu_usage *ret);
 
 /* Wait for XIDs, and store each in xids[], until the process is killed. Returns only if this is not
  * possible. */

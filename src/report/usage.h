@@ -6,6 +6,7 @@
 
 enum {
     USAGE_LINES = 150,         /* last lines of a worker */
+    USAGE_GPUS = 64,           /* of a worker */
     USAGE_MESSAGE = 256 << 10, /* bytes of the JSON of one node */
 };
 
@@ -13,8 +14,10 @@ enum {
 #define USAGE_NONE "{\"at_ms\":0,\"workers\":[]}"
 
 /* Append one object for each worker in a peer's text to list: "rank", "pid", "state", "cpu_ms",
- * "memory_bytes", "at_ms", "text". Only ranks first to first + workers - 1 are accepted, in order.
- * Return 0, -EPROTO or -ENOMEM; list is unchanged on failure. */
+ * "memory_bytes", "at_ms", "text", and if they are known "gpus": objects with "index", "percent",
+ * "memory_bytes", "memory_total_bytes", "clock_mhz", "clock_max_mhz", null if unknown. Only ranks
+ * first to first + workers - 1 are accepted, in order. Return 0, -EPROTO or -ENOMEM; list is
+ * unchanged on failure. */
 int usage_take(json_t *list, const char *text, int first, int workers);
 
 #endif

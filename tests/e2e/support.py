@@ -228,7 +228,7 @@ class Job:
         return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
 
     def workers(self):
-        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-keeper", "ddrun-metrics", "ddrun-timeline", "ddrun-warm", "ddrun-health", "ddrun-stacks",
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-keeper", "ddrun-metrics", "ddrun-timeline", "ddrun-warm", "ddrun-health", "ddrun-gpus", "ddrun-stacks",
                                                                               "")]
 
     def line(self, wanted, limit=LIMIT):

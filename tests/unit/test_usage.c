@@ -1,4 +1,5 @@
 /* What workers use: the kernel's numbers of a process group, and the answers of nodes. */
+#include "base/buf.h"
 #include "report/usage.h"
 #include "worker/group_usage.h"
 
@@ -61,6 +62,7 @@ static void a_process_group_has_memory_and_processor_time(void **state)
 
 #define ANSWER(workers) "{\"at_ms\":7000,\"workers\":[" workers "]}"
 #define WORKER(rank) "[" rank ",12,\"S\",340,5678,\"step 1\"]"
+#define GPUS(rank, gpus) "[" rank ",12,\"S\",340,5678,\"step 1\",[" gpus "]]"
 
 static void answers_of_a_node_become_workers(void **state)
 {
@@ -76,6 +78,41 @@ static void answers_of_a_node_become_workers(void **state)
     assert_int_equal(json_integer_value(json_object_get(w, "memory_bytes")), 5678);
     assert_int_equal(json_integer_value(json_object_get(w, "at_ms")), 7000);
     assert_string_equal(json_string_value(json_object_get(w, "text")), "step 1");
+    json_decref(list);
+}
+
+static void gpus_of_a_worker_are_optional(void **state)
+{
+    (void)state;
+    json_t *list = json_array();
+    assert_int_equal(usage_take(list,
+                                ANSWER(WORKER("4") "," GPUS("5", "[0,97,1000,2000,1410,1980],"
+                                                                 "[1,null,null,null,null,null]")),
+                                4, 4),
+                     0);
+    assert_null(json_object_get(json_array_get(list, 0), "gpus"));
+    DD_AUTO(free) char *text = json_dumps(json_object_get(json_array_get(list, 1), "gpus"),
+                                          JSON_COMPACT);
+    assert_string_equal(text,
+                        "[{\"index\":0,\"percent\":97,\"memory_bytes\":1000,"
+                        "\"memory_total_bytes\":2000,\"clock_mhz\":1410,\"clock_max_mhz\":1980},"
+                        "{\"index\":1,\"percent\":null,\"memory_bytes\":null,"
+                        "\"memory_total_bytes\":null,\"clock_mhz\":null,"
+                        "\"clock_max_mhz\":null}]");
+    json_decref(list);
+}
+
+static void more_gpus_than_a_node_has_are_refused(void **state)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16);
+    (void)state;
+    json_t *list = json_array();
+    assert_int_equal(dd_buf_puts(&text, "{\"at_ms\":1,\"workers\":[[4,12,\"S\",3,5,\"\",["), 0);
+    for (int i = 0; i <= USAGE_GPUS; i++)
+        assert_int_equal(dd_buf_printf(&text, "%s[%d,1,2,3,4,5]", i > 0 ? "," : "", i), 0);
+    assert_int_equal(dd_buf_puts(&text, "]]]}"), 0);
+    assert_int_equal(usage_take(list, dd_buf_str(&text), 4, 4), -EPROTO);
+    assert_int_equal(json_array_size(list), 0);
     json_decref(list);
 }
 
@@ -97,6 +134,15 @@ static void answers_about_other_ranks_or_of_other_forms_are_refused(void **state
         ANSWER("[4,12,\"SS\",340,5678,\"\"]"),
         ANSWER("[4,12,\"S\",-340,5678,\"\"]"),
         ANSWER("[4,12,\"S\",340,5678.5,\"\"]"),
+        ANSWER("[4,12,\"S\",340,5678,\"\",7]"),
+        ANSWER("[4,12,\"S\",340,5678,\"\",null]"),
+        ANSWER(WORKER("4") "," GPUS("5", "7")),
+        ANSWER(GPUS("4", "[0,1,2,3,4]")),
+        ANSWER(GPUS("4", "[0,1,2,3,4,5,6]")),
+        ANSWER(GPUS("4", "[null,1,2,3,4,5]")),
+        ANSWER(GPUS("4", "[0,101,2,3,4,5]")),
+        ANSWER(GPUS("4", "[0,1,-2,3,4,5]")),
+        ANSWER(GPUS("4", "[0,1,2,3,\"4\",5]")),
         ANSWER("[4,4294967296,\"S\",340,5678,\"\"]"),
     };
     (void)state;
@@ -113,6 +159,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_group_has_memory_and_processor_time),
         cmocka_unit_test(answers_of_a_node_become_workers),
+        cmocka_unit_test(gpus_of_a_worker_are_optional),
+        cmocka_unit_test(more_gpus_than_a_node_has_are_refused),
         cmocka_unit_test(answers_about_other_ranks_or_of_other_forms_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,6 +227,33 @@ unsigned nvmlDeviceGetMemoryInfo_v2(struct device *d, struct memory_info *m)
     return DONE;
 }
 
+struct utilization {
+    unsigned gpu, memory;
+};
+
+unsigned nvmlDeviceGetUtilizationRates(struct device *d, struct utilization *u);
+unsigned nvmlDeviceGetUtilizationRates(struct device *d, struct utilization *u)
+{
+    u->gpu = (unsigned)of(d, "busy", 0);
+    u->memory = 0;
+    return DONE;
+}
+
+unsigned nvmlDeviceGetClockInfo(struct device *d, unsigned type, unsigned *mhz);
+unsigned nvmlDeviceGetClockInfo(struct device *d, unsigned type, unsigned *mhz)
+{
+    *mhz = (unsigned)of(d, "clock", 0);
+    return type == 1 && *mhz != 0 ? DONE : NOT_SUPPORTED;
+}
+
+unsigned nvmlDeviceGetMaxClockInfo(struct device *d, unsigned type, unsigned *mhz);
+unsigned nvmlDeviceGetMaxClockInfo(struct device *d, unsigned type, unsigned *mhz)
+{
+    (void)d;
+    *mhz = 1980;
+    return type == 1 ? DONE : NOT_SUPPORTED;
+}
+
 /* ---- XIDs: each new value of xid:GPU is an event ---- */
 
 struct event_data {

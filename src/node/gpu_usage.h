@@ -1,0 +1,33 @@
+/* What GPUs do at this moment, as text of a child that has asked NVML, and which of them a worker
+ * uses. Pure. */
+#ifndef DD_NODE_GPU_USAGE_H
+#define DD_NODE_GPU_USAGE_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GPU_USAGE_MAX = 64 /* GPUs of a node */ };
+
+/* Numbers below 0 are not known. */
+struct gpu_usage {
+    int index;                         /* number of NVML and nvidia-smi */
+    char uuid[96];                     /* "GPU-..."; "": unknown */
+    int64_t percent;                   /* time in which a kernel ran, 0 to 100 */
+    int64_t memory_used, memory_total; /* bytes */
+    int64_t clock_mhz, clock_max_mhz;  /* of the streaming multiprocessors */
+};
+
+/* Append a line. 0 or -ENOMEM. */
+int gpu_usage_write(const struct gpu_usage *u, struct dd_buf *out);
+/* Read lines of gpu_usage_write(), and skip others. Return the number of GPUs. */
+int gpu_usage_read(const char *text, struct gpu_usage ret[GPU_USAGE_MAX]);
+
+/* Find the GPUs of a worker, in the order in which CUDA numbers them. visible: its
+ * CUDA_VISIBLE_DEVICES; NULL: not set. shared: other workers of the node have the same value, and
+ * each uses the GPU of its local rank. Return their number; none for parts of GPUs (MIG). */
+int gpu_usage_of_worker(const struct gpu_usage *v, int n, const char *visible, bool shared,
+                        int local_rank, const struct gpu_usage *ret[GPU_USAGE_MAX]);
+
+#endif
