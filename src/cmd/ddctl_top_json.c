@@ -20,14 +20,33 @@ static json_t *top_json_text(const char *text)
     return text[0] != '\0' ? json_string(text) : json_null();
 }
 
+static json_t *top_json_gpu(const json_t *gpu)
+{
+    static const char *const names[] = {
+        "index", "percent", "memory_bytes", "memory_total_bytes", "clock_mhz", "clock_max_mhz"};
+    json_t *o = json_object();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        (void)json_object_set_new(o, names[i], top_json_number(top_gpu_number(gpu, names[i])));
+    return o;
+}
+
+static json_t *top_json_gpus(const struct top_row *r)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->gpu.n; i++)
+        (void)json_array_append_new(list, top_json_gpu(json_array_get(r->gpus, (size_t)i)));
+    return list;
+}
+
 static json_t *top_json_worker(const struct top_row *r)
 {
-    return json_pack("{s:i,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank, "local_rank",
-                     r->local_rank, "node", r->node, "state", r->state, "pid",
+    return json_pack("{s:i,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank", r->rank,
+                     "local_rank", r->local_rank, "node", r->node, "state", r->state, "pid",
                      top_json_number(r->pid > 0 ? r->pid : -1), "cpu_percent",
                      top_json_number(r->cpu_percent), "memory_bytes", top_json_number(r->memory),
-                     "step", top_json_number(r->step), "step_seconds", top_json_seconds(r->step_us),
-                     "failure", top_json_text(r->failure), "last_line", top_json_text(r->line));
+                     "gpus", top_json_gpus(r), "step", top_json_number(r->step), "step_seconds",
+                     top_json_seconds(r->step_us), "failure", top_json_text(r->failure),
+                     "last_line", top_json_text(r->line));
 }
 
 static json_t *top_json_workers(const struct top_job *j)

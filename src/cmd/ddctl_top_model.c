@@ -4,6 +4,7 @@
 #include "base/step_page.h"
 #include "cmd/ddctl_job.h"
 #include "rdzv/plan.h"
+#include "report/usage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static void read_node(struct top_job *j, const json_t *node)
                                     .memory = -1,
                                     .cpu_percent = -1,
                                     .step = -1,
-                                    .step_us = -1};
+                                    .step_us = -1,
+                                    .gpu = {.percent = -1, .memory = -1, .clock_mhz = -1}};
     const int first = first_rank_of(node);
     const size_t n = rows_of(node);
     j->has_charges |= of_node.charges > 0;
@@ -129,6 +131,46 @@ static void read_steps(struct top_job *j, const json_t *list)
 
 /* ---- what workers use ---- */
 
+enum { MHZ_MAX = 99999 };
+
+int64_t top_gpu_number(const json_t *gpu, const char *name)
+{
+    return long_number(gpu, name);
+}
+
+/* Keep the clock of the GPU that is furthest below its highest one. */
+static void take_clock(struct top_gpu *g, int64_t mhz, int64_t most)
+{
+    if (mhz < 0 || mhz > MHZ_MAX || most < 1 || most > MHZ_MAX ||
+        (g->clock_mhz >= 0 && mhz * g->clock_max_mhz >= g->clock_mhz * most))
+        return;
+    g->clock_mhz = mhz;
+    g->clock_max_mhz = most;
+}
+
+static void read_gpus(struct top_job *j, struct top_row *row, const json_t *list)
+{
+    struct top_gpu *g = &row->gpu;
+    int64_t sum = 0;
+    int known = 0;
+    for (size_t i = 0; i < json_array_size(list) && i < USAGE_GPUS; i++) {
+        const json_t *gpu = json_array_get(list, i);
+        const int64_t percent = long_number(gpu, "percent");
+        const int64_t memory = long_number(gpu, "memory_bytes");
+        g->n++;
+        if (percent >= 0 && percent <= 100) {
+            sum += percent;
+            known++;
+        }
+        if (memory >= 0 && memory <= INT64_MAX / USAGE_GPUS)
+            g->memory = (g->memory > 0 ? g->memory : 0) + memory;
+        take_clock(g, long_number(gpu, "clock_mhz"), long_number(gpu, "clock_max_mhz"));
+    }
+    g->percent = known > 0 ? (int)((sum + known / 2) / known) : -1;
+    row->gpus = list;
+    j->has_gpus |= g->n > 0;
+}
+
 static void read_workers(struct top_job *j, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -148,6 +190,7 @@ static void read_workers(struct top_job *j, const json_t *list)
         row->at_ms = long_number(w, "at_ms");
         row->cpu_ms = long_number(w, "cpu_ms");
         row->memory = long_number(w, "memory_bytes");
+        read_gpus(j, row, json_object_get(w, "gpus"));
         j->has_memory |= row->memory >= 0;
         if (row->memory >= 0 && row->memory <= INT64_MAX - j->memory)
             j->memory += row->memory;

@@ -16,6 +16,17 @@
 
 enum { TOP_ROWS = 1 << 18 /* further workers are counted, but not shown */ };
 
+/* The GPUs of a worker. */
+struct top_gpu {
+    int n;
+    int percent;                      /* mean time in which a kernel ran */
+    int64_t memory;                   /* bytes in use */
+    int64_t clock_mhz, clock_max_mhz; /* of the GPU with the lowest share of its highest clock */
+};
+
+/* Return a number of a GPU, below 0: unknown. */
+int64_t top_gpu_number(const json_t *gpu, const char *name);
+
 /* Texts are lent by top_job.sample. Numbers below 0 are not known. */
 struct top_row {
     int rank, local_rank; /* -1: a node without workers */
@@ -29,6 +40,8 @@ struct top_row {
     int cpu_percent;       /* since the previous sample */
     int64_t step;          /* current one */
     int64_t step_us;       /* median time of its last steps */
+    const json_t *gpus;    /* as in the sample; NULL: none */
+    struct top_gpu gpu;
 };
 
 struct top_job {
@@ -40,7 +53,7 @@ struct top_job {
     int64_t seconds; /* since the start of the daemon */
     struct top_row *rows;
     size_t n;
-    bool has_charges, has_memory, has_cpu, has_steps;
+    bool has_charges, has_memory, has_cpu, has_steps, has_gpus;
     int64_t memory; /* of all workers */
     int cpu_percent;
 };

@@ -13,7 +13,8 @@ enum {
     HEAD = 4, /* lines above the rows: job, workers, failure, titles */
     FOOT = 1,
     LINE_MAX_BYTES = 16 << 10,
-    NODE_MOST = 24, /* columns */
+    NODE_MOST = 24,  /* columns */
+    TEXT_LEAST = 12, /* columns of the last line, before the one of GPUs is left out */
 };
 
 #define ESC '\033'
@@ -142,6 +143,22 @@ static void put_memory(char *out, size_t size, const struct top_row *r)
         put_bytes(out, size, r->memory);
 }
 
+/* Write " 97%   61G 1410/1980". */
+static void put_gpu(char *out, size_t size, const struct top_row *r)
+{
+    char percent[16] = "-";
+    char memory[16] = "-";
+    char clock[32] = "";
+    if (r->gpu.percent >= 0)
+        (void)snprintf(percent, sizeof(percent), "%d%%", r->gpu.percent);
+    if (r->gpu.memory >= 0)
+        put_bytes(memory, sizeof(memory), r->gpu.memory);
+    if (r->gpu.clock_mhz >= 0)
+        (void)snprintf(clock, sizeof(clock), "%4d/%d", (int)r->gpu.clock_mhz,
+                       (int)r->gpu.clock_max_mhz);
+    (void)snprintf(out, size, r->gpu.n > 0 ? "%4s %5s %s" : "   -", percent, memory, clock);
+}
+
 static void put_step(char *out, size_t size, const struct top_row *r)
 {
     (void)(r->step < 0 ? snprintf(out, size, "-") : snprintf(out, size, "%" PRId64, r->step));
@@ -184,6 +201,11 @@ static bool has_memory(const struct top_job *j)
     return j->has_memory;
 }
 
+static bool has_gpus(const struct top_job *j)
+{
+    return j->has_gpus;
+}
+
 static bool has_steps(const struct top_job *j)
 {
     return j->has_steps;
@@ -202,10 +224,15 @@ static const struct {
     bool (*shown)(const struct top_job *j);
     void (*put)(char *out, size_t size, const struct top_row *r);
 } columns[] = {
-    {"RANK", 6, true, always, put_rank},       {"NODE", 0, false, always, put_node},
-    {"STATE", 8, false, always, put_state},    {"CPU%", 5, true, has_cpu, put_cpu},
-    {"MEM", 5, true, has_memory, put_memory},  {"BLAME", 5, true, has_charges, put_blame},
-    {"STEP", 7, true, has_steps, put_step},    {"T/STEP", 6, true, has_steps, put_step_time},
+    {"RANK", 6, true, always, put_rank},
+    {"NODE", 0, false, always, put_node},
+    {"STATE", 8, false, always, put_state},
+    {"CPU%", 5, true, has_cpu, put_cpu},
+    {"MEM", 5, true, has_memory, put_memory},
+    {" GPU  GMEM  SM MHZ", 20, false, has_gpus, put_gpu},
+    {"BLAME", 5, true, has_charges, put_blame},
+    {"STEP", 7, true, has_steps, put_step},
+    {"T/STEP", 6, true, has_steps, put_step_time},
     {"LAST LINE", 0, false, always, put_last},
 };
 
@@ -220,6 +247,18 @@ static int node_width(const struct top_job *j)
         widest = n > widest ? n : widest;
     }
     return (int)widest;
+}
+
+/* True if the column fits: that of GPUs is the first to be left out. */
+static bool is_shown(size_t column, const struct top_job *j, int node, int width)
+{
+    int fixed = 0;
+    if (!columns[column].shown(j))
+        return false;
+    for (size_t i = 0; i < LAST; i++)
+        if (columns[i].shown(j))
+            fixed += (columns[i].width > 0 ? columns[i].width : node) + 2;
+    return columns[column].put != put_gpu || fixed + TEXT_LEAST <= width;
 }
 
 /* A line that is being written. */
@@ -261,7 +300,7 @@ static int put_row(struct line *l, const struct top_job *j, const struct top_row
     char text[LINE_MAX_BYTES];
     int rc = 0;
     for (size_t i = 0; i < COLUMNS && rc == 0; i++) {
-        if (!columns[i].shown(j))
+        if (!is_shown(i, j, node, l->columns))
             continue;
         (void)snprintf(text, sizeof(text), "%s", columns[i].title);
         if (row != NULL)

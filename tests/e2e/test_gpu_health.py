@@ -1,4 +1,4 @@
-"""Health checks of NVIDIA GPUs, with a stand-in for NVML whose faults a test chooses (programs/standin_nvml.c)."""
+"""Health checks of NVIDIA GPUs, and what ddctl top shows of them, with a stand-in for NVML whose faults a test chooses (programs/standin_nvml.c)."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 
 from support import LIMIT, Job, clean_env, json_lines, program, run, some_line, until
 from test_ddctl_job import ddctl
+from test_top import job_id
 
 LEAVES = f"--last-call={LIMIT}s"
 
@@ -247,3 +248,65 @@ def test_warnings_are_in_status_events_and_report(gpus, tmp_path):
         assert some_line(job.err, "  warning: ", node, "GPU 1"), job.err
     report = json.loads(path.read_text())
     assert report["warnings"] == [{"node": node, "text": said[node][0]}]
+
+
+# ---- ddctl top ----
+
+SLEEP = ("--no-python", "sh", "-c", 'echo "up $RANK"; sleep 600; :')
+
+
+def top_of(job, wanted=lambda workers: True):
+    """The workers in the JSON of ddctl top, once all run and `wanted` holds for them."""
+    def asked():
+        workers = json.loads(ddctl("top", f"--job={job_id(job)}", "--format=json"))["workers"]
+        return workers if workers and all(w["pid"] for w in workers) and wanted(workers) else None
+    return until(asked, say="what the workers use")
+
+
+def end(job):
+    job.p.terminate()
+    job.wait()
+    job.assert_nothing_left()
+
+
+BUSY = f"busy:0=97,used:0={61 << 30},clock:0=1410,busy:1=40,used:1={1 << 30},clock:1=1980"
+
+
+def test_top_shows_the_gpu_of_each_worker(gpus):
+    with Job("--nproc-per-node=2", *SLEEP, env=gpus.env(BUSY)) as job:
+        workers = top_of(job, lambda workers: all(w["gpus"] for w in workers))
+        assert [w["gpus"] for w in workers] == [
+            [{"index": 0, "percent": 97, "memory_bytes": 61 << 30, "memory_total_bytes": 80 << 30, "clock_mhz": 1410, "clock_max_mhz": 1980}],
+            [{"index": 1, "percent": 40, "memory_bytes": 1 << 30, "memory_total_bytes": 80 << 30, "clock_mhz": 1980, "clock_max_mhz": 1980}]]
+
+        def text():
+            shown = ddctl("top", f"--job={job_id(job)}", "--once")
+            return shown if "GPU" in shown else None
+        assert re.search(r"^ +0 .*  running .*  97%   61G 1410/1980 ", until(text), re.M)
+        end(job)
+
+
+def test_the_only_worker_of_a_node_has_all_gpus_that_it_may_use(gpus):
+    with Job(*ONE, *SLEEP, env=gpus.env("clock:3=700", gpus=4, CUDA_VISIBLE_DEVICES="GPU-00000003,1")) as job:
+        (worker,) = top_of(job, lambda workers: workers[0]["gpus"])
+        assert [(gpu["index"], gpu["clock_mhz"]) for gpu in worker["gpus"]] == [(3, 700), (1, None)]
+        end(job)
+
+
+def test_top_answers_while_the_driver_hangs_and_asks_it_once(gpus):
+    with Job("--health=ib,shm", "--nproc-per-node=2", *SLEEP, env=gpus.env("hang=1")) as job:
+        for _ in range(3):
+            workers = top_of(job)
+            assert [w["gpus"] for w in workers] == [[], []]
+            assert len(job.processes("ddrun-gpus")) <= 1
+        assert "GPU" not in ddctl("top", f"--job={job_id(job)}", "--once")
+        end(job)
+
+
+@pytest.mark.parametrize("env", [{"DDRUN_NVML_LIBRARY": "/nonexistent/libnvidia-ml.so.1"}, {"CUDA_VISIBLE_DEVICES": ""}])
+def test_top_without_nvml_or_gpus_has_no_column(gpus, env):
+    with Job(*ONE, *SLEEP, env=gpus.env(BUSY, **env)) as job:
+        (worker,) = top_of(job)
+        assert worker["gpus"] == [] and worker["memory_bytes"] > 0
+        assert "GPU" not in ddctl("top", f"--job={job_id(job)}", "--once")
+        end(job)

@@ -225,6 +225,36 @@ static void usage_and_the_last_line_have_columns(void **state)
     screen_free(s);
 }
 
+#define GPU(index, percent, memory, clock)                                                         \
+    "{\"index\":" index ",\"percent\":" percent ",\"memory_bytes\":" memory                        \
+    ",\"memory_total_bytes\":85899345920,\"clock_mhz\":" clock ",\"clock_max_mhz\":1980}"
+#define GPU_WORKER(rank, gpus)                                                                     \
+    "{\"rank\":" rank ",\"pid\":7,\"cpu_ms\":1,\"memory_bytes\":1503238553,\"at_ms\":1,"           \
+    "\"text\":\"x\",\"gpus\":[" gpus "]}"
+#define WITH_GPUS                                                                                  \
+    "{\"status\":{\"job\":\"j\",\"nodes\":[" TWO_NODES                                             \
+    "]},\"workers\":[" GPU_WORKER("0", GPU("0", "97", "65498251264", "1410")) "," GPU_WORKER(      \
+        "1", GPU("2", "100", "1073741824", "1980") "," GPU(                                        \
+                 "3", "51", "1073741824", "345")) "," GPU_WORKER("2", GPU("0", "null", "null",     \
+                                                                          "null")) "]}"
+
+static void gpus_have_a_column_if_the_terminal_is_wide_enough(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(WITH_GPUS, 24, 100);
+    screen_draw(s);
+    assert_non_null(strstr(line(s, 3), "    MEM   GPU  GMEM  SM MHZ    BLAME  LAST LINE"));
+    assert_non_null(strstr(line(s, 4), "   1.4G   97%   61G 1410/1980      0  x"));
+    assert_non_null(strstr(line(s, 5), "   1.4G   76%  2.0G  345/1980      0  x"));
+    assert_non_null(strstr(line(s, 6), "   1.4G     -     -                2  x"));
+    assert_non_null(strstr(line(s, 7), "      -     -                      2  "));
+    s->view.columns = 70;
+    screen_draw(s);
+    assert_null(strstr(line(s, 3), "GPU"));
+    assert_non_null(strstr(line(s, 4), "   1.4G      0  x"));
+    screen_free(s);
+}
+
 static json_t *json_of(const struct top_job *j)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
@@ -258,18 +288,36 @@ static void the_json_has_what_the_screen_shows(void **state)
                 "{\"name\":\"node2\",\"state\":\"running\",\"workers\":2,\"charges\":2}");
     assert_int_equal(json_array_size(json_object_get(o, "nodes")), 3);
     assert_int_equal(json_array_size(workers), 4);
-    assert_json(json_array_get(workers, 0),
-                "{\"rank\":0,\"local_rank\":0,\"node\":\"node1\",\"state\":\"running\","
-                "\"pid\":70,\"cpu_percent\":150,\"memory_bytes\":1503238553,\"step\":null,"
-                "\"step_seconds\":null,\"failure\":null,"
-                "\"last_line\":\"step 7 \\u001B[1mloss\"}");
-    assert_json(json_array_get(workers, 1),
-                "{\"rank\":1,\"local_rank\":1,\"node\":\"node1\",\"state\":\"ended\",\"pid\":null,"
-                "\"cpu_percent\":null,\"memory_bytes\":null,\"step\":null,\"step_seconds\":null,"
-                "\"failure\":null,"
-                "\"last_line\":\"done\"}");
+    assert_json(
+        json_array_get(workers, 0),
+        "{\"rank\":0,\"local_rank\":0,\"node\":\"node1\",\"state\":\"running\","
+        "\"pid\":70,\"cpu_percent\":150,\"memory_bytes\":1503238553,\"gpus\":[],\"step\":null,"
+        "\"step_seconds\":null,\"failure\":null,"
+        "\"last_line\":\"step 7 \\u001B[1mloss\"}");
+    assert_json(
+        json_array_get(workers, 1),
+        "{\"rank\":1,\"local_rank\":1,\"node\":\"node1\",\"state\":\"ended\",\"pid\":null,"
+        "\"cpu_percent\":null,\"memory_bytes\":null,\"gpus\":[],\"step\":null,\"step_seconds\":null,"
+        "\"failure\":null,"
+        "\"last_line\":\"done\"}");
     assert_json(json_object_get(json_array_get(workers, 2), "failure"), "\"ValueError: boom\"");
     assert_json(json_object_get(json_array_get(workers, 3), "last_line"), "null");
+    json_decref(o);
+    screen_free(s);
+}
+
+static void the_json_lists_the_gpus_of_each_worker(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(WITH_GPUS, 24, 80);
+    json_t *o = json_of(&s->job);
+    const json_t *workers = json_object_get(o, "workers");
+    assert_json(
+        json_object_get(json_array_get(workers, 1), "gpus"),
+        "[" GPU("2", "100", "1073741824", "1980") "," GPU("3", "51", "1073741824", "345") "]");
+    assert_json(json_object_get(json_array_get(workers, 2), "gpus"),
+                "[" GPU("0", "null", "null", "null") "]");
+    assert_json(json_object_get(json_array_get(workers, 3), "gpus"), "[]");
     json_decref(o);
     screen_free(s);
 }
@@ -536,6 +584,8 @@ int main(void)
         cmocka_unit_test(the_locale_decides_about_utf8),
         cmocka_unit_test(the_screen_of_80x24_shows_job_nodes_and_ranks),
         cmocka_unit_test(usage_and_the_last_line_have_columns),
+        cmocka_unit_test(gpus_have_a_column_if_the_terminal_is_wide_enough),
+        cmocka_unit_test(the_json_lists_the_gpus_of_each_worker),
         cmocka_unit_test(the_json_has_what_the_screen_shows),
         cmocka_unit_test(steps_have_columns_if_ranks_mark_them),
         cmocka_unit_test(a_page_that_shows_its_end_follows_it),
