@@ -114,8 +114,9 @@ static int stack_children_compare(const void *x, const void *y)
         return a->processes < b->processes ? -1 : 1;
     const int first_a = rank_set_nth(&a->ranks, 0);
     const int first_b = rank_set_nth(&b->ranks, 0);
-    return first_a != first_b ? (first_a < first_b ? -1 : 1)
-                              : (a->child.pid > b->child.pid) * 2 - 1;
+    if (first_a != first_b)
+        return first_a < first_b ? -1 : 1;
+    return (a->child.pid > b->child.pid) - (a->child.pid < b->child.pid);
 }
 
 void stack_children_sort(struct stack_children *s)
