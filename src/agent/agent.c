@@ -29,16 +29,21 @@ static void on_link_change(void *arg)
 
 /* ---- start and end ---- */
 
-/* Called after the first health check. */
 static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
-    charges_file_load(a->charges_file);
     if (timeout_start(a->timeout, &err) < 0)
         agent_fail(&a->loop, err.text);
     agent_step(&a->loop,
                (struct am_event){.kind = a->loop.cfg->alloc->index == 0 ? AM_LEAD : AM_SEEK});
+}
+
+/* Called after the first health check. */
+static void agent_load(void *arg)
+{
+    struct agent *a = arg;
+    charges_file_load(a->charges_file, agent_begin, a);
 }
 
 static int agent_make_loop(struct agent *a, const struct agent_cfg *c, struct dd_err *err)
@@ -152,7 +157,7 @@ int agent_run(const struct agent_cfg *cfg)
     if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
     } else {
-        health_check(a.health, agent_begin, &a);
+        health_check(a.health, agent_load, &a);
         code = agent_loop_run(&a.loop);
     }
     if (code != 0 && a.round != NULL)

@@ -12,7 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WRITE_MS = 60000, LAST_MS = 2000 };
+enum {
+    WRITE_MS = 60000,
+    READ_MS = 20000,
+    LAST_MS = 2000,
+    NO_FILE = 2, /* exit status of the child that reads */
+};
 
 struct charges_file {
     struct charges_file_parts parts;
@@ -24,6 +29,9 @@ struct charges_file {
     bool warned;
     const char *failure; /* what it means that the child fails */
     struct command *child;
+    bool reads; /* the child does; then: */
+    void (*then)(void *arg);
+    void *arg;
 };
 
 static int charges_file_open(const struct charges_file *f, struct home_file *ret, bool create,
@@ -154,8 +162,13 @@ void charges_file_start(struct charges_file *f)
 
 /* ---- the start of a run ---- */
 
-/* Read the charges into the history. 0, -ENOENT: there is no file, or another -errno; with a
- * message. */
+static int charges_file_parse_own(const struct charges_file *f, const char *text, const char **ret,
+                                  uint64_t *ret_age_ms)
+{
+    return charges_file_parse(text, f->id, dd_now_real_ns() / DD_NS_PER_MS, ret, ret_age_ms);
+}
+
+/* Read a file of this job. 0, -ENOENT: there is none, or another -errno; with a message. */
 static int charges_file_read(const struct charges_file *f, char text[CHARGES_FILE_MAX],
                              struct dd_err *err)
 {
@@ -170,25 +183,67 @@ static int charges_file_read(const struct charges_file *f, char text[CHARGES_FIL
     if (rc < 0)
         return rc;
     text[rc] = '\0';
-    rc = charges_file_parse(text, f->id, dd_now_real_ns() / DD_NS_PER_MS, &charges, &age_ms);
-    if (rc < 0)
-        return dd_err_set(err, rc, "file '%s' is damaged", from.shown);
-    round_history_add_charges(f->parts.history, charges, age_ms);
-    return 0;
+    rc = charges_file_parse_own(f, text, &charges, &age_ms);
+    return rc < 0 ? dd_err_set(err, rc, "file '%s' is damaged", from.shown) : 0;
 }
 
-void charges_file_load(struct charges_file *f)
+/* In the child: print the file, or why it cannot be used. */
+static int charges_file_print(void *arg)
 {
-    const struct alloc *al = f->parts.loop->cfg->alloc;
+    const struct charges_file *f = arg;
     DD_AUTO(free) char *text = calloc(1, CHARGES_FILE_MAX);
     struct dd_err err = {0};
-    if (f->id == NULL || !al->requeued || al->index != 0 || text == NULL)
+    int rc = text != NULL ? charges_file_read(f, text, &err)
+                          : dd_err_set(&err, -ENOMEM, "out of memory");
+    const char *out = rc < 0 ? err.text : text;
+    if (rc == -ENOENT)
+        return NO_FILE;
+    return dd_write_full(STDOUT_FILENO, out, strlen(out)) < 0 || rc < 0;
+}
+
+static void charges_file_go_on(struct charges_file *f)
+{
+    f->reads = false;
+    f->then(f->arg);
+}
+
+static void charges_file_not_read(const struct charges_file *f, const char *why)
+{
+    charges_file_log(f, DD_LOG_WARN, "ignoring the charges of nodes from the last run of this job",
+                     why);
+}
+
+static void charges_file_on_read(void *arg, int code, const char *out)
+{
+    struct charges_file *f = arg;
+    const char *charges;
+    uint64_t age_ms;
+    f->exists = code != NO_FILE;
+    if (code == 0 && charges_file_parse_own(f, out, &charges, &age_ms) == 0)
+        round_history_add_charges(f->parts.history, charges, age_ms);
+    else if (code != NO_FILE)
+        charges_file_not_read(f, code == COMMAND_TOO_LATE ? "the home directory does not respond"
+                                 : code == 1              ? out
+                                                          : "the process that reads them failed");
+    command_free(DD_TAKE(f->child));
+    charges_file_go_on(f);
+}
+
+void charges_file_load(struct charges_file *f, void (*then)(void *arg), void *arg)
+{
+    const struct command_spec spec = {
+        .run = charges_file_print, .run_arg = f, .most_out = CHARGES_FILE_MAX, .limit_ms = READ_MS};
+    const struct alloc *al = f->parts.loop->cfg->alloc;
+    struct dd_err err = {0};
+    f->then = then;
+    f->arg = arg;
+    f->reads = f->id != NULL && al->requeued && al->index == 0;
+    if (f->reads &&
+        command_start(&f->child, f->parts.loop->base, &spec, charges_file_on_read, f, &err) == 0)
         return;
-    const int rc = charges_file_read(f, text, &err);
-    f->exists = rc != -ENOENT;
-    if (rc < 0 && rc != -ENOENT)
-        charges_file_log(f, DD_LOG_WARN,
-                         "ignoring the charges of nodes from the last run of this job", err.text);
+    if (f->reads)
+        charges_file_not_read(f, err.text);
+    charges_file_go_on(f);
 }
 
 /* ---- life ---- */
@@ -220,6 +275,8 @@ void charges_file_free(struct charges_file *f)
 {
     if (f == NULL)
         return;
+    if (f->reads)
+        command_free(DD_TAKE(f->child)); /* the agent ends before its run has begun */
     if (charges_file_wait(f)) {
         charges_file_begin(f); /* what had to wait for that child */
         (void)charges_file_wait(f);

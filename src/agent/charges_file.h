@@ -20,8 +20,9 @@ struct charges_file_parts {
 
 int charges_file_new(struct charges_file **ret, const struct charges_file_parts *parts);
 /* On the first node of a requeued job: take the charges of its last run into the history. A file
- * that cannot be used costs a warning. */
-void charges_file_load(struct charges_file *f);
+ * that cannot be used, or not within a limit, costs a warning. then() is called at the end, perhaps
+ * at once. */
+void charges_file_load(struct charges_file *f, void (*then)(void *arg), void *arg);
 /* Ask this node's daemon for the charges. Call when JOIN has been sent to it. */
 void charges_file_start(struct charges_file *f);
 void charges_file_take(struct charges_file *f, const char *text); /* a reply of the daemon */

@@ -2,11 +2,12 @@
 
 import json
 import os
+import subprocess
 import time
 
 import pytest
 
-from support import DDRUN, Job, clean_env, lines_with, some_line
+from support import DDRUN, Job, clean_env, lines_with, program, some_line
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -120,3 +121,14 @@ def test_a_home_directory_that_cannot_be_written_costs_a_warning_if_it_matters(r
     assert requeued.run(0, options=options) == {ME: 1}
     warnings = lines_with(requeued.err, "the next run of this job will not know the charges of nodes", "cannot open directory")
     assert len(warnings) == len(options), requeued.err
+
+
+def test_a_home_directory_that_hangs_delays_a_requeued_job_but_neither_blocks_nor_ends_it(requeued, tmp_path):
+    library, held = tmp_path / "held_charges.so", tmp_path / "held"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("held_charges.c"), "-ldl"], check=True)
+    assert requeued.run(0) == {ME: 1}
+    held.touch()
+    env = clean_env(**STEP, SLURM_JOB_ID="7101", SLURM_RESTART_COUNT="1", LD_PRELOAD=str(library), HELD_CHARGES=str(held))
+    assert requeued.run_in(env) == {ME: 1}
+    (warning,) = lines_with(requeued.err, "charges")
+    assert "ignoring the charges of nodes from the last run" in warning and "the home directory does not respond" in warning
