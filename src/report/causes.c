@@ -39,7 +39,7 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "the worker showed no activity for the time that --hang-timeout allows",
      .tip = "one rank is probably stuck and the others wait for it; compare the stacks, or rerun "
-            "with -x PYTHONFAULTHANDLER=1"},
+            "with -x PYTHONFAULTHANDLER=1 or --stacks-native"},
     /* ---- GPU ---- */
     {.id = "cuda-out-of-memory",
      .texts = {"CUDA out of memory", "torch.OutOfMemoryError", "CUDA error: out of memory",
