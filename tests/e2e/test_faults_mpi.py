@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from support import DDRUN, built_with, clean_env, program, run
-from test_mpi import KINDS
+from test_mpi import KINDS, PYTHON_OF_MPI4PY, needs_mpi4py
 from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -76,3 +76,26 @@ def test_native_frames_show_the_rank_that_the_others_wait_for(mpi, tmp_path, fau
     before, after = why.split("{}")
     assert before in found["culprit"]["why"] and after in found["culprit"]["why"], job.err
     assert "in PMPI_Allreduce, mpi_faulty.c:" in found["culprit"]["why"], job.err
+
+
+MPI4PY = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.allreduce(1)
+if world.rank == 5:
+    raise ValueError("boom")
+while True:
+    world.allreduce(1)
+"""
+
+
+@needs_mpi4py
+def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path):
+    """Without -m mpi4py, the rank waits for the others in MPI_Finalize for ever (docs/failures.md)."""
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(MPI4PY)
+    env = clean_env(PYTHON_EXEC=PYTHON_OF_MPI4PY, OMPI_MCA_mpi_yield_when_idle="1")
+    job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=4", f"--report={report}", "-m", "mpi4py", str(script), env=env)
+    assert job.p.returncode == 1, job.err
+    assert_culprit(job, json.loads(report.read_text()), 5, "sim2", "mpi-abort")
+    assert "    ValueError: boom\n" in job.err, "in the last lines of the rank"

@@ -1,13 +1,18 @@
-"""The report about faults planted in a job of PyTorch and gloo under a real Slurm: it names the rank, its node and the cause, and
-no other. test_slurm.py has a rank that exceeds the memory of its step."""
+"""The report about faults planted in jobs of gloo and of MPI under a real Slurm: it names the rank, its node and the cause, and no
+other. test_slurm.py has a rank that exceeds the memory of its step."""
 
 import json
 import os
+import shutil
 
 import pytest
 
-from support import DDRUN, program, some_line, with_frames, with_torch
-from test_slurm import LIGHT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from support import BUILD, DDRUN, PYTHON, program, some_line, until, with_frames, with_torch
+from test_faults_mpi import HANG as HANG_OF_MPI
+from test_faults_mpi import mpi  # noqa: F401
+from test_python import package_env
+from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -67,3 +72,39 @@ def test_a_job_that_needs_a_node_with_a_broken_health_check_names_it(slurm):  # 
     assert some_line(done.err, "error: ", "node3", "uncorrectable ECC errors on GPU 1"), done.err
     assert not any(some_line(done.err, "error: ", f"node{n} ", "cannot be used") for n in (1, 2, 4)), done.err
     assert done.out == ""
+
+
+@pytest.mark.parametrize("fault, why", [
+    ("stop", "which was stopped by a signal"),
+    ("sleep", "which was in sleep, mpi_faulty.c:"),
+])
+def test_the_rank_of_an_mpi_program_for_which_the_others_wait_is_the_culprit(slurm, mpi, tmp_path, fault, why):  # noqa: F811
+    how, made = mpi
+    report = slurm.file("report.json")
+    native = []
+    if fault == "sleep":
+        tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
+        native = ["--stacks-native"]
+    done = slurm.run(how, "--nproc-per-node=2", f"--report={report}", *HANG_OF_MPI, *native, shutil.copy(made, slurm.file("faulty")), fault, "2",
+                     srun=("-N2",), env={"OMPI_MCA_mpi_yield_when_idle": "1"})
+    assert done.rc in (134, 137), done.err
+    with open(report, encoding="utf-8") as f:
+        found = json.load(f)
+    assert_culprit(done, found, 2, "node2", "hang")
+    assert why in found["culprit"]["why"], done.err
+
+
+def test_the_node_whose_steps_take_ten_times_as_long_is_the_straggler(slurm):  # noqa: F811
+    report = slurm.file("report.json")
+    for name in ("slow", "fail"):
+        slurm.file(name, "")
+    python = ("env", f"PYTHONPATH={package_env()['PYTHONPATH']}", "PYTHONDONTWRITEBYTECODE=1", f"PATH={BUILD}:{os.environ['PATH']}", PYTHON)
+    with slurm.start("--nproc-per-node=2", f"--report={report}", *python, program("steps.py"), "marked", slurm.place, srun=("-N3",)) as job:
+        until(lambda: some_line(job.err, "straggler: rank", "on node2") or job.rc is not None, limit=LIMIT, say="a straggler")
+        slurm.file("end", "")
+        done = job.wait(LIMIT)
+    assert done.rc == 3, done.err
+    with open(report, encoding="utf-8") as f:
+        found = json.load(f)
+    assert {s["node"] for s in found["stragglers"]} == {"node2"}, done.err
+    assert {s["rank"] for s in found["stragglers"]} <= {2, 3}, done.err
