@@ -170,6 +170,16 @@ def until(what, limit=LIMIT, say="it"):
         time.sleep(max(0.01, min(turn, 19) * (time.monotonic() - began)))
 
 
+def answered(command, **more):
+    """Run ddctl, and again if an agent or a daemon was too slow to answer it."""
+    def ended():
+        p = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False,
+                           **{"env": clean_env(), **more})
+        return p if p.returncode == 0 or not re.search("answer|accept no", p.stderr) else None
+
+    return until(ended, say=f"an answer to {command}")
+
+
 def free_port():
     """Return a port that is free on all addresses and likely to stay so: below the ephemeral ports, thousands of which tests
     leave in TIME_WAIT, and outside the ranges of tests that run in parallel (pytest -n)."""

@@ -3,11 +3,10 @@ the workers answer with recorded dumps, in which ranks 0 and 1 wait in an all-re
 
 import json
 import os
-import subprocess
 
 import pytest
 
-from support import BUILD, Job, clean_env, program, run, some_line
+from support import BUILD, Job, answered, clean_env, program, run, some_line
 
 DDCTL = os.path.join(BUILD, "ddctl")
 MISSING = "rank 2 has not entered all_reduce, collective 2 of default_pg, 256 KiB, in which ranks 0-1 wait"
@@ -31,7 +30,7 @@ def test_ddctl_asks_again_each_time():
         while seen.count("ready") < 3:
             seen += job.line("ready")
         for _ in range(2):
-            asked = subprocess.run([DDCTL, "stacks", "--timeout=25s"], capture_output=True, text=True, check=False)
+            asked = answered([DDCTL, "stacks", "--timeout=25s"])
             assert MISSING in asked.stdout, asked.stdout + asked.stderr
         job.p.terminate()
         job.wait()

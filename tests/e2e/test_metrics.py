@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from support import LIMIT, PYTHON, clean_env, has_module, parent, run, until
+from support import LIMIT, PYTHON, answered, clean_env, has_module, parent, run, until
 from test_ddctl_job import DDCTL, Running
 
 GRAFANA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "contrib", "grafana")
@@ -232,8 +232,8 @@ def test_profile_shows_operations_and_sizes_and_if_asked_times_and_keys(tmp_path
         assert profile["connections"] == {"open": 2, "opened": 2, "refused": 0}
         if measured:
             assert {k["key"]: k["count"] for k in profile["keys"]} == {"k0": 3, "k1": 3, "never": 2}
-        p = subprocess.run([DDCTL, "profile", f"--job={job.name}"], env=clean_env(), capture_output=True, text=True, timeout=LIMIT,
-                           check=True)
+        p = answered([DDCTL, "profile", f"--job={job.name}"])
+        assert p.returncode == 0, p.stderr
         assert re.search(r"^SET +4 +80 +0", p.stdout, re.M) and ("MEAN, us" in p.stdout) == measured
         assert ("tip: a job that is started with 'ddrun --profile' also measures times" in p.stderr) != measured
         os.kill(job.workers()[0], signal.SIGTERM)  # ends the job

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, Job, clean_env, program, run, some_line
+from support import BUILD, Job, answered, clean_env, program, run, some_line
 
 DDCTL = os.path.join(BUILD, "ddctl")
 COUNTS = "communicator 27a079b828ff1a75 of 4 ranks: AllReduce operation counts differ: ranks 0-1,3 at 812, rank 2 at 811"
@@ -19,7 +19,7 @@ def worker(tmp_path, how):
 
 
 def stacks(*options):
-    asked = subprocess.run([DDCTL, "stacks", "--timeout=25s", *options], capture_output=True, text=True, check=False)
+    asked = answered([DDCTL, "stacks", "--timeout=25s", *options])
     assert asked.returncode == 0, asked.stderr
     return asked.stdout
 

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, program, run, some_line, until, with_frames, with_torch
+from support import BUILD, LIMIT, PYTHON, Job, answered, clean_env, program, run, some_line, until, with_frames, with_torch
 
 PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")
 SLOW = "--stacks-timeout=120s"  # only ends a hang: a busy machine needs seconds for py-spy
@@ -402,7 +402,7 @@ def test_bad_values_start_nothing(option):
 
 
 def ddctl(*arguments):
-    return subprocess.run([DDCTL, "stacks", *arguments], env=clean_env(), capture_output=True, text=True, timeout=LIMIT)
+    return answered([DDCTL, "stacks", *arguments])
 
 
 def of(job):

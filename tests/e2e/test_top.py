@@ -9,13 +9,12 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, marked, until
+from support import BUILD, LIMIT, PYTHON, Job, answered, clean_env, marked, until
 
 DDCTL = os.path.join(BUILD, "ddctl")
 SHELL = ["--no-python", "sh", "-c"]
@@ -32,7 +31,7 @@ def job_id(job):
 
 
 def ddctl(*arguments, **env):
-    return subprocess.run([DDCTL, "top", *arguments], env=clean_env(**env), capture_output=True, text=True, timeout=LIMIT)
+    return answered([DDCTL, "top", *arguments], env=clean_env(**env))
 
 
 class Top:
