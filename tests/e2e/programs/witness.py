@@ -21,8 +21,10 @@ def note(**more):
             "cwd": os.getcwd(), "leader": os.getsid(0) == os.getpid() == os.getpgid(0), "umask": os.umask(0o22),
             "fds": sorted(int(fd) for fd in os.listdir("/proc/self/fd") if int(fd) > 2),
             "masks": [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn"))], **more}
-    with open(os.path.join(os.environ["WITNESS_DIR"], name), "w", encoding="utf-8") as f:
+    draft = f"{os.environ['WITNESS_DIR']}-{name}"  # those that wait for the file see all of it
+    with open(draft, "w", encoding="utf-8") as f:
         json.dump(seen, f)
+    os.replace(draft, os.path.join(os.environ["WITNESS_DIR"], name))
 
 
 def fail():
