@@ -39,6 +39,9 @@ static void what_is_written_is_read_again(void **state)
 
 static void malformed_lines_are_skipped_and_their_number_is_bounded(void **state)
 {
+    static const char long_uuid[] = "gpu 0 1 2 3 4 5 GPU-"
+                                    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                                    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     static const char *const bad[] = {
         "",
         "\n\n",
@@ -46,8 +49,7 @@ static void malformed_lines_are_skipped_and_their_number_is_bounded(void **state
         "gpu 0 1 2 3 4 5",
         "gpu 0 1 2 3 4 5 ",
         "gpu 0 1 2 3 4\n5 GPU-a",
-        "gpu 0 1 2 3 4 5 GPU-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-        "aaaaaaaaaaaaaaaaaaaaaaaaaa",
+        long_uuid,
         "gpu -1 1 2 3 4 5 GPU-a",
         "gpu 0 101 2 3 4 5 GPU-a",
         "gpu 0 1 99999999999999999999999 3 4 5 GPU-a",
