@@ -460,11 +460,11 @@ class Cluster:
     def reset(self, timeout=LIMIT):
         """Restore the cluster: no jobs, all interfaces up, all nodes running."""
         for name in self.names:
+            self.set_hosts(name, self.hosts(name))  # before its daemons start: they look up its name
             if self.machines[name].up():
                 self.heal(name)
             else:
                 self.start(name)
-            self.set_hosts(name, self.hosts(name))
             self.munge(name, True)
         self.scheduler.end_jobs()
         until(lambda: not self.scheduler.jobs(), timeout, lambda: f"no jobs: {self.scheduler.jobs()}")

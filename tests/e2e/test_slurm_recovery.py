@@ -230,9 +230,10 @@ def test_a_requeued_job_knows_the_node_on_which_its_last_run_failed(slurm):
     def job():
         return slurm.cluster.run(["scontrol", "show", "job", "-o", number]).out + text("out") + text("err")
 
-    until(lambda: " Restarts=1 " in job(), LIMIT, job)
+    until(lambda: " Restarts=1 " in job() and "JobState=PENDING" in job(), LIMIT, job)
     assert slurm.exists(".ddrun/*.charges"), job()
-    slurm.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])  # Slurm defers a requeued job by 2 min
+    slurm.cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now+5"])  # Slurm defers a requeued job
+    # by 2 min; in the second of the requeue, the nodes would refuse the credentials of the next run
 
     def ask(what):
         ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from support import BUILD, DDRUN, PYTHON, program, some_line, until, with_frames, with_torch
-from test_faults_mpi import HANG as HANG_OF_MPI
-from test_faults_mpi import mpi  # noqa: F401
+from test_planted_mpi import HANG as HANG_OF_MPI
+from test_planted_mpi import mpi  # noqa: F401
 from test_python import package_env
 from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 from test_stacks import tool_path
