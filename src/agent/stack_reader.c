@@ -521,7 +521,7 @@ static void go_without_native(struct reading *d, int rc)
 /* Read the native frames of all targets. False: none will come. */
 static bool read_natives(struct reading *d)
 {
-    const size_t n = (size_t)(d->n + d->nothers);
+    const size_t n = (size_t)d->n + (size_t)d->nothers;
     DD_AUTO(free) pid_t *pids = calloc(n + 1, sizeof(*pids));
     for (int i = 0; i < (int)n && pids != NULL; i++) {
         const struct target *t = native_target(d, i);
