@@ -95,7 +95,7 @@ static int charges_file_run(void *arg)
 
 /* ---- agent ---- */
 
-/* Few jobs are requeued: without --blame-window, nobody misses the file. Warn once. */
+/* Without --blame-window, charges have no effect on the next run: no warning. Otherwise one. */
 static void charges_file_failed(struct charges_file *f, const char *why)
 {
     const bool matters = f->parts.loop->cfg->rdzv.blame_window_ns > 0 && !f->warned;

@@ -9,16 +9,17 @@
 
 struct locate_local;
 
-/* Who has had the port so far; zero-initialized: nobody knows. */
+/* Which program has had the port so far; zero-initialized: unknown. */
 struct locate_local_owner {
-    bool other;        /* not this job's daemon */
-    uint64_t since_ms; /* of `other` */
+    bool other;        /* one that is not this job's daemon */
+    uint64_t since_ms; /* when `other` became true */
 };
 
 enum locate_local_step { LOCATE_LOCAL_WAIT, LOCATE_LOCAL_LEAD, LOCATE_LOCAL_GIVE_UP };
 
-/* What to do about the port's listener, as seen now. Pure. A program that another one replaces is
- * given up after its own time alone: an agent that loses the port was this job's until then. */
+/* What to do about the port's listener, as seen now. Pure. The time
+ * until this agent gives up counts from the first look that shows another program: the port may
+ * have been this job's until then. */
 enum locate_local_step locate_local_judge(struct locate_local_owner *o, enum link_listener listener,
                                           uint64_t now_ms);
 

@@ -144,7 +144,7 @@ static int stage_interpreter_of(char **ret, const char *venv)
     if (asprintf(&path, "%s/pyvenv.cfg", venv) < 0)
         return -ENOMEM;
     if (dd_read_file(path, &text, NULL) < 0)
-        return 0; /* it is no virtual environment */
+        return 0; /* not a virtual environment */
     return stage_venv_interpreter(ret, dd_buf_str(&text));
 }
 

@@ -14,7 +14,7 @@ struct charges_follow {
     int64_t id;                 /* of its request */
 };
 
-/* f must live until the journal is no longer used. */
+/* Subscribe to the journal, which borrows f for as long as it exists. */
 void charges_follow_init(struct charges_follow *f, struct journal *j, const struct rdzv *machine);
 /* Send the charges to s now, at each charge, and when a round starts, if there are any. A later
  * call replaces s. */

@@ -30,8 +30,9 @@ int home_file_open(struct home_file *ret, const struct home_file_name *name, boo
                    struct dd_err *err);
 void home_file_close(struct home_file *f);
 
-/* Read the file, a regular one of this uid that nobody else can read and that is no link. Returns
- * its size, less than `size`, or -errno with a message; what: its kind, for messages. */
+/* Read the file, which must be a regular file of this uid, readable by no other user, and not a
+ * link. Returns its size, less than `size`, or -errno with a message; what: its kind, for messages.
+ */
 int home_file_read(const struct home_file *f, const char *what, unsigned char *out, size_t size,
                    struct dd_err *err);
 /* Write the file, so that no reader finds a part of it. *ret_now: the clock of the file system. 0

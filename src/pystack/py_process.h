@@ -9,11 +9,12 @@
 
 #include <sys/types.h>
 
-/* Return kernel.yama.ptrace_scope: 1: only the ancestors of a process may read its memory, and
- * those to which it has allowed that; 2: only with CAP_SYS_PTRACE; 3: nobody. 0: there is no such
- * limit. */
+/* Return kernel.yama.ptrace_scope, which limits who may read the memory of a process. 0: no limit;
+ * 1: its ancestors, and the process that it has chosen (PR_SET_PTRACER); 2: processes with
+ * CAP_SYS_PTRACE; 3: no process. */
 int py_process_scope(void);
-/* Open the memory of a process, for a child that is no ancestor of it. A descriptor, or -errno. */
+/* Open the memory of a process; a child of the caller that may not open it itself can inherit the
+ * descriptor. Returns it, or -errno. */
 int py_process_open(pid_t pid);
 /* As py_stack_read(). mem: from py_process_open(), borrowed; negative: the process is opened where
  * needed. -EACCES or -EPERM: not permitted. */
