@@ -59,8 +59,10 @@ static void ddctl_job_on_late(evutil_socket_t fd, short what, void *arg)
     (void)event_base_loopbreak(k->base);
 }
 
+/* An agent with the whole id that the user gave needs no comparison with the others. */
 static void ddctl_job_greeted(struct agent_here *a, const struct msg_identity *m)
 {
+    struct asking *k = a->asking;
     if (a->job != NULL)
         return;
     a->node = strdup(m->name);
@@ -69,8 +71,9 @@ static void ddctl_job_greeted(struct agent_here *a, const struct msg_identity *m
         free(DD_TAKE(a->node));
         return;
     }
-    if (--a->asking->silent == 0)
-        (void)event_base_loopbreak(a->asking->base);
+    k->silent--;
+    if (k->silent == 0 || (k->q->job != NULL && strcmp(a->job, k->q->job) == 0))
+        (void)event_base_loopbreak(k->base);
 }
 
 static void ddctl_job_answered(struct asking *k, const struct msg_ctl_reply *m)

@@ -296,18 +296,23 @@ static int web_listen_both(struct web *w, struct dd_err *err)
     return rc;
 }
 
-static int web_open(struct web *w, struct dd_err *err)
+static int web_catch_signals(struct web *w)
 {
     static const int signals[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++)
+        if ((w->signals[i] = evsignal_new(w->base, signals[i], web_on_signal, w)) == NULL ||
+            event_add(w->signals[i], NULL) < 0)
+            return -ENOMEM;
+    return 0;
+}
+
+static int web_open(struct web *w, struct dd_err *err)
+{
     unsigned char secret[WEB_SECRET];
     int rc = dd_err_set(err, -ENOMEM, "out of memory");
     if ((w->base = net_loop_new()) == NULL || (w->http = evhttp_new(w->base)) == NULL ||
         (w->idle = evtimer_new(w->base, web_on_idle, w)) == NULL || net_peer_new(&w->peer) < 0)
         return rc;
-    for (int i = 0; i < 2; i++)
-        if ((w->signals[i] = evsignal_new(w->base, signals[i], web_on_signal, w)) == NULL ||
-            event_add(w->signals[i], NULL) < 0)
-            return rc;
     if (getrandom(secret, sizeof(secret), 0) != (ssize_t)sizeof(secret))
         return dd_err_set(err, -EIO, "getrandom failed: %m");
     web_token(w->token, secret);
@@ -317,7 +322,8 @@ static int web_open(struct web *w, struct dd_err *err)
     evhttp_set_timeout(w->http, REQUEST_S);
     evhttp_set_gencb(w->http, web_on_request, w);
     rc = web_state_new(&w->state, w->base, w->o.job, err);
-    if (rc == 0 && web_logs_new(&w->logs, w->base, web_state_job(w->state)) < 0)
+    if (rc == 0 &&
+        (web_logs_new(&w->logs, w->base, web_state_job(w->state)) < 0 || web_catch_signals(w) < 0))
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc < 0 ? rc : web_listen_both(w, err);
 }

@@ -240,6 +240,13 @@ static void web_state_on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+/* Wait for the past events: from then on the process receives the end of the job, too. */
+static void web_state_await_events(struct web_state *s)
+{
+    while (s->readable != NULL && json_array_size(s->events) == 0)
+        (void)event_base_loop(s->base, EVLOOP_ONCE);
+}
+
 /* ---- interface ---- */
 
 int web_state_new(struct web_state **ret, struct event_base *base, const char *job,
@@ -263,11 +270,13 @@ int web_state_new(struct web_state **ret, struct event_base *base, const char *j
     }
     if (rc == 0 && (rc = web_state_follow(s)) < 0)
         (void)dd_err_set(err, rc, "cannot start ddctl events: %s", strerror(-rc));
-    if (rc < 0)
+    if (rc < 0) {
         web_state_free(s);
-    else
-        *ret = s;
-    return rc;
+        return rc;
+    }
+    web_state_await_events(s);
+    *ret = s;
+    return 0;
 }
 
 void web_state_free(struct web_state *s)

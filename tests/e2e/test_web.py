@@ -251,6 +251,22 @@ def test_chromium_draws_every_rank_and_shows_markup_as_text(tmp_path):
             job.finish()
 
 
+def test_end_of_a_job_is_known_although_another_job_does_not_answer(tmp_path):
+    (tmp_path / "other").mkdir()
+    other_options = ("--simulate-nodes=1", "--nproc-per-node=1", "--heartbeat=100s")
+    with Running(tmp_path / "other", *other_options) as other, Running(tmp_path, "--nproc-per-node=1") as job:
+        agent, = other.agents()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            with Page(job) as page:
+                job.finish()
+                until(lambda: page.state()["ended"], say="the end of the job")
+                assert [e["code"] for e in page.state()["events"] if e["event"] == "finish"] == [0]
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        other.finish()
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")
 def test_chromium_shows_the_failed_rank_of_an_ended_job(tmp_path):
     script = RANK_IS_READY + 'until [ -e "$1" ]; do sleep 0.05; done\n[ "$RANK" != 2 ] || exit 3\nsleep 1000\n'
