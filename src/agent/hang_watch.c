@@ -2,10 +2,12 @@
 
 #include "agent/agent.h"
 #include "agent/cuda_core.h"
+#include "agent/mpi_servers.h"
 #include "agent/pty_rank.h"
 
 #include "base/io.h"
 #include "rdzv/msg.h"
+#include "report/causes.h"
 #include "report/stacks.h"
 #include "worker/activity.h"
 #include "worker/children.h"
@@ -47,6 +49,8 @@ struct hangs {
     const struct round *round;
     struct hang *watch; /* NULL: no watch is active */
     struct event *tick;
+    int signs;         /* that count at the last tick: bits of HANG_SIGN_* */
+    bool mpi;          /* processor time did not count at the last tick: MPI ranks busy-wait */
     uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
     bool taken;        /* the daemon has answered */
     bool sent_idle;    /* the last IDLE said that all workers are idle */
@@ -55,16 +59,25 @@ struct hangs {
     struct hung v[];
 };
 
-static uint64_t sign_of_life(const struct round *r, const struct hung *u)
+/* Find out which signs count: a program may initialize MPI at any time. */
+static void update_signs(struct hangs *s)
 {
+    const struct hang_watch_cfg *c = &s->round->cfg->hang;
+    const bool mpi = mpi_servers_have_ranks(s->round);
+    s->signs = hang_signs(c->signs, c->has_gpus || mpi);
+    s->mpi = mpi && (s->signs & HANG_SIGN_CPU) == 0;
+}
+
+static uint64_t sign_of_life(const struct hangs *s, const struct hung *u)
+{
+    const struct round *r = s->round;
     uint64_t sign = 0;
     struct stat st;
-    if ((r->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && r->output != NULL)
+    if ((s->signs & HANG_SIGN_OUTPUT) != 0 && r->output != NULL)
         sign = worker_output_written(r->output, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
-    if ((r->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0)
+    if ((s->signs & HANG_SIGN_OUTPUT) != 0)
         sign += pty_rank_written(r, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
-    if ((r->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
-        fstat(u->beat_fd, &st) == 0)
+    if ((s->signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 && fstat(u->beat_fd, &st) == 0)
         sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +
                 (uint64_t)st.st_size;
     return sign;
@@ -137,16 +150,16 @@ static void begin_end(struct hung *u, pid_t pid)
     }
 }
 
-static bool hang_watch_is_joint(const struct round *r)
+static bool hang_watch_is_joint(const struct hangs *s)
 {
-    return (r->cfg->hang.signs & HANG_SIGNS_USED) != 0;
+    return (s->signs & HANG_SIGNS_USED) != 0;
 }
 
 /* Append what the worker has used meanwhile, less than what counts as activity. */
 static void describe_used(const struct hangs *s, const struct hung *u, uint64_t silent_ns,
                           char *out, size_t size)
 {
-    const int signs = s->round->cfg->hang.signs;
+    const int signs = s->signs;
     const struct hang_counters c = hang_used(s->watch, u->local_rank);
     size_t n = 0;
     out[0] = '\0';
@@ -159,6 +172,12 @@ static void describe_used(const struct hangs *s, const struct hung *u, uint64_t 
         (void)snprintf(out + n, size - n, ", %" PRIu64 " bytes on TCP connections", c.net_bytes);
 }
 
+/* Return why a rank may be hung although it uses a processor; the report recognizes the words. */
+static const char *hang_watch_note(const struct hangs *s)
+{
+    return s->mpi ? "; " FAILURE_CAUSE_IN_MPI : "";
+}
+
 static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, uint64_t now)
 {
     const struct round *r = u->round;
@@ -166,11 +185,12 @@ static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, 
     char where[300], missing[MISSING_TEXT], used[160];
     describe_used(s, u, silent_ns, used, sizeof(used));
     dd_log(r->cfg->log, DD_LOG_ERR,
-           "rank %d on %s %s: %s for %.0f s (local rank %d, pid %d, state %s%s)",
+           "rank %d on %s %s: %s for %.0f s%s (local rank %d, pid %d, state %s%s)",
            r->plan.first_rank + u->local_rank, r->cfg->node_name,
            children_is_stopped(pid) ? "is stopped by a signal" : "seems hung",
-           hang_missing(r->cfg->hang.signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
-           u->local_rank, (int)pid, children_state(pid, where, sizeof(where)), used);
+           hang_missing(s->signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
+           hang_watch_note(s), u->local_rank, (int)pid, children_state(pid, where, sizeof(where)),
+           used);
 }
 
 /* ---- watching ---- */
@@ -181,7 +201,7 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
     pid_t pid = r->group != NULL ? worker_group_pid(r->group, u->local_rank) : 0;
     if (pid == 0 || u->reported)
         return;
-    if (!hang_look(s->watch, u->local_rank, sign_of_life(r, u), now))
+    if (!hang_look(s->watch, u->local_rank, sign_of_life(s, u), now))
         return;
     if (children_is_stopped(pid)) { /* stopped by SIGSTOP or a debugger, on purpose */
         hang_alive(s->watch, u->local_rank, now);
@@ -215,7 +235,7 @@ static void count_workers(struct hangs *s, uint64_t now)
 {
     DD_AUTO(socket_bytes) struct socket_bytes sockets = {0};
     const struct round *r = s->round;
-    bool asked = (r->cfg->hang.signs & HANG_SIGN_NETWORK) == 0;
+    bool asked = (s->signs & HANG_SIGN_NETWORK) == 0;
     bool known = true;
     for (int i = 0; i < s->n && r->group != NULL; i++) {
         struct hang_counters c;
@@ -223,7 +243,7 @@ static void count_workers(struct hangs *s, uint64_t now)
         const bool stopped = pid != 0 && children_is_stopped(pid);
         const bool continued = pid != 0 && s->v[i].stopped && !stopped;
         s->v[i].stopped = stopped;
-        (void)hang_look(s->watch, i, sign_of_life(r, &s->v[i]), now);
+        (void)hang_look(s->watch, i, sign_of_life(s, &s->v[i]), now);
         if (continued || (pid != 0 && children_state_letter(pid) == 't'))
             hang_alive(s->watch, i, now);
         if (pid == 0 || !hang_wants_counters(s->watch, i, now))
@@ -234,7 +254,7 @@ static void count_workers(struct hangs *s, uint64_t now)
         if (!known)
             hang_alive(s->watch, i, now);
         else if (activity_read(pid, &sockets, &c) == 0)
-            hang_count(s->watch, i, r->cfg->hang.signs, &c, now);
+            hang_count(s->watch, i, s->signs, &c, now);
     }
 }
 
@@ -249,7 +269,7 @@ static void check_node(struct hangs *s, uint64_t now)
         const pid_t pid = worker_group_pid(r->group, i);
         if (pid == 0)
             continue;
-        idle = idle && hang_look(s->watch, i, sign_of_life(r, &s->v[i]), now);
+        idle = idle && hang_look(s->watch, i, sign_of_life(s, &s->v[i]), now);
         stopped = stopped && children_is_stopped(pid);
     }
     if (idle || s->sent_idle)
@@ -265,7 +285,7 @@ static void on_hung(struct hangs *s)
     for (int i = 0; i < s->n && r->group != NULL; i++) {
         struct hung *u = &s->v[i];
         const pid_t pid = worker_group_pid(r->group, i);
-        if (pid == 0 || u->reported || !hang_look(s->watch, i, sign_of_life(r, u), now))
+        if (pid == 0 || u->reported || !hang_look(s->watch, i, sign_of_life(s, u), now))
             continue;
         u->reported = u->waits = true;
         report_hang(s, u, pid, now);
@@ -316,15 +336,16 @@ static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct hangs *s = arg;
     const uint64_t now = dd_now_ns();
+    update_signs(s);
     if (hang_tick(s->watch, now,
                   activity_own_ns())) { /* first read what the workers have written */
         const struct timeval next = {0};
         evtimer_add(s->tick, &next);
         return;
     }
-    if (hang_watch_is_joint(s->round))
+    if (hang_watch_is_joint(s))
         check_node(s, now);
-    for (int i = 0; i < s->n && s->round->group != NULL && !hang_watch_is_joint(s->round); i++)
+    for (int i = 0; i < s->n && s->round->group != NULL && !hang_watch_is_joint(s); i++)
         check_worker(s, &s->v[i], now);
     end_hung(s, now);
     wait_for_tick(s);
@@ -369,6 +390,7 @@ static int hang_watch_started(void *state, const struct round *r, struct dd_err 
 {
     struct hangs *s = state;
     s->tick = evtimer_new(r->base, hang_watch_on_tick, s);
+    update_signs(s);
     if (s->tick == NULL || hang_new(&s->watch, s->n, r->cfg->hang.timeout_ns, dd_now_ns()) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     wait_for_tick(s);
@@ -399,10 +421,10 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
         return;
     if (end->exit.code == 0)
         end->exit.code = 128 + SIGABRT;
-    (void)snprintf(end->why, sizeof(end->why), "%shung: %s for %g s",
-                   hang_watch_is_joint(r) ? "the job " : "",
-                   hang_missing(r->cfg->hang.signs, missing, sizeof(missing)),
-                   (double)r->cfg->hang.timeout_ns / 1e9);
+    (void)snprintf(end->why, sizeof(end->why), "%shung: %s for %g s%s",
+                   hang_watch_is_joint(s) ? "the job " : "",
+                   hang_missing(s->signs, missing, sizeof(missing)),
+                   (double)r->cfg->hang.timeout_ns / 1e9, hang_watch_note(s));
 }
 
 /* The round is being stopped: later exits are not those of hung workers. */

@@ -11,7 +11,8 @@
 
 struct hang_watch_cfg {
     uint64_t timeout_ns; /* 0: no hang watch */
-    int signs;           /* bits of HANG_SIGN_* (worker/hang.h) */
+    int signs;           /* bits of HANG_SIGN_*, or HANG_SIGNS_ACTIVITY (worker/hang.h) */
+    bool has_gpus;       /* the node has some: the workers may busy-wait for them */
     const char *command; /* run for a hung worker; NULL: send SIGABRT */
 };
 

@@ -217,6 +217,13 @@ static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
     return rc;
 }
 
+bool mpi_servers_have_ranks(const struct round *r)
+{
+    const struct mpi *m = features_state(r, &mpi_feature);
+    return m != NULL && ((m->pmi1 != NULL && pmi1_has_ranks(m->pmi1)) ||
+                         (m->pmix != NULL && pmix_has_ranks(m->pmix)));
+}
+
 /* ---- hooks ---- */
 
 static bool is_crowded(int workers)

@@ -15,6 +15,9 @@ struct mpi_servers_cfg {
     const struct dd_scratch *tmp, *shm; /* private directories; their path may be NULL */
 };
 
+/* True while a worker of this node is between MPI_Init and MPI_Finalize. */
+bool mpi_servers_have_ranks(const struct round *r);
+
 extern const struct round_feature mpi_feature;
 
 #endif

@@ -188,7 +188,8 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
                             : o->failure.watch_nodes;
     a->requeue_on = o->requeue_on;
     a->hang.timeout_ns = o->hang.timeout;
-    a->hang.signs = hang_signs(o->hang.signs, r->gpus > 0);
+    a->hang.signs = o->hang.signs;
+    a->hang.has_gpus = r->gpus > 0;
     a->hang.command = hang_options_cuda_core(&o->hang) ? NULL : o->hang.command;
     a->stacks.mode = agent_cfg_stacks_mode(o->stacks.when);
     a->stacks.native = o->stacks.native;

@@ -332,8 +332,9 @@ static const struct opt_row rows[] = {
      .help = "start MPI programs, instead of mpirun or mpiexec",
      .more = "'pmi1' is the protocol of MPICH, MVAPICH and Intel MPI, 'pmix' that of Open MPI; "
              "'auto' offers both to the workers. A rank that exits without MPI_Finalize has "
-             "failed. MPI_Abort ends the job with the code that the program passes to it. See "
-             "docs/mpi.md.",
+             "failed. MPI_Abort ends the job with the code that the program passes to it. Ranks "
+             "busy-wait in MPI, so --hang-timeout does not count their processor time (see "
+             "--hang-sign). See docs/mpi.md.",
      FIELD(mpi)},
     {OPTION_TF(struct ddrun_options), .group = "Program", .help = "set TF_CONFIG for TensorFlow",
      .more = "ddrun reserves a port for each worker, and another one after each restart. If "

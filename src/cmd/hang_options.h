@@ -52,7 +52,8 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
              "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: more than 4 KiB/s "                    \
              "read and written. network: more than 1 KiB/s on TCP connections, including those to the "                         \
              "store. any: output and file. "                                                                                    \
-             "activity: all five; on nodes with GPUs, where programs busy-wait, all but cpu. With "                             \
+             "activity: all five; all but cpu where programs busy-wait, which is on nodes with GPUs and, with --mpi, "          \
+             "while a rank of the node is between MPI_Init and MPI_Finalize. With "                                             \
              "output and file only, ddrun ends each worker that shows neither within --hang-timeout. "                          \
              "With any other sign, a worker may wait while another one is active: ddrun ends the "                              \
              "workers when none of the job has been active within --hang-timeout. "                                             \

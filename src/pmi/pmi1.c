@@ -350,6 +350,14 @@ struct pmi1_end pmi1_ended(struct pmi1 *s, int local_rank)
     return c->end;
 }
 
+bool pmi1_has_ranks(const struct pmi1 *s)
+{
+    bool has = false;
+    for (int i = 0; i < s->cfg.local_size && !has; i++)
+        has = s->c[i].end.open;
+    return has;
+}
+
 void pmi1_free(struct pmi1 *s)
 {
     if (s == NULL)

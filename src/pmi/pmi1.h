@@ -45,6 +45,9 @@ struct pmi1_end {
 /* Return the state of a worker that has exited, after reading its remaining requests. */
 struct pmi1_end pmi1_ended(struct pmi1 *s, int local_rank);
 
+/* True while a worker has called MPI_Init but not MPI_Finalize. */
+bool pmi1_has_ranks(const struct pmi1 *s);
+
 void pmi1_free(struct pmi1 *s);
 
 #endif

@@ -364,6 +364,14 @@ struct pmix_end pmix_ended(struct pmix *p, int local_rank)
     return p->ends[local_rank];
 }
 
+bool pmix_has_ranks(const struct pmix *p)
+{
+    bool has = false;
+    for (int i = 0; i < p->cfg.local_size && !has; i++)
+        has = p->ends[i].open;
+    return has;
+}
+
 static void pmix_reap(pid_t pid)
 {
     const struct timespec ms = {.tv_nsec = 1000000};

@@ -49,6 +49,9 @@ struct pmix_end {
 /* Return the state of a worker that has exited, after reading the helper's remaining messages. */
 struct pmix_end pmix_ended(struct pmix *p, int local_rank);
 
+/* True while a worker has called PMIx_Init but not PMIx_Finalize. */
+bool pmix_has_ranks(const struct pmix *p);
+
 /* Return the directory for the ranks' shared memory (borrowed); NULL: none. */
 const char *pmix_shm(const struct pmix *p);
 /* Stop the helper and remove its directories, after the workers have ended. NULL does nothing. */

@@ -29,6 +29,14 @@ static const struct failure_cause stuck_loader = {
            "multiprocessing_context='spawn' avoids deadlocks after fork()",
 };
 
+static const struct failure_cause hung_in_mpi = {
+    .id = "hang",
+    .cause = "the worker showed no activity for the time that --hang-timeout allows",
+    .tip =
+        "rerun with --stacks-native, which needs eu-stack or gdb on the nodes: it shows in which "
+        "MPI function each rank waits, and for which rank",
+};
+
 /* The first row that matches applies, so specific texts stand before general ones.
  * Src: messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.14 to 2.28, JAX 0.9,
  * TensorFlow 2.20, Open MPI 4.1 and 5.0, MPICH 4, glibc 2.36, Linux 6.1. */
@@ -557,6 +565,11 @@ bool failure_is_cascade(const struct report_exit *e)
 const struct failure_cause *failure_cause_stuck_loader(void)
 {
     return &stuck_loader;
+}
+
+const struct failure_cause *failure_cause_hung_in_mpi(void)
+{
+    return &hung_in_mpi;
 }
 
 const struct failure_cause *failure_cause_row(unsigned i)

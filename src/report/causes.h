@@ -35,6 +35,12 @@ bool failure_is_cascade(const struct report_exit *e);
 /* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */
 const struct failure_cause *failure_cause_stuck_loader(void);
 
+/* Part of the message about a hung rank of an MPI program: it may use a processor while it waits.
+ */
+#define FAILURE_CAUSE_IN_MPI "processor time does not count under MPI"
+/* Return the cause of a hang in MPI in which no rank can be blamed without native frames. */
+const struct failure_cause *failure_cause_hung_in_mpi(void);
+
 /* Return row i of the table, for tests; NULL: there are fewer. */
 const struct failure_cause *failure_cause_row(unsigned i);
 

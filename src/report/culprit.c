@@ -1,7 +1,9 @@
 #include "report/culprit.h"
 
+#include "base/auto.h"
 #include "report/causes.h"
 #include "report/report_inner.h"
+#include "report/stack_frames.h"
 #include "report/suspects.h"
 
 #include <string.h>
@@ -65,7 +67,33 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
     return put_first_failure(r, e, out);
 }
 
+static bool has_native_frames(const struct report *r)
+{
+    struct stack_frame f;
+    for (size_t i = 0; i < r->stacks.n; i++) {
+        const struct stack *s = &r->stacks.v[i].stack;
+        for (const char *at = stack_text(s->frames); stack_frame_next(&at, &f);)
+            if (s->kind == STACK_KERNEL || stack_frame_is_native(&f))
+                return true;
+    }
+    return false;
+}
+
+/* True if the ranks hung in MPI, and only native frames could show for which one they waited. */
+static bool wants_native_frames(const struct report *r, const struct report_exit *e)
+{
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    return strstr(e->error, FAILURE_CAUSE_IN_MPI) != NULL && !has_native_frames(r) &&
+           report_suspects(r, e, &ranks, &why) == 0;
+}
+
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e)
 {
-    return report_suspects_load(r, e) ? failure_cause_stuck_loader() : failure_cause_find(e);
+    const struct failure_cause *own = failure_cause_find(e);
+    if (report_suspects_load(r, e))
+        return failure_cause_stuck_loader();
+    return own != NULL && strcmp(own->id, "hang") == 0 && wants_native_frames(r, e)
+               ? failure_cause_hung_in_mpi()
+               : own;
 }

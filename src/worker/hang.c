@@ -164,9 +164,9 @@ struct hang_counters hang_used(const struct hang *h, int i)
         .net_bytes = hang_difference(w->alive.net_bytes, w->last.net_bytes)};
 }
 
-int hang_signs(int signs, bool has_gpus)
+int hang_signs(int signs, bool busy_waits)
 {
-    const int suit = has_gpus ? HANG_SIGNS_ALL & ~HANG_SIGN_CPU : HANG_SIGNS_ALL;
+    const int suit = busy_waits ? HANG_SIGNS_ALL & ~HANG_SIGN_CPU : HANG_SIGNS_ALL;
     return (signs & HANG_SIGNS_ALL) | ((signs & HANG_SIGNS_ACTIVITY) != 0 ? suit : 0);
 }
 

@@ -16,7 +16,7 @@ enum {
     HANG_SIGN_NETWORK = 16,
     HANG_SIGNS_USED = HANG_SIGN_CPU | HANG_SIGN_IO | HANG_SIGN_NETWORK,
     HANG_SIGNS_ALL = HANG_SIGN_OUTPUT | HANG_SIGN_FILE | HANG_SIGNS_USED,
-    HANG_SIGNS_ACTIVITY = 1 << 8, /* those that suit the node; see hang_signs() */
+    HANG_SIGNS_ACTIVITY = 1 << 8, /* those that suit the workers; see hang_signs() */
 };
 
 /* What the processes of a worker have used so far. A sum may shrink when one of them ends. */
@@ -55,8 +55,9 @@ void hang_count(struct hang *h, int i, int signs, const struct hang_counters *c,
 /* Return what worker i has used since it was active last. */
 struct hang_counters hang_used(const struct hang *h, int i);
 
-/* Return the signs that count on a node. A program that waits for a GPU keeps a processor busy. */
-int hang_signs(int signs, bool has_gpus);
+/* Return the signs that count. busy_waits: the workers may use a processor while they wait, as
+ * programs do that wait for a GPU or in MPI. */
+int hang_signs(int signs, bool busy_waits);
 /* Write the signs that are missing, as in "no output or heartbeat", to out; return out. */
 const char *hang_missing(int signs, char *out, size_t size);
 

@@ -184,6 +184,11 @@ def test_a_job_that_only_computes_does_not_hang():
     assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
 
 
+def test_a_program_without_mpi_that_computes_does_not_hang_under_mpi():
+    job = run("--mpi=auto", *PAIR, program("idle.py"), "cpu", MUCH_LATER)
+    assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err
+
+
 def test_a_worker_may_wait_for_one_that_computes(tmp_path):
     job = run(*PAIR, program("idle.py"), "wait", MUCH_LATER, env=clean_env(PLACE=str(tmp_path)))
     assert job.p.returncode == 0 and " seems hung: " not in job.err, job.err

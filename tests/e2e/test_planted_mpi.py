@@ -13,8 +13,8 @@ from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
-# MPI libraries busy-wait, so the use of the processor shows nothing.
-HANG = ["--hang-timeout=10s", "--hang-sign=output,file,io,network", "--shutdown-timeout=2s", "--stacks-timeout=120s"]
+HANG = ["--hang-timeout=10s", "--shutdown-timeout=2s", "--stacks-timeout=120s"]
+HUNG = "no output, heartbeat, I/O or network traffic for 10 s; processor time does not count under MPI"
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
@@ -76,6 +76,20 @@ def test_native_frames_show_the_rank_that_the_others_wait_for(mpi, tmp_path, fau
     before, after = why.split("{}")
     assert before in found["culprit"]["why"] and after in found["culprit"]["why"], job.err
     assert "in PMPI_Allreduce, mpi_faulty.c:" in found["culprit"]["why"], job.err
+
+
+def tips(job):
+    return [line for line in job.err.splitlines() if line.startswith("  tip: ")]
+
+
+def test_without_native_frames_the_report_of_a_hang_names_the_option_that_reads_them(mpi, tmp_path):
+    """MPI libraries busy-wait, so no processor time is what the ranks lack."""
+    job, found = faulty(("--mpi=auto", mpi[1]), tmp_path, "sleep", 2, "--nproc-per-node=2", *HANG)
+    assert job.p.returncode in (134, 137), job.err
+    assert found["culprit"]["blame"] == "unknown" and found["known_cause"] == "hang", job.err
+    assert found["failures"][0]["message"] == f"the job hung: {HUNG}", job.err
+    assert len(tips(job)) == 1 and "--stacks-native" in tips(job)[0] and "MPI" in tips(job)[0], job.err
+    assert "  tip: " + found["what_to_do"] == tips(job)[0], job.err
 
 
 MPI4PY = """

@@ -1,5 +1,6 @@
 /* report: the first failure by time over all nodes, in its text and JSON forms. */
 #include "report/error_file.h"
+#include "report/causes.h"
 #include "report/report.h"
 #include "report/stacks.h"
 
@@ -718,6 +719,37 @@ static void native_frames_show_for_which_rank_the_others_waited(void **state)
     }
 }
 
+static const struct stack mpi4py_bare = {.kind = STACK_PYTHON, .frames = "main\t/u/heat.py\t81\n"};
+
+static const struct {
+    const char *message;
+    struct doing doing[4];
+    bool wanted;
+} in_mpi[] = {
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{NULL, 0, 0}}, true},
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{&asleep, 0, 3}}, true},
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{&mpi4py_bare, 0, 3}}, true},
+    /* another program, frames that were read, a rank that is known */
+    {HUNG, {{NULL, 0, 0}}, false},
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{&mpi_reduce, 0, 3}}, false},
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{&mpi4py, 0, 3}}, false},
+    {HUNG "; " FAILURE_CAUSE_IN_MPI, {{&held, 3, 3}}, false},
+};
+
+static void a_hang_in_mpi_without_native_frames_has_a_tip_that_names_the_option(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(in_mpi) / sizeof(in_mpi[0]); i++) {
+        struct report *r = waiting(in_mpi[i].message, (const int[]){0, 1}, 2, in_mpi[i].doing);
+        json_t *o = json_of(r, false);
+        const char *tip = json_string_value(json_object_get(o, "what_to_do"));
+        assert_string_equal(json_string_value(json_object_get(o, "known_cause")), "hang");
+        assert_int_equal(strstr(tip, "in which MPI function") != NULL, in_mpi[i].wanted);
+        json_decref(o);
+        report_free(r);
+    }
+}
+
 /* ---- ranks that wait for a process of their own ---- */
 
 #define PYTHON "/usr/lib/python3.11/"
@@ -873,6 +905,7 @@ int main(void)
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
         cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
         cmocka_unit_test(native_frames_show_for_which_rank_the_others_waited),
+        cmocka_unit_test(a_hang_in_mpi_without_native_frames_has_a_tip_that_names_the_option),
         cmocka_unit_test(rank_that_waits_for_a_process_of_its_own_is_the_culprit),
         cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
         cmocka_unit_test(native_frames_do_not_push_the_cause_out_of_the_last_lines),
