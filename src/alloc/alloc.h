@@ -45,6 +45,7 @@ struct alloc_input {
     bool whole_job; /* name the job without its step, so that the batch script and its steps use the
                        same name, and ignore the ports of the step */
     const struct alloc_peers *peers; /* NULL: none */
+    char *const *command;            /* of the workers, for requeue_id; NULL: unknown */
     uint64_t nonce;                  /* random, for the name of a job without one */
 };
 
@@ -54,7 +55,8 @@ struct alloc {
     const char *source; /* name of the row that applied: "slurm-step", "pbs", "local" … */
     char *job_id;       /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
     char *requeue_id;   /* job_id without what differs between the runs of a job that the scheduler
-                           requeues; NULL: none does */
+                           requeues, with a hash of the command if ddruns of the job are not
+                           numbered; NULL: none does */
     bool requeued;      /* the scheduler has run the job before, or may have: PBS counts no runs */
     char *run_id;       /* what workers see as TORCHELASTIC_RUN_ID */
     struct hostlist

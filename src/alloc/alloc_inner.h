@@ -61,6 +61,10 @@ int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 
 /* True for text that can be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */
 bool alloc_id_ok(const char *text);
 uint64_t alloc_hash(const char *text);
+/* Append a hash of the command to requeue_id, which several ddruns of the scheduler's job have.
+ * Only the words of the command are the same in all runs and on all nodes: ddruns are not numbered,
+ * and a requeued job may get other nodes. --rdzv-id replaces the hash. 0 or -ENOMEM. */
+int alloc_add_command(struct alloc *a, const struct alloc_input *in);
 int alloc_no_memory(struct dd_err *err);
 
 /* Copy the value of a variable that contains a job's id, for alloc_ops.own. */

@@ -244,6 +244,8 @@ static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err 
                      : alloc_set(&a->job_id, "pbs.%s", job);
     if (rc == 0)
         rc = alloc_set(&a->requeue_id, "pbs.%s", job);
+    if (rc == 0)
+        rc = alloc_add_command(a, in);
     a->requeued = true;
     if (rc == 0 && cookie != NULL)
         rc = alloc_set(&a->cookie, "%s", cookie);

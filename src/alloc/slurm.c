@@ -390,7 +390,8 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
     a->script = true;
     if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_srun(in, a->nodes, err);
-    return set_job(a, in, "batch", err);
+    rc = set_job(a, in, "batch", err);
+    return rc == 0 && alloc_add_command(a, in) < 0 ? alloc_no_memory(err) : rc;
 }
 
 const struct alloc_ops alloc_slurm_batch = {

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,17 @@ uint64_t alloc_hash(const char *text) /* FNV-1a */
     for (; *text != '\0'; text++)
         h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
     return h;
+}
+
+int alloc_add_command(struct alloc *a, const struct alloc_input *in)
+{
+    uint64_t h = 0;
+    if (in->command == NULL || in->rdzv_id != NULL)
+        return 0;
+    for (char *const *word = in->command; *word != NULL; word++)
+        h = h * UINT64_C(1099511628211) ^ alloc_hash(*word); /* depends on the order */
+    DD_AUTO(free) char *id = DD_TAKE(a->requeue_id);
+    return alloc_set(&a->requeue_id, "%s.%016" PRIx64, id, h);
 }
 
 int alloc_no_memory(struct dd_err *err)

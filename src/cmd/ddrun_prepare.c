@@ -65,6 +65,7 @@ static int prepare_alloc_input(const struct run *r, struct alloc_input *in, stru
         .rdzv_id = o->rdzv_id,
         .hosts = o->hosts,
         .hostfile = o->hostfile,
+        .command = r->script,
         .have_nproc = o->nproc_per_node != NULL || o->horovodrun.np > 0 || o->horovodrun.n > 0,
     };
     local_machine_describe(r->machine, in);

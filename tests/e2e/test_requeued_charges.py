@@ -31,9 +31,9 @@ class Requeued:
         env = clean_env(**STEP, SLURM_JOB_ID=job, **({"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}))
         return self.run_in(env, code, options)
 
-    def run_in(self, env, code=3, options=()):
-        with Job("--nproc-per-node=1", f"--report={self.report}", *options, "sh", "-c", 'echo "ValueError: bad memory" >&2; exit $0', str(code),
-                 env=env, home=str(self.home)) as ran:
+    def run_in(self, env, code=3, options=(), name="train"):
+        with Job("--nproc-per-node=1", f"--report={self.report}", *options, "sh", "-c", 'echo "ValueError: bad memory" >&2; exit $CODE', name,
+                 env={**env, "CODE": str(code)}, home=str(self.home)) as ran:
             assert ran.wait() == code, ran.err
             self.err = ran.err
             ran.assert_nothing_left()
@@ -64,12 +64,50 @@ def test_only_a_later_run_of_the_same_job_takes_charges(requeued):
     assert requeued.run(0) == {ME: 1}, "Slurm has begun to count jobs anew"
 
 
-def test_any_run_of_a_job_of_pbs_takes_charges(requeued, tmp_path):
+@pytest.fixture
+def pbs_env(tmp_path):
     (tmp_path / "nodes").write_text(f"{ME}\n")
-    env = clean_env(PBS_JOBID="7101.srv", PBS_JOBCOOKIE="11", PBS_TASKNUM="1", PBS_NODENUM="0", PBS_NODEFILE=str(tmp_path / "nodes"))
-    assert requeued.run_in(env) == {ME: 1} and requeued.left() == ["pbs.7101.srv.charges"]
-    assert requeued.run_in({**env, "PBS_JOBCOOKIE": "22"}) == {ME: 2}
-    assert requeued.run_in(env, code=0) == {} and requeued.left() == []
+    return clean_env(PBS_JOBID="7101.srv", PBS_JOBCOOKIE="11", PBS_TASKNUM="1", PBS_NODENUM="0", PBS_NODEFILE=str(tmp_path / "nodes"))
+
+
+def test_any_run_of_a_job_of_pbs_takes_charges(requeued, pbs_env):
+    assert requeued.run_in(pbs_env) == {ME: 1}
+    (name,) = requeued.left()
+    assert name.startswith("pbs.7101.srv.") and name.endswith(".charges")
+    assert requeued.run_in({**pbs_env, "PBS_JOBCOOKIE": "22"}) == {ME: 2} and requeued.left() == [name]
+    assert requeued.run_in(pbs_env, code=0) == {} and requeued.left() == []
+
+
+SCRIPTS = {"pbs": lambda env, n: {**env, "PBS_JOBCOOKIE": str(11 + n)},
+           "slurm": lambda _, n: clean_env(SLURM_JOB_ID="7101", SLURM_JOB_NODELIST=ME, SLURMD_NODENAME=ME, SLURM_RESTART_COUNT=str(n))}
+
+
+@pytest.mark.parametrize("scheduler", SCRIPTS)
+def test_a_ddrun_that_succeeds_leaves_charges_of_another_one_in_the_same_script(requeued, pbs_env, scheduler):
+    """The script prepares, and then trains; the job is requeued twice after a failure of the training."""
+    for run in range(3):
+        env = SCRIPTS[scheduler](pbs_env, run)
+        assert requeued.run_in(env, code=0, name="prepare") == {}
+        assert requeued.run_in(env) == {ME: run + 1}
+    assert len(requeued.left()) == 1
+
+
+def test_two_ddruns_of_a_job_at_once_keep_charges_of_their_own(requeued, pbs_env, tmp_path):
+    go = tmp_path / "go"
+    with Job("--nproc-per-node=1", f"--report={tmp_path / 'other.json'}", "sh", "-c", f"echo up; until [ -e {go} ]; do sleep 0.1; done; exit 3",
+             env=pbs_env, home=str(requeued.home)) as other:
+        other.line("up")
+        assert requeued.run_in(pbs_env) == {ME: 1}
+        go.touch()
+        assert other.wait() == 3, other.err
+    assert len(requeued.left()) == 2
+    assert requeued.run_in(pbs_env) == {ME: 2}
+
+
+def test_an_id_names_a_ddrun_whose_arguments_differ_from_run_to_run(requeued, pbs_env):
+    assert requeued.run_in(pbs_env, options=["--rdzv-id=train"], name="step 100") == {ME: 1}
+    assert requeued.left() == ["pbs.7101.srv.train.charges"]
+    assert requeued.run_in(pbs_env, options=["--rdzv-id=train"], name="step 200") == {ME: 2}
 
 
 def test_two_failures_in_two_runs_are_two_within_the_window(requeued):

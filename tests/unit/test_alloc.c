@@ -101,6 +101,7 @@ struct said {
     const char *id;
     const char *hosts;
     const char *hostfile;
+    char *const *command;
 };
 
 static struct alloc_input input(const struct said *s, struct dd_strv *env)
@@ -120,6 +121,7 @@ static struct alloc_input input(const struct said *s, struct dd_strv *env)
                                 .rdzv_id = s->id,
                                 .hosts = s->hosts,
                                 .hostfile = s->hostfile,
+                                .command = s->command,
                                 .nonce = 0xabc};
 }
 
@@ -614,6 +616,39 @@ static void runs_of_a_requeued_job_share_an_id(void **state)
     }
 }
 
+/* A script may call ddrun more than once; only Slurm's steps have numbers. */
+static void ddruns_of_a_script_differ_by_their_commands(void **state)
+{
+    (void)state;
+    static char python[] = "python", prepare[] = "prepare.py", train[] = "train.py",
+                joined[] = "pythontrain.py";
+    static char *const commands[][3] = {
+        {python, prepare}, {python, train}, {python}, {joined}, {train, python}};
+    enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+    static const struct {
+        struct said said;
+        bool differ;
+    } rows[] = {
+        {{.env = TASK}, true},
+        {{.env = SCRIPT}, true},
+        {{.env = "SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node2"}, true},
+        {{.env = STEP}, false},
+        {{.env = TASK, .id = "run7"}, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (size_t j = 0; j < (size_t)COMMANDS * COMMANDS; j++) {
+            struct said one = rows[i].said;
+            struct said two = rows[i].said;
+            one.command = commands[j / COMMANDS];
+            two.command = commands[j % COMMANDS];
+            DD_AUTO(alloc) struct alloc *a = found(&one);
+            DD_AUTO(alloc) struct alloc *b = found(&two);
+            assert_string_equal(a->job_id, b->job_id);
+            assert_int_equal(strcmp(a->requeue_id, b->requeue_id) != 0,
+                             rows[i].differ && one.command != two.command);
+        }
+}
+
 static void job_id_stays_short_enough_for_a_hello(void **state)
 {
     (void)state;
@@ -827,6 +862,7 @@ int main(void)
         cmocka_unit_test(stale_variables_are_refused_unless_this_host_is_wanted),
         cmocka_unit_test(step_keeps_what_slurm_tells_besides),
         cmocka_unit_test(runs_of_a_requeued_job_share_an_id),
+        cmocka_unit_test(ddruns_of_a_script_differ_by_their_commands),
         cmocka_unit_test(job_id_stays_short_enough_for_a_hello),
         cmocka_unit_test(tasks_per_node_are_read_as_slurm_writes_them),
         cmocka_unit_test(ports_are_read_as_slurm_writes_them),
