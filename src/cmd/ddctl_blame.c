@@ -18,8 +18,8 @@ static const struct opt_row rows[] = {
     JOB_ROW(struct blame_options),
     {JOB_FORMAT(struct blame_options), .help = "text, or one JSON object",
      .more = "The object has 'round', 'window_s' (--blame-window; 0: not set) and 'nodes'; a node "
-             "has 'name', 'charges', 'age_s' (seconds since the last one; null: none), 'rested' "
-             "(left out of rounds), 'left_out' (why; null if it is not) and 'text'. Later versions "
+             "has 'name', 'charges', 'age_s' (seconds since the last one; null: none), "
+             "'left_out' (why rounds leave it out; null: they do not) and 'text'. Later versions "
              "may add fields."},
 };
 
@@ -52,7 +52,7 @@ static int ddctl_blame_write_node(struct dd_buf *out, const json_t *node, int wi
     if (charges > 0)
         dd_num_duration_text(age, s > 0 ? (uint64_t)s : 0);
     int rc = dd_buf_printf(out, "%-*s  %7d  %-14s  ", width, json_text(node, "name"), charges, age);
-    if (rc == 0 && json_is_true(json_object_get(node, "rested")))
+    if (rc == 0 && json_is_string(json_object_get(node, "left_out")))
         rc = dd_buf_printf(out, "[left out%s%s]%s", left_out[0] != '\0' ? ": " : "", left_out,
                            why[0] != '\0' ? " " : "");
     return rc < 0 ? rc : dd_buf_printf(out, "%s\n", why);

@@ -136,8 +136,8 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
 
 static void ctl_put_charges(json_t *nodes, const struct rdzv_charges *x)
 {
-    json_t *o = json_pack("{s:o,s:i,s:b,s:o}", "name", journal_json_text(x->name), "charges", x->n,
-                          "rested", x->left_out != NULL, "text", journal_json_text(x->why));
+    json_t *o = json_pack("{s:o,s:i,s:o}", "name", journal_json_text(x->name), "charges", x->n,
+                          "text", journal_json_text(x->why));
     (void)json_object_set_new(
         o, "age_s", x->n > 0 ? json_integer((json_int_t)(x->age_ns / DD_NS_PER_S)) : json_null());
     (void)json_object_set_new(o, "left_out",

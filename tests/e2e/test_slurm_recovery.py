@@ -243,12 +243,12 @@ def test_a_requeued_job_knows_the_node_on_which_its_last_run_failed(slurm):
         return json.loads(told.out)["nodes"]
 
     until(lambda: text("nodes.1.0").strip(), LIMIT, job)
-    assert [(n["name"], n["charges"], n["rested"]) for n in ask("blame")] == [("node1", 1, False)]
+    assert [(n["name"], n["charges"], n["left_out"]) for n in ask("blame")] == [("node1", 1, None)]
     until(lambda: len(ask("status")) == 4, LIMIT, job)  # the spare node has joined
     slurm.file("fail", "")
     until(lambda: text("nodes.1.1").strip(), LIMIT, job)
     (blamed,) = ask("blame")
-    assert (blamed["name"], blamed["charges"], blamed["rested"]) == ("node1", 2, True) and "in run 1" in blamed["text"], blamed
+    assert (blamed["name"], blamed["charges"], blamed["left_out"] is not None) == ("node1", 2, True) and "in run 1" in blamed["text"], blamed
     assert "1" in text("nodes.1.0") and "1" not in text("nodes.1.1"), job()
     slurm.file("end", "")
     until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, job)
