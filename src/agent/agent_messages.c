@@ -289,18 +289,18 @@ void agent_send_join(void *arg, struct link *l)
     round_history_write_ages(&a->history, &spent);
     round_history_write_charges(&a->history, &charges);
     phase_recorder_joined(a->round, link_times(l));
-    uplink_send_on(a->uplink, l,
-                   MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
-                       .elsewhere = elsewhere,
-                       .ended_well = a->round->ended_well || success_criteria_met(a->round),
-                       .nnodes = a->loop.cfg->rdzv.max_nodes,
-                       .min_nodes = a->loop.cfg->rdzv.min_nodes, .members = a->history.members,
-                       .committed = a->history.committed, .spent = dd_buf_str(&spent),
-                       .charges = dd_buf_str(&charges), .slots = a->loop.cfg->slots,
-                       .pid = getpid(), .name = a->loop.cfg->node_name,
-                       .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
-                       .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
-                       .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
+    uplink_send_on(
+        a->uplink, l,
+        MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
+            .elsewhere = elsewhere,
+            .ended_well = a->round->ended_well || success_criteria_met(a->round),
+            .nnodes = a->loop.cfg->rdzv.max_nodes, .min_nodes = a->loop.cfg->rdzv.min_nodes,
+            .members = a->history.members, .committed = a->history.committed,
+            .spent = dd_buf_str(&spent), .charges = dd_buf_str(&charges),
+            .slots = a->loop.cfg->slots, .pid = getpid(), .name = a->loop.cfg->node_name,
+            .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
+            .unfit = health_unfit(a->health), .check = health_failed_check(a->health),
+            .ports = held_ports_text(a->round), .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
     if (health_warnings(a->health)[0] != '\0')
         uplink_send_on(a->uplink, l, MSG(WARNINGS, .text = health_warnings(a->health)));
 }

@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { LINES_MAX_BYTES = 10000, UNFIT_MAX = 400 };
+enum { LINES_MAX_BYTES = 10000, UNFIT_MAX = 400, CHECK_MAX = 256 };
 
 struct health {
     const struct health_cfg *cfg;
@@ -29,6 +29,7 @@ struct health {
     void (*then)(void *arg);
     void *arg;
     char unfit[UNFIT_MAX];
+    char check[CHECK_MAX]; /* the check that failed */
 };
 
 int health_new(struct health **ret, const struct health_cfg *c, const struct round *r,
@@ -104,10 +105,12 @@ static void check_more(struct health *h)
 {
     const char *argv[] = {"sh", "-c", h->cfg->command, NULL};
     struct command_spec spec = {.argv = argv};
-    if (argv[2] == NULL || h->unfit[0] != '\0')
+    if (argv[2] == NULL || h->unfit[0] != '\0') {
         h->then(h->arg);
-    else
-        health_start(h, &spec, on_command_end);
+        return;
+    }
+    (void)snprintf(h->check, CHECK_MAX, "--health-check");
+    health_start(h, &spec, on_command_end);
 }
 
 /* ---- the built-in checks ---- */
@@ -159,6 +162,7 @@ static void on_built_in_end(void *arg, int code, const char *out)
 {
     struct health *h = arg;
     const char *doing = node_health_doing(h->node);
+    (void)snprintf(h->check, CHECK_MAX, "%s", node_health_name(h->node));
     if (code == COMMAND_TOO_LATE && doing[0] != '\0')
         (void)snprintf(h->unfit, UNFIT_MAX, "%.300s did not respond within %.3g s (--health)",
                        doing, (double)h->cfg->limit_ns / 1e9);
@@ -189,7 +193,7 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
     struct command_spec spec = {.run = run_built_in, .run_arg = h};
     h->then = then;
     h->arg = arg;
-    h->unfit[0] = '\0';
+    h->unfit[0] = h->check[0] = '\0';
     command_free(DD_TAKE(h->command));
     if (h->cfg->list->checks == 0 && h->cfg->list->n == 0)
         check_more(h);
@@ -200,6 +204,11 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
 const char *health_unfit(const struct health *h)
 {
     return h->unfit;
+}
+
+const char *health_failed_check(const struct health *h)
+{
+    return h->unfit[0] != '\0' ? h->check : "";
 }
 
 const char *health_warnings(const struct health *h)

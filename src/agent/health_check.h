@@ -28,6 +28,8 @@ int health_new(struct health **ret, const struct health_cfg *cfg, const struct r
 void health_check(struct health *h, void (*then)(void *arg), void *arg);
 /* Reason why the last check failed, lent until the next check; "": it passed. */
 const char *health_unfit(const struct health *h);
+/* Name of that check, as in --health, or "--health-check"; "": all passed, or unknown. */
+const char *health_failed_check(const struct health *h);
 /* What the last check found, and does not exclude the node: sentences, one a line; "": nothing.
  * Lent until the next check. */
 const char *health_warnings(const struct health *h);

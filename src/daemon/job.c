@@ -419,6 +419,18 @@ static void job_publish_charge(struct job *j)
                                            .text = c.why});
 }
 
+static void job_publish_end(struct job *j)
+{
+    struct rdzv_unfit unfit;
+    const bool is_unfit = rdzv_unfit_end(j->machine, &unfit);
+    j->published_end = true;
+    job_publish(j, &(struct journal_event){.kind = JOURNAL_FINISH,
+                                           .code = job_code(j),
+                                           .text = rdzv_text(j->machine),
+                                           .verdict = rdzv_verdict(j->machine),
+                                           .unfit = is_unfit ? &unfit : NULL});
+}
+
 /* Publish what the step has changed: a charge, a new round or the end of the job. */
 static void job_publish_step(struct job *j)
 {
@@ -435,13 +447,8 @@ static void job_publish_step(struct job *j)
         j->stopping = j->round;
         job_publish(j, &(struct journal_event){.kind = JOURNAL_STOPPING, .round = j->round});
     }
-    if (s == RDZV_FINISHED && !j->published_end) {
-        j->published_end = true;
-        job_publish(j, &(struct journal_event){.kind = JOURNAL_FINISH,
-                                               .code = job_code(j),
-                                               .text = rdzv_text(j->machine),
-                                               .verdict = rdzv_verdict(j->machine)});
-    }
+    if (s == RDZV_FINISHED && !j->published_end)
+        job_publish_end(j);
 }
 
 /* The machine has no clock; it returns the time of its next timer event. */

@@ -63,6 +63,7 @@ static void join_step(struct job *j, struct session *s, const struct msg_join *m
                                      .name = s->name,
                                      .addr = m->addr,
                                      .unfit = m->unfit,
+                                     .check = m->check,
                                      .text = m->text});
 }
 

@@ -4,6 +4,7 @@
 #define DD_DAEMON_JOURNAL_H
 
 #include "net/addr.h"
+#include "rdzv/machine.h"
 #include "report/report.h"
 
 #include <stdint.h>
@@ -49,6 +50,7 @@ struct journal_event {
     const struct report_ends *ends; /* NODE_DONE */
     struct stacks *stacks;          /* STACKS: a subscriber may take them */
     const char *verdict;            /* FINISH: as of report_verdict_set(); NULL or "": none */
+    const struct rdzv_unfit *unfit; /* FINISH: the node that has ended the job; NULL: none */
 };
 
 /* Part of the object that subscribes. */

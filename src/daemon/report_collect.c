@@ -37,6 +37,8 @@ static void report_collect_finish(const struct report_collect *c, const struct j
 {
     if (e->verdict != NULL && e->verdict[0] != '\0')
         (void)report_verdict_set(c->report, e->verdict); /* -ENOMEM: the report omits it */
+    if (e->unfit != NULL)
+        (void)report_unfit_set(c->report, e->unfit->node, e->unfit->check, e->unfit->why);
     report_finish(c->report, e->text, e->code, e->now_ns);
 }
 

@@ -120,6 +120,15 @@ int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
     return 0;
 }
 
+static int check_one(const struct node_health *h, const struct check *c,
+                     const struct node_health_target *t, struct dd_err *why)
+{
+    const char *path = t != NULL ? t->path : "";
+    (void)snprintf(h->page->check, HEALTH_SENTENCE_MAX, "%s%s%.300s", c->name,
+                   path[0] != '\0' ? "=" : "", path);
+    return c->check(h, t, why);
+}
+
 int node_health_check(const struct node_health *h, struct dd_err *why)
 {
     const struct node_health_list *l = h->cfg.list;
@@ -127,9 +136,9 @@ int node_health_check(const struct node_health *h, struct dd_err *why)
     h->page->warnings[0] = h->page->note[0] = h->page->doing[0] = '\0';
     for (size_t i = 0; i < CHECKS && rc == 0; i++)
         if (l->checks & checks[i].bit)
-            rc = checks[i].check(h, NULL, why);
+            rc = check_one(h, &checks[i], NULL, why);
     for (int i = 0; i < l->n && rc == 0; i++)
-        rc = checks[l->targets[i].row].check(h, &l->targets[i], why);
+        rc = check_one(h, &checks[l->targets[i].row], &l->targets[i], why);
     return rc;
 }
 
@@ -146,6 +155,11 @@ void node_health_free(struct node_health *h)
     dd_strv_done(&h->ports);
     health_page_free(h->page);
     free(h);
+}
+
+const char *node_health_name(const struct node_health *h)
+{
+    return h->page->check;
 }
 
 const char *node_health_doing(const struct node_health *h)

@@ -22,6 +22,7 @@ void node_health_watch(const struct node_health *h);
 void node_health_free(struct node_health *h);
 
 /* Of the last check, also one that hangs or was killed; lent. */
+const char *node_health_name(const struct node_health *h);     /* "gpu", "storage=/scratch" */
 const char *node_health_doing(const struct node_health *h);    /* what it was checking */
 const char *node_health_warnings(const struct node_health *h); /* sentences, one a line */
 const char *node_health_note(const struct node_health *h);     /* a check that was not made */

@@ -37,7 +37,8 @@ struct health_port {
 };
 
 struct health_page {
-    char doing[HEALTH_SENTENCE_MAX + 1];    /* the check that runs: names what hangs */
+    char check[HEALTH_SENTENCE_MAX + 1];    /* name of the check that runs, as in --health */
+    char doing[HEALTH_SENTENCE_MAX + 1];    /* what it does: names what hangs */
     char note[HEALTH_SENTENCE_MAX + 1];     /* why a check was not made; for debugging */
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];

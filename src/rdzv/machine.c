@@ -27,7 +27,7 @@ int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
     m->excluded = calloc(n, sizeof(*m->excluded));
     m->rest = calloc(n, sizeof(*m->rest));
     m->suspects = calloc(n, sizeof(*m->suspects));
-    m->fault_index = -1;
+    m->fault_index = m->unfit_end = -1;
     m->leave_at = RDZV_NEVER;
     m->progress = PROGRESS_NONE;
     m->seats = calloc(n, sizeof(*m->seats));
@@ -56,6 +56,7 @@ void rdzv_free(struct rdzv *m)
         free(m->members[i].name);
         free(m->members[i].addr);
         free(m->members[i].unfit_why);
+        free(m->members[i].unfit_check);
     }
     rdzv_free_charges(m);
     for (int i = 0; i < m->nknown; i++)

@@ -59,6 +59,7 @@ struct rdzv_event {
                           STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL.
                           MARKS: all marks (rdzv/marks.h) */
     const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
+    const char *check; /* JOIN: the health check that says so; NULL or "": unknown */
     /* JOIN: rounds that the agent knows, under any daemon; NULL: none */
     const struct rdzv_members *committed; /* last round that all its members had started */
     const struct rdzv_members *planned;   /* last round that this agent has started */
@@ -193,6 +194,11 @@ bool rdzv_view(const struct rdzv *m, int id,
 int64_t rdzv_step_reached(const struct rdzv *m, int *ret_stuck);
 /* Why a rule has ended the job in spite of restarts that were left; "": none has. */
 const char *rdzv_verdict(const struct rdzv *m);
+/* The unfit node that has ended the job, since too few others were left. Texts are lent. */
+struct rdzv_unfit {
+    const char *node, *check, *why; /* check: "": unknown */
+};
+bool rdzv_unfit_end(const struct rdzv *m, struct rdzv_unfit *ret); /* false: none has */
 /* First failures of rounds that were charged to a node, and whether rounds leave the node out. */
 struct rdzv_charges {
     const char *name, *why; /* lent; why: of the last one, or "" */

@@ -13,13 +13,14 @@ struct member {
     bool started;      /* its workers of the current round have started */
     bool criteria_met; /* its required workers have succeeded */
     bool done;         /* its workers of the current round have exited, or were never started */
-    bool votes;       /* remembers the round whose majority is needed; a restarted agent does not */
-    bool ended_well;  /* its workers of the last round of an older daemon have exited with 0 */
-    bool unfit;       /* excluded from further rounds */
-    char *unfit_why;  /* NULL: out of memory */
-    const char *mark; /* why the scheduler takes the node out of service, lent by .marks; NULL */
-    int64_t step;     /* that it has reported in this round; -1: none */
-    int index;        /* -1 until assigned */
+    bool votes;      /* remembers the round whose majority is needed; a restarted agent does not */
+    bool ended_well; /* its workers of the last round of an older daemon have exited with 0 */
+    bool unfit;      /* excluded from further rounds */
+    char *unfit_why; /* NULL: out of memory */
+    char *unfit_check; /* the health check that failed; NULL: unknown */
+    const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL */
+    int64_t step;      /* that it has reported in this round; -1: none */
+    int index;         /* -1 until assigned */
     int slots;
     char *name;
     char *addr;
@@ -90,6 +91,7 @@ struct rdzv {
     bool left;         /* decided about leaving since the marks or the members changed */
     struct progress progress;
     char verdict[200];
+    int unfit_end;                 /* member that has ended the job, since it is unfit; -1: none */
     int fault_index;               /* node of the first failure of this round; -1: none yet */
     uint64_t fault_at, stopped_at; /* times of that failure, and of the last STOP */
     char fault_why[200];

@@ -46,6 +46,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
     free(p->name);
     free(p->addr);
     free(p->unfit_why);
+    free(p->unfit_check);
     *p = (struct member){.here = true,
                          .done = true,
                          .step = -1,
@@ -81,11 +82,14 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
 }
 
 /* End the job if excluded nodes leave too few for a round. */
-static int check_excluded(struct rdzv *m, const char *name, const char *why)
+static int check_excluded(struct rdzv *m, const struct rdzv_event *e)
 {
     if (m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes)
         return 0;
-    rdzv_fail(m, 1, "%s cannot be used: %.300s", name, why);
+    rdzv_fail(m, 1, "%s cannot be used: %.300s", e->name, e->unfit);
+    m->unfit_end = e->id;
+    if (has_text(e->check))
+        m->members[e->id].unfit_check = strdup(e->check);
     return rdzv_finish(m);
 }
 
@@ -133,7 +137,7 @@ int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (rc == 0 && !m->begun && e->charges != NULL)
         rc = rdzv_inherit_charges(m, e->charges, now);
     if (rc == 0 && has_text(e->unfit) && !m->begun)
-        rc = check_excluded(m, e->name, e->unfit);
+        rc = check_excluded(m, e);
     return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_try_start(m, now);
 }
 

@@ -196,6 +196,17 @@ bool rdzv_code_is_ruled(const struct rdzv *m)
     return m->failed && m->ruled_code != 0;
 }
 
+bool rdzv_unfit_end(const struct rdzv *m, struct rdzv_unfit *ret)
+{
+    const struct member *p = m->unfit_end >= 0 ? &m->members[m->unfit_end] : NULL;
+    if (p == NULL)
+        return false;
+    *ret = (struct rdzv_unfit){.node = rdzv_member_name(m, m->unfit_end),
+                               .check = p->unfit_check != NULL ? p->unfit_check : "",
+                               .why = p->unfit_why != NULL ? p->unfit_why : ""};
+    return true;
+}
+
 const char *rdzv_verdict(const struct rdzv *m)
 {
     return m->failed ? m->verdict : "";

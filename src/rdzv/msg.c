@@ -38,6 +38,7 @@ enum {
     DETAIL_BYTES = MSG_MAX_BYTES / 4,
     SPENT_BYTES = 1024,
     UNFIT_BYTES = 400,
+    CHECK_BYTES = 255,
     WARNINGS_BYTES = 8192, /* of the health check and of --collect together */
 };
 
@@ -53,7 +54,8 @@ static const struct message messages[MSG_TYPE_MAX] = {
                          TEXT(join, members, LONG_BYTES), TEXT(join, committed, MSG_MAX_BYTES / 4),
                          TEXT(join, spent, SPENT_BYTES), TEXT(join, charges, CHARGES_BYTES),
                          FIELD(join, sent_ns, 0, INT64_MAX), TEXT(join, unfit, UNFIT_BYTES),
-                         TEXT(join, ports, LONG_BYTES), TEXT(join, text, TEXT_BYTES))},
+                         TEXT(join, check, CHECK_BYTES), TEXT(join, ports, LONG_BYTES),
+                         TEXT(join, text, TEXT_BYTES))},
     [MSG_STATUS] = {"status", FIELDS(TEXT(status, text, TEXT_BYTES))},
     [MSG_REFUSE] = {"refuse",
                     FIELDS(FIELD(refuse, epoch, 0, INT64_MAX), TEXT(refuse, text, TEXT_BYTES))},

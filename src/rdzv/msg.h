@@ -74,7 +74,7 @@ struct msg_join {
     const char *members, *committed, *spent;
     const char *charges; /* rdzv/charges.h */
     int64_t sent_ns;
-    const char *unfit, *ports, *text;
+    const char *unfit, *check, *ports, *text;
 };
 struct msg_status {
     const char *text;

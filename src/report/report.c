@@ -61,6 +61,14 @@ static void forget_exits(struct report *r)
     stacks_done(&r->stacks);
 }
 
+static void unfit_done(struct report_unfit *u)
+{
+    free(u->node);
+    free(u->check);
+    free(u->why);
+    *u = (struct report_unfit){0};
+}
+
 void report_free(struct report *r)
 {
     if (r == NULL)
@@ -80,6 +88,7 @@ void report_free(struct report *r)
         free(r->charges[i].node);
         free(r->charges[i].why);
     }
+    unfit_done(&r->unfit);
     free(r->cause);
     free(r->verdict);
     free(r);
@@ -210,6 +219,18 @@ int report_charge_set(struct report *r, const char *node, int n, const char *why
     free(to->why);
     *to = c;
     r->ncharges += to == &r->charges[r->ncharges];
+    return 0;
+}
+
+int report_unfit_set(struct report *r, const char *node, const char *check, const char *why)
+{
+    struct report_unfit u = {.node = strdup(node), .check = strdup(check), .why = strdup(why)};
+    if (u.node == NULL || u.check == NULL || u.why == NULL) {
+        unfit_done(&u);
+        return -ENOMEM;
+    }
+    unfit_done(&r->unfit);
+    r->unfit = u;
     return 0;
 }
 

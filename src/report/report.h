@@ -71,6 +71,9 @@ void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
 /* So many first failures of rounds are charged to the node by now; why: the last one. Beyond
  * REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
 int report_charge_set(struct report *r, const char *node, int n, const char *why);
+/* An unfit node has ended the job. check: the health check that failed; "": unknown. 0 or -ENOMEM.
+ */
+int report_unfit_set(struct report *r, const char *node, const char *check, const char *why);
 /* The job ends in spite of restarts that are left: why. 0 or -ENOMEM. */
 int report_verdict_set(struct report *r, const char *text);
 /* End the job. cause: one sentence; "" after success. */

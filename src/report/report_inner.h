@@ -29,6 +29,11 @@ struct report_charge {
     int n;
 };
 
+/* The node whose health check has ended the job. */
+struct report_unfit {
+    char *node, *check, *why; /* NULL: no node */
+};
+
 struct report {
     struct report_cfg cfg;
     int round, world_size;
@@ -46,6 +51,7 @@ struct report {
     int nstragglers;
     struct report_charge charges[REPORT_CHARGES];
     int ncharges;
+    struct report_unfit unfit;
     char *cause;
     char *verdict; /* NULL: none */
     int code;

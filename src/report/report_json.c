@@ -71,7 +71,17 @@ static json_t *failure(const struct report *r, const struct report_exit *e, bool
                      known != NULL && (known->flags & CAUSE_CASCADE) != 0);
 }
 
-/* Return the culprit of the last round: null if no worker's failure ended it. */
+/* The node whose health check has ended the job; null: none has. */
+static json_t *unfit_culprit(const struct report_unfit *u)
+{
+    return u->node == NULL ? json_null()
+                           : json_pack("{s:n s:n s:n s:o s:s s:o s:o}", "failure", "rank", "ranks",
+                                       "node", report_json_text(u->node), "blame", "node", "check",
+                                       report_json_text(u->check), "why", report_json_text(u->why));
+}
+
+/* Return the culprit of the last round: null if neither a worker's failure nor a health check has
+ * ended it. */
 static json_t *culprit(const struct report *r, const struct report_exit *e)
 {
     static const char *const blames[] = {"worker", "sender", "unknown"};
@@ -80,7 +90,7 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
     DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(STACKS_RANKS_TEXT);
     enum report_blame blame;
     if (e == NULL)
-        return json_null();
+        return unfit_culprit(&r->unfit);
     if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
     const bool others = ranks.n > 0; /* than the one that failed first */
@@ -88,10 +98,10 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
         return NULL;
     (void)rank_set_text(&ranks, &list);
     const int rank = ranks.v[0].first;
-    return json_pack("{s:i s:i s:o s:o s:s s:o}", "failure", (int)(e - r->exits), "rank", rank,
+    return json_pack("{s:i s:i s:o s:o s:s s:n s:o}", "failure", (int)(e - r->exits), "rank", rank,
                      "ranks", report_json_text(dd_buf_str(&list)), "node",
                      report_json_text(others ? report_node_of(r, rank) : e->node), "blame",
-                     blames[blame], "why", report_json_text(dd_buf_str(&why)));
+                     blames[blame], "check", "why", report_json_text(dd_buf_str(&why)));
 }
 
 /* The fields that `ddctl report` needs to print the report again, and the counts of the others. */

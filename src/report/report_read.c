@@ -270,8 +270,8 @@ static bool read_by_itself(const json_t *o, const struct report *r)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     const json_t *culprit = json_object_get(o, "culprit");
-    if (culprit != NULL)
-        return !json_is_null(culprit);
+    if (culprit != NULL) /* of a node that is unfit: no index of a failure */
+        return json_is_integer(json_object_get(culprit, "failure"));
     return r->nkept > 0 && report_sentence(&r->exits[0], &sentence) == 0 && sentence.len > 0 &&
            strcmp(dd_buf_str(&sentence), r->cause) == 0;
 }

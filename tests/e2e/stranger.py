@@ -45,7 +45,7 @@ class Stranger:
             return
         self.say("join", index=index, nnodes=nnodes, min_nodes=min_nodes or nnodes, epoch=0, elsewhere=0, ended_well=0, slots=1,
                  pid=1, name="stranger", addr="127.0.0.1", addrs=["127.0.0.1"], members="", committed="", spent="", charges="", sent_ns=0,
-                 unfit="", ports="", text="")
+                 unfit="", check="", ports="", text="")
 
     def __enter__(self):
         return self

@@ -73,7 +73,7 @@ esac
     assert some_line(job.err, "  culprit: rank 2 on sim2, since the failure before it only follows"), job.err
     assert re.search(r"others: .*1 failed earlier:\n +[\d.]+ s earlier rank 1 on sim1 failed: RuntimeError", job.err), job.err
     found = json.loads(report.read_text())
-    assert found["culprit"] == {"failure": 1, "rank": 2, "ranks": "2", "node": "sim2", "blame": "worker", "why": found["culprit"]["why"]}
+    assert found["culprit"] == {"failure": 1, "rank": 2, "ranks": "2", "node": "sim2", "blame": "worker", "check": None, "why": found["culprit"]["why"]}
     assert [f["cascade"] for f in found["failures"]] == [True, False]
     assert (found["others"]["failed_earlier"], found["others"]["failed_later"]) == (1, 0)
 

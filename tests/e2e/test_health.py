@@ -1,16 +1,36 @@
 """Checks before each round: ddrun names an unfit node and excludes it."""
 
 import json
+import subprocess
 
 import pytest
 
-from support import LIMIT, Job, json_lines, program, run, some_line, until
+from support import BUILD, LIMIT, Job, clean_env, json_lines, program, run, some_line, until
 
 def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
     job = run("--simulate-nodes=2", "--health-check=echo first; echo ECC errors on GPU 3 >&2; exit 3", program("show_env.py"))
     assert job.p.returncode != 0
     assert "ECC errors on GPU 3" in job.err, job.err
     assert json_lines(job.out) == [], "workers were started"
+
+
+@pytest.mark.parametrize("option, check, says", [
+    ("--health-check=echo ECC errors on GPU 3 >&2; exit 3", "--health-check", "ECC errors on GPU 3"),
+    ("--health=storage=/proc", "storage=/proc", "cannot write a temporary file in /proc"),
+    ("--health=shm,memory=1048576G", "memory", "less than 1048576.0 GiB"),
+    ("--health-check=nosuchprogram-of-ddrun", "--health-check", "not found"),
+])
+def test_the_report_names_the_node_and_the_check_that_end_the_job(tmp_path, option, check, says):
+    path = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", option, f"--report={path}", "true")
+    assert job.p.returncode == 1, job.err
+    report = json.loads(path.read_text())
+    culprit = report["culprit"]
+    assert culprit == {"failure": None, "rank": None, "ranks": None, "node": culprit["node"], "blame": "node", "check": check, "why": culprit["why"]}
+    assert says in culprit["why"] and report["cause"] == f"{culprit['node']} cannot be used: {culprit['why']}", report
+    assert some_line(job.err, f"{culprit['node']} cannot be used: "), job.err
+    shown = subprocess.run([f"{BUILD}/ddctl", "report", str(path)], env=clean_env(), capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert shown.returncode == 0 and report["cause"] in shown.stdout and "culprit" not in shown.stdout, shown.stderr
 
 
 def test_a_node_that_is_not_fit_is_left_out_where_others_suffice(tmp_path):

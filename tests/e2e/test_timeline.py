@@ -189,7 +189,7 @@ def test_refused_node_takes_no_place_in_the_timeline(tmp_path):
             f"--timeline={tmp_path}/t.json"]
     fields = {"index": 1, "nnodes": 2, "min_nodes": 2, "epoch": 0, "elsewhere": 0, "ended_well": 0, "slots": 1, "pid": 1,
               "name": "refused", "addr": "127.0.0.1", "addrs": ["127.0.0.1"], "members": "", "committed": "", "spent": "x", "charges": "", "sent_ns": 0,
-              "unfit": "", "ports": "", "text": ""}
+              "unfit": "", "check": "", "ports": "", "text": ""}
     with Job(*args, "--node-rank=0", "true") as job:
         with Stranger(port, 1, 2, join=message("join", **fields)) as refused:
             kind, answer = refused.next()

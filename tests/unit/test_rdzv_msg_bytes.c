@@ -28,19 +28,20 @@ static const struct {
                  "de1",
          .addr = "fd00::1", .addrs = &three, .members = "0 3 1 0 n[0-2,7]",
          .committed = "0 2 1 0 n[0-2,7]", .spent = "10 2000", .charges = "1 1 1 0 5 0 n1\twhy\n",
-         .sent_ns = 123456789012345, .unfit = "GPU 3 is lost", .ports = "[10.0.0.1]/4000,4001",
-         .text = "no program"),
+         .sent_ns = 123456789012345, .unfit = "GPU 3 is lost", .check = "gpu",
+         .ports = "[10.0.0.1]/4000,4001", .text = "no program"),
      HEAD("join") ",'index':-1,'nnodes':4,'min_nodes':2,'epoch':9223372036854775807,"
                   "'elsewhere':1,'ended_well':1,'slots':8,'pid':4711,'name':'nöde1',"
                   "'addr':'fd00::1','addrs':['10.0.0.1','','fd00::1'],"
                   "'members':'0 3 1 0 n[0-2,7]','committed':'0 2 1 0 n[0-2,7]','spent':'10 2000',"
                   "'charges':'1 1 1 0 5 0 n1\\twhy\\n',"
-                  "'sent_ns':123456789012345,'unfit':'GPU 3 is lost',"
+                  "'sent_ns':123456789012345,'unfit':'GPU 3 is lost','check':'gpu',"
                   "'ports':'[10.0.0.1]/4000,4001','text':'no program'}"},
     {MSG(JOIN, .nnodes = 1, .slots = 1),
-     HEAD("join") ",'index':0,'nnodes':1,'min_nodes':0,'epoch':0,'elsewhere':0,'ended_well':0,"
-                  "'slots':1,'pid':0,'name':'','addr':'','addrs':[],'members':'','committed':'',"
-                  "'spent':'','charges':'','sent_ns':0,'unfit':'','ports':'','text':''}"},
+     HEAD(
+         "join") ",'index':0,'nnodes':1,'min_nodes':0,'epoch':0,'elsewhere':0,'ended_well':0,"
+                 "'slots':1,'pid':0,'name':'','addr':'','addrs':[],'members':'','committed':'',"
+                 "'spent':'','charges':'','sent_ns':0,'unfit':'','check':'','ports':'','text':''}"},
     {MSG(STATUS, .text = "waits for node3\n\t\x01"),
      HEAD("status") ",'text':'waits for node3\\n\\t\\u0001'}"},
     {MSG(REFUSE, .epoch = 3, .text = "k\xff\\/"), HEAD("refuse") ",'epoch':3,'text':'k?\\\\/'}"},
