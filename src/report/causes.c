@@ -525,12 +525,35 @@ static bool row_matches(const struct failure_cause *c, const struct report_exit 
     return names_one(c, message);
 }
 
+static bool is_abort(const struct failure_cause *c)
+{
+    return c != NULL && strcmp(c->id, "mpi-abort") == 0;
+}
+
 static const struct failure_cause *first_row(const struct report_exit *e, const char *text,
                                              int flags)
 {
     for (int i = 0; i < ROWS; i++)
         if ((rows[i].flags & flags) == flags && row_matches(&rows[i], e, text))
             return &rows[i];
+    return NULL;
+}
+
+/* Return the row of the error after which the program called MPI_Abort; NULL: it is not known. The
+ * error is an exception, or lines that only this error prints. */
+static const struct failure_cause *row_before_abort(const struct report_exit *e)
+{
+    size_t len;
+    struct report_exit said = *e;
+    said.error = "";
+    const char *exception = report_exception(&said, &len);
+    for (int i = 0; i < ROWS; i++) {
+        const bool anywhere = (rows[i].flags & CAUSE_ANYWHERE) != 0;
+        const char *text = anywhere ? e->tail : exception;
+        if (text != NULL && rows[i].texts[0] != NULL && !is_abort(&rows[i]) &&
+            row_matches(&rows[i], e, text))
+            return &rows[i];
+    }
     return NULL;
 }
 
@@ -542,8 +565,11 @@ static const struct failure_cause *find_row(const struct report_exit *e)
         c = first_row(e, "", CAUSE_SENDER); /* the output does not matter then */
         return c != NULL ? c : first_row(e, e->tail, 0);
     }
-    if ((c = first_row(e, message, 0)) == NULL &&
-        (c = first_row(e, e->tail, CAUSE_ANYWHERE)) == NULL)
+    if (is_abort(c = first_row(e, message, 0))) {
+        const struct failure_cause *before = row_before_abort(e);
+        return before != NULL ? before : c;
+    }
+    if (c == NULL && (c = first_row(e, e->tail, CAUSE_ANYWHERE)) == NULL)
         c = first_row(e, e->trace, CAUSE_ANYWHERE);
     return c;
 }

@@ -77,6 +77,51 @@ def clock(tmp_path):
     return Clock(tmp_path)
 
 
+def _limit_memory(folder, v2, mib):
+    with open(folder + ("/memory.max" if v2 else "/memory.limit_in_bytes"), "w", encoding="ascii") as f:
+        f.write(str(mib << 20))
+    if v2:
+        with open(folder + "/memory.swap.max", "w", encoding="ascii") as f:
+            f.write("0")
+
+
+def _remove_cgroup(folder):
+    end = time.monotonic() + LIMIT
+    while os.path.isdir(folder) and time.monotonic() < end:  # a process that was killed belongs to it until it is reaped
+        try:
+            os.rmdir(folder)
+        except OSError:
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def small_memory():
+    """Yield small_memory(mib): a command prefix that puts the command into a cgroup of this size."""
+    v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    folder = ("/sys/fs/cgroup" if v2 else "/sys/fs/cgroup/memory") + f"/ddrun-test-{os.getpid()}"
+
+    def limit(mib):
+        try:
+            os.mkdir(folder)
+            _limit_memory(folder, v2, mib)
+        except OSError as e:
+            pytest.skip(f"no cgroup with a memory limit can be made here: {e}")
+        return ["sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"]
+
+    yield limit
+    _remove_cgroup(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a command prefix that mounts a file system of 1 MiB, and its directory. Without root, /dev/full stands in for it."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if os.geteuid() != 0:
+        return [], "/dev"
+    return ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m none {place} && exec "$@"', "sh"], str(place)
+
+
 @pytest.fixture(scope="module")
 def new_server(request):
     """Yield new_server(argument...), which starts ddrund, or with argv=[...] another program. With the parameter

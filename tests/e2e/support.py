@@ -299,9 +299,10 @@ class Clock:
         struct.pack_into("q", self.numbers, 8, int(self.ahead * 1e9))
 
 
-def run(*args, env=None, cwd=None, limit=LIMIT):
-    """Run ddrun to its end and assert that it leaves nothing; return the Job with .out, .err and .p.returncode."""
-    with Job(*args, env=env, cwd=cwd) as job:
+def run(*args, env=None, cwd=None, limit=LIMIT, before=()):
+    """Run ddrun to its end and assert that it leaves nothing; return the Job with .out, .err and .p.returncode. before: a
+    command prefix."""
+    with Job(*args, env=env, cwd=cwd, before=before) as job:
         job.wait(limit)
         job.assert_nothing_left()
         return job

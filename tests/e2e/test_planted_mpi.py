@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, built_with, clean_env, program, run
+from support import DDRUN, built_with, clean_env, program, run, some_line
 from test_mpi import KINDS, PYTHON_OF_MPI4PY, needs_mpi4py
 from test_stacks import tool_path
 
@@ -31,13 +31,13 @@ def mpi(request, tmp_path_factory):
     return f"--mpi={KINDS[kind]}", made
 
 
-def faulty(mpi, tmp_path, fault, rank, *options):  # pylint: disable=redefined-outer-name
-    """Run a job in which this rank fails; return it and its report."""
+def faulty(mpi, tmp_path, fault, rank, *options, before=(), **variables):  # pylint: disable=redefined-outer-name
+    """Run a job in which this rank fails; return it and its report. before: a command prefix."""
     how, made = mpi
     report = tmp_path / "report.json"
     # Open MPI's ranks give way to each other: there are more of them than processors
-    env = clean_env(DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1")
-    job = run(how, "--simulate-nodes=2", f"--report={report}", *options, made, fault, str(rank), env=env)
+    env = clean_env(DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1", **variables)
+    job = run(how, "--simulate-nodes=2", f"--report={report}", *options, made, fault, str(rank), env=env, before=before)
     return job, json.loads(report.read_text())
 
 
@@ -55,6 +55,32 @@ def test_a_rank_that_ends_among_eight_is_the_culprit(mpi, tmp_path, fault, code,
     assert job.p.returncode == code, job.err
     assert_culprit(job, found, 5, "sim2", known)
     assert (found["failures"][0]["rank"], found["failures"][0]["node"]) == (5, "sim2"), job.err
+
+
+def only_failure(job, found, rank, node):
+    """Return the failure of this rank; assert that no other rank failed by itself."""
+    by_itself = [f for f in found["failures"] if not f["cascade"]]
+    assert [(f["rank"], f["node"]) for f in by_itself] == [(rank, node)], job.err
+    return by_itself[0]
+
+
+@pytest.mark.parametrize("fault", ["full", "full-exit"])
+def test_a_rank_that_fills_its_file_system_is_the_culprit(mpi, tmp_path, small_disk, fault):
+    """Whether it calls MPI_Abort or exits, the full file system is the cause."""
+    before, place = small_disk
+    job, found = faulty(mpi, tmp_path, fault, 5, "--nproc-per-node=4", before=before, FULL=place)
+    assert job.p.returncode == 1, job.err
+    assert_culprit(job, found, 5, "sim2", "disk-full")
+    assert only_failure(job, found, 5, "sim2")["known_cause"] == "disk-full", job.err
+    assert some_line(job.err, "  cause: a file system is full") and some_line(job.err, "  tip: ", "df -h"), job.err
+
+
+def test_a_rank_that_exceeds_the_memory_of_its_cgroup_is_the_culprit(mpi, tmp_path, small_memory):
+    job, found = faulty(mpi, tmp_path, "memory", 2, "--nproc-per-node=2", before=small_memory(768))
+    assert job.p.returncode == 137, job.err
+    assert_culprit(job, found, 2, "sim2", "oom-killer")
+    assert only_failure(job, found, 2, "sim2")["out_of_memory"], job.err
+    assert some_line(job.err, "error: rank 2 on sim2 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory"), job.err
 
 
 def test_a_stopped_rank_is_the_culprit_without_native_frames(mpi, tmp_path):
@@ -97,19 +123,23 @@ from mpi4py import MPI
 world = MPI.COMM_WORLD
 world.allreduce(1)
 if world.rank == 5:
-    raise ValueError("boom")
+    {}
 while True:
     world.allreduce(1)
 """
 
 
 @needs_mpi4py
-def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path):
+@pytest.mark.parametrize("fault, known, last", [
+    ("raise ValueError('boom')", "mpi-abort", "ValueError: boom"),
+    ("open('/dev/full', 'wb', buffering=0).write(b'result')", "disk-full", "OSError: [Errno 28] No space left on device"),
+])
+def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path, fault, known, last):
     """Without -m mpi4py, the rank waits for the others in MPI_Finalize for ever (docs/failures.md)."""
     script, report = tmp_path / "train.py", tmp_path / "report.json"
-    script.write_text(MPI4PY)
+    script.write_text(MPI4PY.format(fault))
     env = clean_env(PYTHON_EXEC=PYTHON_OF_MPI4PY, OMPI_MCA_mpi_yield_when_idle="1")
     job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=4", f"--report={report}", "-m", "mpi4py", str(script), env=env)
     assert job.p.returncode == 1, job.err
-    assert_culprit(job, json.loads(report.read_text()), 5, "sim2", "mpi-abort")
-    assert "    ValueError: boom\n" in job.err, "in the last lines of the rank"
+    assert_culprit(job, json.loads(report.read_text()), 5, "sim2", known)
+    assert f"    {last}\n" in job.err, "in the last lines of the rank"

@@ -11,7 +11,7 @@ from support import BUILD, DDRUN, PYTHON, program, some_line, until, with_frames
 from test_planted_mpi import HANG as HANG_OF_MPI
 from test_planted_mpi import mpi  # noqa: F401
 from test_python import package_env
-from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, cluster, new_cluster, no_memory_limits, slurm, slurm_with  # noqa: F401
 from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -74,22 +74,42 @@ def test_a_job_that_needs_a_node_with_a_broken_health_check_names_it(slurm):  # 
     assert done.out == ""
 
 
+def faulty_mpi(slurm, mpi, fault, rank, srun, *options):  # noqa: F811
+    """Run a job of an MPI program with two ranks on each node; return it and its report."""
+    how, made = mpi
+    report = slurm.file("report.json")
+    done = slurm.run(how, "--nproc-per-node=2", f"--report={report}", *options, shutil.copy(made, slurm.file("faulty")), fault, str(rank),
+                     srun=srun, env={"OMPI_MCA_mpi_yield_when_idle": "1"})
+    assert done.rc != 0, done.err
+    with open(report, encoding="utf-8") as f:
+        return done, json.load(f)
+
+
+def test_the_rank_of_an_mpi_program_that_fills_a_file_system_is_the_culprit(slurm, mpi):  # noqa: F811
+    done, found = faulty_mpi(slurm, mpi, "full", 5, ("-N4",))
+    assert_culprit(done, found, 5, "node3", "disk-full")
+    assert [(f["rank"], f["node"]) for f in found["failures"] if not f["cascade"]] == [(5, "node3")], done.err
+
+
+@pytest.mark.skipif(no_memory_limits() is not None, reason=str(no_memory_limits()))
+def test_the_rank_of_an_mpi_program_that_exceeds_the_memory_of_its_step_is_the_culprit(slurm_with, mpi):  # noqa: F811
+    names = [f"mpimem{os.getpid()}-{n}" for n in (1, 2)]
+    done, found = faulty_mpi(slurm_with(nodes=2, names=names, memory=True), mpi, "memory", 2, ("-N2", "--mem=400"))
+    assert_culprit(done, found, 2, names[1], "oom-killer")
+    assert [(f["rank"], f["node"]) for f in found["failures"] if not f["cascade"]] == [(2, names[1])], done.err
+
+
 @pytest.mark.parametrize("fault, why", [
     ("stop", "which was stopped by a signal"),
     ("sleep", "which was in sleep, mpi_faulty.c:"),
 ])
 def test_the_rank_of_an_mpi_program_for_which_the_others_wait_is_the_culprit(slurm, mpi, tmp_path, fault, why):  # noqa: F811
-    how, made = mpi
-    report = slurm.file("report.json")
     native = []
     if fault == "sleep":
         tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
         native = ["--stacks-native"]
-    done = slurm.run(how, "--nproc-per-node=2", f"--report={report}", *HANG_OF_MPI, *native, shutil.copy(made, slurm.file("faulty")), fault, "2",
-                     srun=("-N2",), env={"OMPI_MCA_mpi_yield_when_idle": "1"})
+    done, found = faulty_mpi(slurm, mpi, fault, 2, ("-N2",), *HANG_OF_MPI, *native)
     assert done.rc in (134, 137), done.err
-    with open(report, encoding="utf-8") as f:
-        found = json.load(f)
     assert_culprit(done, found, 2, "node2", "hang")
     assert why in found["culprit"]["why"], done.err
 

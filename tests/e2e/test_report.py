@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 
 import pytest
 
@@ -163,43 +162,11 @@ def test_ddctl_report_refuses_what_is_no_report(tmp_path):
 
 # --- memory ---
 
-V1 = "/sys/fs/cgroup/memory"
-
-
-@pytest.fixture
-def small_cgroup():
-    """Yield a cgroup of 48 MiB."""
-    v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
-    folder = ("/sys/fs/cgroup" if v2 else V1) + f"/ddrun-test-{os.getpid()}"
-    try:
-        os.mkdir(folder)
-    except OSError as e:
-        pytest.skip(f"no cgroup can be made here: {e}")
-    try:
-        try:
-            with open(folder + ("/memory.max" if v2 else "/memory.limit_in_bytes"), "w", encoding="ascii") as f:
-                f.write(str(48 << 20))
-            if v2:
-                with open(folder + "/memory.swap.max", "w", encoding="ascii") as f:
-                    f.write("0")
-        except OSError as e:
-            pytest.skip(f"memory cannot be limited here: {e}")
-        yield folder
-    finally:
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            try:
-                os.rmdir(folder)
-                break
-            except OSError:
-                time.sleep(0.05)
-
-
-def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_cgroup, tmp_path):
+def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_memory, tmp_path):
     script = tmp_path / "eat.py"
     script.write_text("import os\nif os.environ['RANK'] == '1':\n    x = []\n    while True:\n        x.append(bytearray(1 << 20))\n"
                       "import time; time.sleep(600)\n")
-    p = subprocess.run(["sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$0" "$@"', DDRUN, "--nproc-per-node=2", str(script)],
+    p = subprocess.run([*small_memory(48), DDRUN, "--nproc-per-node=2", str(script)],
                        env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 137, p.stderr
     assert "rank 1 on " in p.stderr and some_line(p.stderr, "SIGKILL", "out of memory"), p.stderr

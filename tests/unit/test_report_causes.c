@@ -23,6 +23,11 @@
     "[W1123 07:13:01.123 socket.cpp:764] [c10d] Connection reset by peer, retrying\n"              \
     "WARNING: No module named 'apex', using native AdamW\nstep 100 loss 2.31\n"
 
+/* What Open MPI prints. */
+#define ABORT                                                                                      \
+    "\n-----\nMPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 3.\n" \
+    "\nNOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n-----\n"
+
 static const struct {
     const char *id;
     struct report_exit e;
@@ -337,6 +342,29 @@ static const struct {
       .tail = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 3."}},
     {"mpi-abort",
      {.code = 3, .tail = "application called MPI_Abort(MPI_COMM_WORLD, 3) - process 2"}},
+    {"mpi-abort",
+     {.code = 3,
+      .error = "it called MPI_Abort with code 3",
+      .tail = TRACE "ValueError: boom" ABORT}},
+    {"mpi-abort", {.code = 3, .error = "it called MPI_Abort with code 3", .tail = NOISE}},
+    /* the lines above the abort name the error */
+    {"disk-full",
+     {.code = 1,
+      .error = "it called MPI_Abort with code 1",
+      .tail = "heat: cannot write the result: No space left on device" ABORT}},
+    {"missing-module",
+     {.code = 1,
+      .error = "it called MPI_Abort with code 1",
+      .tail = TRACE "ModuleNotFoundError: No module named 'numpyy'" ABORT}},
+    {"host-unreachable",
+     {.code = 1,
+      .error = "it called MPI_Abort with code 1",
+      .tail = "heat: connect: No route to host" ABORT}},
+    {"mpi-peer-lost",
+     {.code = 15,
+      .error = "it called MPI_Abort with code 15",
+      .tail = "internal_Allreduce(70).......: MPI_Allreduce failed\nCommunication error with rank 1"
+              "\napplication called MPI_Abort(MPI_COMM_WORLD, 15) - process 0"}},
     {"host-unknown",
      {.code = 1, .tail = TRACE "socket.gaierror: [Errno -2] Name or service not known"}},
     {"host-unreachable", {.code = 1, .tail = TRACE "OSError: [Errno 113] No route to host"}},
