@@ -72,16 +72,29 @@ static json_t *top_json_nodes(const struct top_job *j)
     return list;
 }
 
+static json_t *top_json_stragglers(const struct top_job *j)
+{
+    const json_t *stragglers = top_job_stragglers(j);
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(stragglers); i++) {
+        const json_t *g = json_array_get(stragglers, i);
+        (void)json_array_append_new(
+            list, json_pack("{s:i,s:s,s:s}", "rank", json_number(g, "rank", 0), "node",
+                            json_text(g, "node"), "text", json_text(g, "text")));
+    }
+    return list;
+}
+
 int top_job_json(const struct top_job *j, struct dd_buf *out)
 {
-    json_t *o = json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o,s:o}",
-                          "version", 1, "job", j->id, "state", j->state, "round", j->round,
-                          "restarts", j->restarts, "max_restarts", j->max_restarts, "seconds",
-                          top_json_number(j->seconds), "step", top_json_number(j->step), "missing",
-                          j->missing, "running", j->running, "failed", j->failed, "cpu_percent",
-                          top_json_number(j->has_cpu ? j->cpu_percent : -1), "memory_bytes",
-                          top_json_number(j->has_memory ? j->memory : -1), "nodes",
-                          top_json_nodes(j), "workers", top_json_workers(j));
+    json_t *o = json_pack(
+        "{s:i,s:s,s:s,s:i,s:i,s:i,s:o,s:o,s:s,s:i,s:i,s:o,s:o,s:o,s:o,s:o}", "version", 1, "job",
+        j->id, "state", j->state, "round", j->round, "restarts", j->restarts, "max_restarts",
+        j->max_restarts, "seconds", top_json_number(j->seconds), "step", top_json_number(j->step),
+        "missing", j->missing, "running", j->running, "failed", j->failed, "cpu_percent",
+        top_json_number(j->has_cpu ? j->cpu_percent : -1), "memory_bytes",
+        top_json_number(j->has_memory ? j->memory : -1), "nodes", top_json_nodes(j), "workers",
+        top_json_workers(j), "stragglers", top_json_stragglers(j));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return text == NULL || dd_buf_printf(out, "%s\n", text) < 0 ? -ENOMEM : 0;

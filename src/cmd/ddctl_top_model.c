@@ -245,6 +245,13 @@ void top_job_done(struct top_job *j)
     *j = (struct top_job){0};
 }
 
+const json_t *top_job_stragglers(const struct top_job *j)
+{
+    const json_t *status = json_object_get(j->sample, "status");
+    const json_t *marked = json_object_get(json_object_get(status, "steps"), "stragglers");
+    return json_array_size(marked) > 0 ? marked : json_object_get(status, "stragglers");
+}
+
 int top_job_first_failure(const struct top_job *j, struct dd_buf *out)
 {
     const json_t *status = json_object_get(j->sample, "status");

@@ -63,6 +63,8 @@ int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err 
 /* Compute the processor time since an earlier sample. */
 void top_job_compare(struct top_job *j, const struct top_job *before);
 void top_job_done(struct top_job *j);
+/* Return the ranks that hold up the others, {rank, node, text}, lent by the sample; NULL: none. */
+const json_t *top_job_stragglers(const struct top_job *j);
 /* Append the first failure of the round as text of several lines, or a sentence that there is
  * none. */
 int top_job_first_failure(const struct top_job *j, struct dd_buf *out);

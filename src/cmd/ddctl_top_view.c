@@ -346,7 +346,23 @@ static int put_workers(struct line *l, const struct top_job *j)
     return put(l, text);
 }
 
-/* The problem of the last request, or the first failure of the round. */
+/* The first straggler, and how many others there are. */
+static int put_straggler(struct line *l, const struct top_job *j)
+{
+    char text[LINE_MAX_BYTES];
+    char more[40] = "";
+    const json_t *list = top_job_stragglers(j);
+    const size_t n = json_array_size(list);
+    if (n == 0)
+        return 0;
+    if (n > 1)
+        (void)snprintf(more, sizeof(more), " (and %zu more)", n - 1);
+    (void)snprintf(text, sizeof(text), "straggler%s: %s", more,
+                   json_text(json_array_get(list, 0), "text"));
+    return put(l, text);
+}
+
+/* The problem of the last request, the first failure of the round, or the first straggler. */
 static int put_problem(struct line *l, const struct top_view *v, const struct top_job *j,
                        enum dd_line_style *style)
 {
@@ -357,7 +373,7 @@ static int put_problem(struct line *l, const struct top_view *v, const struct to
     if (v->notice[0] != '\0')
         return put(l, v->notice);
     if (f == NULL)
-        return 0;
+        return put_straggler(l, j);
     (void)snprintf(text, sizeof(text), "first failure: rank %d on %s: %s",
                    json_number(f, "rank", 0), json_text(f, "node"), json_text(f, "text"));
     return put(l, text);

@@ -390,6 +390,26 @@ static void a_notice_replaces_the_first_failure(void **state)
     screen_free(s);
 }
 
+static void stragglers_are_shown_where_nothing_has_failed(void **state)
+{
+    (void)state;
+    struct screen *s = screen_new(
+        "{\"status\":{\"job\":\"j\",\"nodes\":[" TWO_NODES "],\"stragglers\":["
+        "{\"rank\":2,\"node\":\"node2\",\"text\":\"rank 2 on node2 waits\"},"
+        "{\"rank\":3,\"node\":\"node2\",\"text\":\"rank 3 on node2 waits\"}]}}",
+        24, 80);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(1 << 16);
+    screen_draw(s);
+    assert_string_equal(line(s, 2), "straggler (and 1 more): rank 2 on node2 waits");
+    assert_int_equal(top_job_json(&s->job, &json), 0);
+    assert_non_null(strstr(dd_buf_str(&json), "\"text\": \"rank 3 on node2 waits\""));
+    screen_read(s, "{\"status\":{\"job\":\"j\",\"nodes\":[" TWO_NODES "],\"steps\":{"
+                   "\"stragglers\":[{\"text\":\"rank 1 on node1 takes long\"}]}}}");
+    screen_draw(s);
+    assert_string_equal(line(s, 2), "straggler: rank 1 on node1 takes long");
+    screen_free(s);
+}
+
 static void hostile_texts_do_not_reach_the_terminal(void **state)
 {
     (void)state;
@@ -591,6 +611,7 @@ int main(void)
         cmocka_unit_test(a_page_that_shows_its_end_follows_it),
         cmocka_unit_test(columns_without_values_are_left_out),
         cmocka_unit_test(a_notice_replaces_the_first_failure),
+        cmocka_unit_test(stragglers_are_shown_where_nothing_has_failed),
         cmocka_unit_test(hostile_texts_do_not_reach_the_terminal),
         cmocka_unit_test(a_thousand_ranks_scroll),
         cmocka_unit_test(text_is_wrapped_and_scrolls),
