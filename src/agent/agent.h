@@ -51,7 +51,8 @@ struct agent_cfg {
     unsigned grace_ms;   /* from the stop signal to SIGKILL */
     /* send the signal to the workers this long before the allocation ends */
     struct signal_before_end_cfg before_end;
-    uint64_t watch_nodes_ns; /* interval of asking the scheduler for its marks; 0: never */
+    uint64_t load_interval_ns; /* --straggler-interval; 0: never */
+    uint64_t watch_nodes_ns;   /* interval of asking the scheduler for its marks; 0: never */
     struct hang_watch_cfg hang;
     struct stack_reader_cfg stacks;
     struct progress_watch_cfg progress;

@@ -7,6 +7,7 @@
 #include "agent/hang_watch.h"
 #include "agent/held_ports.h"
 #include "agent/horovod_server.h"
+#include "agent/load_watch.h"
 #include "agent/mpi_servers.h"
 #include "agent/nccl_query.h"
 #include "agent/node_exchange.h"
@@ -37,6 +38,7 @@ const struct round_feature *const round_features[] = {
     &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
     &progress_watch_feature,   /* --progress-file, --progress-regex */
     &step_watch_feature,       /* ddrun_step() */
+    &load_watch_feature,       /* stragglers without ddrun_step() */
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */

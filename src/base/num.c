@@ -36,6 +36,22 @@ int dd_num_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret)
     return 0;
 }
 
+int dd_num_take(const char **at, char end, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    const char *s = *at;
+    uint64_t v;
+    int rc = digits(&s, &v);
+    if (rc < 0)
+        return rc;
+    if (*s != end)
+        return -EINVAL;
+    if (v < min || v > max)
+        return -ERANGE;
+    *at = s + 1;
+    *ret = v;
+    return 0;
+}
+
 int dd_num_int(const char *s, int min, int max, int *ret)
 {
     int negative = *s == '-';

@@ -208,20 +208,25 @@ static int ddctl_status_write_warnings(struct dd_buf *out, const json_t *node)
     return rc;
 }
 
-/* Workers that mark no steps have none. */
-static int ddctl_status_write_steps(struct dd_buf *out, const json_t *steps)
+static int ddctl_status_write_stragglers(struct dd_buf *out, const json_t *list)
 {
-    const json_t *list = json_object_get(steps, "stragglers");
-    const size_t n = json_array_size(list);
-    if (steps == NULL || json_number(steps, "ranks", 0) == 0)
-        return 0;
-    int rc = dd_buf_printf(out, "median time of a step: %.3g s%s\n",
-                           json_number_value(json_object_get(steps, "seconds")),
-                           n == 0 ? ", no straggler" : "");
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
         rc = dd_buf_printf(out, "straggler: %s\n", json_text(json_array_get(list, i), "text"));
-    }
     return rc;
+}
+
+/* Workers that mark no steps have none. */
+static int ddctl_status_write_steps(struct dd_buf *out, const json_t *status)
+{
+    const json_t *steps = json_object_get(status, "steps");
+    const json_t *list = json_object_get(steps, "stragglers");
+    if (steps == NULL || json_number(steps, "ranks", 0) == 0)
+        return ddctl_status_write_stragglers(out, json_object_get(status, "stragglers"));
+    const int rc = dd_buf_printf(out, "median time of a step: %.3g s%s\n",
+                                 json_number_value(json_object_get(steps, "seconds")),
+                                 json_array_size(list) == 0 ? ", no straggler" : "");
+    return rc < 0 ? rc : ddctl_status_write_stragglers(out, list);
 }
 
 static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
@@ -240,7 +245,7 @@ static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
         rc = ddctl_status_write_warnings(out, json_array_get(nodes, i));
     if (rc == 0)
-        rc = ddctl_status_write_steps(out, json_object_get(status, "steps"));
+        rc = ddctl_status_write_steps(out, status);
     return rc < 0 || missing[0] == '\0' ? rc : dd_buf_printf(out, "missing: %s\n", missing);
 }
 

@@ -183,6 +183,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->grace_ms = ddrun_grace_ms(o, r->alloc);
     a->before_end.sig = o->signal_before_end.sig;
     a->before_end.ns = o->signal_before_end.ns;
+    a->load_interval_ns = o->straggler_interval;
     a->watch_nodes_ns = o->failure.watch_nodes == 0 && o->failure.drain_signal.sig != 0
                             ? WATCH_NODES_S * DD_NS_PER_S
                             : o->failure.watch_nodes;

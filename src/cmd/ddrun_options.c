@@ -711,6 +711,16 @@ static const struct opt_row rows[] = {
      .group = "Health checks and hung workers",
      .help = "time limit of --health and of --health-check",
      FIELD(health_timeout)},
+    {.name = "straggler-interval",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "5s",
+     .max = INT64_C(3600000000000),
+     .group = "Health checks and hung workers",
+     .help = "interval of reading what slows ranks down; 0: never",
+     .more = "The readings name stragglers in jobs whose ranks mark no steps (ddrun_step). A rank "
+             "is named after at least 8 of them.",
+     FIELD(straggler_interval)},
     HANG_ROWS(struct ddrun_options) STACKS_ROWS(struct ddrun_options)
 
         {.name = "timeout",

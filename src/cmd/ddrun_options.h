@@ -82,6 +82,7 @@ struct ddrun_options {
     struct node_health_list health;
     const char *health_check;
     uint64_t health_timeout;
+    uint64_t straggler_interval;
     uint64_t timeout, shutdown_timeout, monitor_interval;
     bool shutdown_said;
     struct signal_list signals;

@@ -162,6 +162,11 @@ static void dispatch_steps(struct dispatch *d, struct session *s, const struct m
     step_collect_take(d->steps, s, &m->steps, dd_now_ns());
 }
 
+static void dispatch_load(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    step_collect_take_load(d->steps, s, &m->load);
+}
+
 static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
                                           const struct msg *m)
 {
@@ -252,6 +257,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_SUCCESS_CRITERIA_MET] = dispatch_success_criteria_met,
     [MSG_PROGRESS] = dispatch_progress,
     [MSG_STEPS] = dispatch_steps,
+    [MSG_LOAD] = dispatch_load,
     [MSG_DONE] = dispatch_done,
     [MSG_STOP_REQUEST] = dispatch_stop_request,
     [MSG_SIGNAL_REQUEST] = dispatch_signal_request,

@@ -17,7 +17,7 @@ enum {
 
 struct step_collect {
     struct step_collect_cfg cfg;
-    struct stragglers *found; /* of `round`; NULL: no worker has marked a step */
+    struct stragglers *found; /* of `round`; NULL: no times and no loads have arrived */
     int round;
     int shown; /* lines on the terminal in this round */
     uint64_t judged_ns;
@@ -99,15 +99,24 @@ static void publish(struct step_collect *c, const struct straggler *g)
     tell(c, g->slow, dd_buf_str(&text));
 }
 
-static void judge(struct step_collect *c, uint64_t now)
+static void judge(struct step_collect *c)
 {
     struct straggler g;
-    if (now < c->judged_ns + JUDGE_MS * DD_NS_PER_MS)
-        return;
-    c->judged_ns = now;
     stragglers_judge(c->found);
     while (stragglers_next(c->found, &g))
         publish(c, &g);
+}
+
+/* Return the first rank of the node that sends a message about this round; -1: ignore it. */
+static int begin_message(struct step_collect *c, const struct session *s, int round,
+                         int *ret_workers)
+{
+    if (rdzv_state(c->cfg.machine) != RDZV_RUNNING || round != rdzv_round(c->cfg.machine))
+        return -1;
+    const int first = rank_of_id(c, s->id, ret_workers);
+    if (first < 0 || ((c->found == NULL || c->round != round) && begin_round(c) < 0))
+        return -1;
+    return first;
 }
 
 void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
@@ -118,16 +127,39 @@ void step_collect_take(struct step_collect *c, const struct session *s, const st
     int workers;
     int local;
     int rc = 0;
-    if (rdzv_state(c->cfg.machine) != RDZV_RUNNING || m->round != rdzv_round(c->cfg.machine))
-        return;
-    const int first = rank_of_id(c, s->id, &workers);
-    if (first < 0 || ((c->found == NULL || c->round != m->round) && begin_round(c) < 0))
+    const int first = begin_message(c, s, m->round, &workers);
+    if (first < 0)
         return;
     while ((rc = step_times_take(&at, workers, &local, &t)) > 0)
         stragglers_take(c->found, first + local, &t);
     if (rc < 0)
         dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed STEPS from %s", s->name);
-    judge(c, now);
+    if (now < c->judged_ns + JUDGE_MS * DD_NS_PER_MS)
+        return;
+    c->judged_ns = now;
+    judge(c);
+}
+
+/* Judge at once: no further message may come, and few come. */
+void step_collect_take_load(struct step_collect *c, const struct session *s,
+                            const struct msg_load *m)
+{
+    struct steps_view v;
+    struct rank_load l;
+    const char *at = m->text;
+    int workers;
+    int local;
+    int rc = 0;
+    const int first = begin_message(c, s, m->round, &workers);
+    if (first < 0)
+        return;
+    while ((rc = load_take(&at, workers, &local, &l)) > 0)
+        stragglers_take_load(c->found, first + local, &l);
+    if (rc < 0)
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed LOAD from %s", s->name);
+    stragglers_view(c->found, &v);
+    if (!v.marked)
+        judge(c);
 }
 
 /* ---- status ---- */
@@ -159,20 +191,26 @@ static json_t *step_collect_each(const struct step_collect *c)
     return list;
 }
 
+static json_t *step_collect_straggler(const struct step_collect *c, const struct straggler *g)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
+    (void)straggler_text(g, name_of_node(c, g->node), &text);
+    const char *sentence = dd_buf_str(&text);
+    json_t *o = json_pack("{s:i,s:o,s:s}", "rank", g->rank, "node",
+                          journal_json_text(name_of_node(c, g->node)), "text",
+                          sentence != NULL ? sentence : "");
+    if (g->by != STRAGGLER_BY_LOAD)
+        (void)json_object_set_new(o, "seconds", json_real((double)g->us / 1e6));
+    return o;
+}
+
 static json_t *step_collect_stragglers(const struct step_collect *c)
 {
     struct straggler g;
     json_t *list = json_array();
     for (int rank = 0; stragglers_from(c->found, rank, &g) && json_array_size(list) < SHOWN_MAX;
-         rank = g.rank + 1) {
-        DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
-        (void)straggler_text(&g, name_of_node(c, g.node), &text);
-        const char *sentence = dd_buf_str(&text);
-        (void)json_array_append_new(list, json_pack("{s:i,s:o,s:f,s:s}", "rank", g.rank, "node",
-                                                    journal_json_text(name_of_node(c, g.node)),
-                                                    "seconds", (double)g.us / 1e6, "text",
-                                                    sentence != NULL ? sentence : ""));
-    }
+         rank = g.rank + 1)
+        (void)json_array_append_new(list, step_collect_straggler(c, &g));
     return list;
 }
 
@@ -182,6 +220,12 @@ void step_collect_put(const struct step_collect *c, json_t *status)
     if (!is_current(c))
         return;
     stragglers_view(c->found, &v);
+    if (!v.marked) {
+        struct straggler g;
+        if (stragglers_from(c->found, 0, &g))
+            (void)json_object_set_new(status, "stragglers", step_collect_stragglers(c));
+        return;
+    }
     (void)json_object_set_new(
         status, "steps",
         json_pack("{s:i,s:f,s:f,s:s,s:o,s:o}", "ranks", v.ranks, "seconds", (double)v.wall_us / 1e6,

@@ -1,4 +1,5 @@
-/* The times of the workers' steps, from all nodes, and the nodes that hold up the others. */
+/* The times of the workers' steps and their loads, from all nodes, and the nodes that hold up the
+ * others. */
 #ifndef DD_DAEMON_STEP_COLLECT_H
 #define DD_DAEMON_STEP_COLLECT_H
 
@@ -21,10 +22,14 @@ void step_collect_free(struct step_collect *c); /* NULL is fine */
 /* Take STEPS of an agent; may publish JOURNAL_STRAGGLER and JOURNAL_STRAGGLER_OVER. */
 void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
                        uint64_t now);
+/* Take LOAD of an agent, likewise. */
+void step_collect_take_load(struct step_collect *c, const struct session *s,
+                            const struct msg_load *m);
 /* The highest step that a worker of this round has marked, or that was found otherwise
  * (rdzv_step_reached()); -1: none. */
 int64_t step_collect_reached(const struct step_collect *c);
-/* Add `steps` to the answer of `ddctl status` if workers mark steps. */
+/* Add `steps` to the answer of `ddctl status` if workers mark steps, else `stragglers` if there are
+ * any. */
 void step_collect_put(const struct step_collect *c, struct json_t *status);
 
 #endif

@@ -39,6 +39,7 @@ enum msg_type {
     MSG_SUCCESS_CRITERIA_MET, /* agent: the workers that the job waits for have succeeded here */
     MSG_PROGRESS,             /* agent: the program has reached a step */
     MSG_STEPS,                /* agent: the times of the last steps of its workers */
+    MSG_LOAD,                 /* agent: what keeps its workers from computing */
     MSG_DONE,                 /* agent: all workers of the round have ended */
     MSG_STOP_REQUEST,         /* agent: end the job */
     MSG_STOP,                 /* daemon: stop the workers, then send DONE */
@@ -136,6 +137,10 @@ struct msg_progress {
 struct msg_steps {
     int round;
     const char *text; /* rdzv/stragglers.h */
+};
+struct msg_load {
+    int round;
+    const char *text; /* rdzv/rank_load.h */
 };
 struct msg_done {
     int round;
@@ -243,6 +248,7 @@ struct msg {
         struct msg_success_criteria_met success_criteria_met;
         struct msg_progress progress;
         struct msg_steps steps;
+        struct msg_load load;
         struct msg_done done;
         struct msg_stop_request stop_request;
         struct msg_stop stop;
@@ -285,6 +291,7 @@ struct msg {
 #define MSG_MEMBER_SUCCESS_CRITERIA_MET success_criteria_met
 #define MSG_MEMBER_PROGRESS progress
 #define MSG_MEMBER_STEPS steps
+#define MSG_MEMBER_LOAD load
 #define MSG_MEMBER_DONE done
 #define MSG_MEMBER_STOP_REQUEST stop_request
 #define MSG_MEMBER_STOP stop

@@ -21,12 +21,17 @@ struct straggler_rank {
     uint64_t since;  /* count at the first report of those in a row that differ from `slow` */
     int reports;     /* their number */
     bool slow;       /* it is a straggler */
-    bool reported;   /* of the first rank of a node: its node has a straggler, as returned */
+    struct rank_load load;
+    unsigned signs;      /* of the load, that hold */
+    enum load_sign sign; /* the last one that held */
+    bool reported;       /* of the first rank of a node: its node has a straggler, as returned */
 };
 
 struct stragglers {
     int n, next;
+    bool marked; /* a rank has sent times */
     bool by_cpu;
+    struct load_medians load_medians;
     int compared;
     int64_t step;
     uint64_t wall_us, median_us;
@@ -70,9 +75,19 @@ void stragglers_take(struct stragglers *s, int rank, const struct step_times *t)
     s->v[rank].t = *t;
     if (t->step > s->step)
         s->step = t->step;
+    if (!s->marked) /* what was found by loads is over */
+        for (int i = 0; i < s->n; i++)
+            s->v[i].slow = false;
+    s->marked = true;
 }
 
-/* ---- comparison ---- */
+void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l)
+{
+    if (rank >= 0 && rank < s->n)
+        s->v[rank].load = *l;
+}
+
+/* ---- comparison of times ---- */
 
 static bool counts(const struct straggler_rank *r)
 {
@@ -131,7 +146,7 @@ static void judge_rank(const struct stragglers *s, struct straggler_rank *r)
     r->reports = 0;
 }
 
-void stragglers_judge(struct stragglers *s)
+static void judge_times(struct stragglers *s)
 {
     bool by_cpu = false;
     s->compared = 0;
@@ -148,8 +163,38 @@ void stragglers_judge(struct stragglers *s)
     s->wall_us = median(s, true);
     for (int i = 0; i < s->n; i++)
         judge_rank(s, &s->v[i]);
+}
+
+/* ---- comparison of loads ---- */
+
+static const struct rank_load *load_of(const void *arg, int i)
+{
+    const struct stragglers *s = arg;
+    return &s->v[i].load;
+}
+
+static void judge_loads(struct stragglers *s)
+{
+    load_medians_find(&s->load_medians, s->n, load_of, s);
+    for (int i = 0; i < s->n; i++) {
+        struct straggler_rank *r = &s->v[i];
+        r->signs = load_judge(&r->load, &s->load_medians, r->signs);
+        r->slow = r->signs != 0;
+        if (r->slow)
+            r->sign = r->signs & LOAD_WAITS ? LOAD_WAITS : LOAD_SLOW_CLOCK;
+    }
+}
+
+void stragglers_judge(struct stragglers *s)
+{
+    if (s->marked)
+        judge_times(s);
+    else
+        judge_loads(s);
     s->next = 0;
 }
+
+/* ---- results ---- */
 
 static void describe(const struct stragglers *s, int rank, struct straggler *ret)
 {
@@ -157,9 +202,28 @@ static void describe(const struct stragglers *s, int rank, struct straggler *ret
     *ret = (struct straggler){.rank = rank,
                               .node = r->node,
                               .slow = r->slow,
-                              .by_cpu = s->by_cpu,
+                              .by = !s->marked  ? STRAGGLER_BY_LOAD
+                                    : s->by_cpu ? STRAGGLER_BY_CPU
+                                                : STRAGGLER_BY_WORK,
                               .us = time_of(s, r),
-                              .median_us = s->median_us};
+                              .median_us = s->median_us,
+                              .load = r->load,
+                              .load_medians = s->load_medians,
+                              .sign = r->sign != 0 ? r->sign : LOAD_WAITS};
+}
+
+/* True if a rank holds up the others more than another one. */
+static bool is_worse(const struct stragglers *s, const struct straggler_rank *r,
+                     const struct straggler_rank *than)
+{
+    if (r->slow != than->slow)
+        return r->slow;
+    if (s->marked)
+        return time_of(s, r) > time_of(s, than);
+    if (r->sign != than->sign)
+        return r->sign == LOAD_WAITS;
+    return r->sign == LOAD_SLOW_CLOCK ? load_clock(&r->load) < load_clock(&than->load)
+                                      : r->load.wait > than->load.wait;
 }
 
 /* The ranks of a node begin at `first`. Returns the rank after them; *ret_worst: the slowest of its
@@ -168,12 +232,9 @@ static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
 {
     int worst = first;
     int i = first;
-    for (; i < s->n && s->v[i].node == s->v[first].node; i++) {
-        const struct straggler_rank *r = &s->v[i];
-        const struct straggler_rank *w = &s->v[worst];
-        if (r->slow != w->slow ? r->slow : time_of(s, r) > time_of(s, w))
+    for (; i < s->n && s->v[i].node == s->v[first].node; i++)
+        if (is_worse(s, &s->v[i], &s->v[worst]))
             worst = i;
-    }
     *ret_worst = worst;
     return i;
 }
@@ -195,7 +256,8 @@ bool stragglers_next(struct stragglers *s, struct straggler *ret)
 
 void stragglers_view(const struct stragglers *s, struct steps_view *ret)
 {
-    *ret = (struct steps_view){.step = s->step,
+    *ret = (struct steps_view){.marked = s->marked,
+                               .step = s->step,
                                .ranks = s->compared,
                                .by_cpu = s->by_cpu,
                                .wall_us = s->wall_us,
@@ -229,11 +291,16 @@ bool stragglers_times(const struct stragglers *s, int *rank, struct step_times *
 int straggler_text(const struct straggler *g, const char *node, struct dd_buf *out)
 {
     const double ratio = (double)g->us / (double)(g->median_us > 0 ? g->median_us : 1);
+    if (g->by == STRAGGLER_BY_LOAD) {
+        const int rc = dd_buf_printf(out, "rank %d on %.255s ", g->rank, node);
+        return rc < 0 ? rc : load_text(&g->load, &g->load_medians, g->sign, out);
+    }
     return dd_buf_printf(out,
-                         g->by_cpu ? "rank %d on %.255s uses %.3gx the median processor time per "
-                                     "step (%.3g s, median %.3g s)"
-                                   : "rank %d on %.255s takes %.3gx the median time per step, "
-                                     "waits not counted (%.3g s, median %.3g s)",
+                         g->by == STRAGGLER_BY_CPU
+                             ? "rank %d on %.255s uses %.3gx the median processor time per "
+                               "step (%.3g s, median %.3g s)"
+                             : "rank %d on %.255s takes %.3gx the median time per step, "
+                               "waits not counted (%.3g s, median %.3g s)",
                          g->rank, node, ratio, (double)g->us / 1e6, (double)g->median_us / 1e6);
 }
 
@@ -243,20 +310,7 @@ int step_times_put(struct dd_buf *out, int local_rank, const struct step_times *
                          local_rank, t->step, t->count, t->n, t->wall_us, t->cpu_us, t->work_us);
 }
 
-enum { STEP_FIELDS = 7, STEP_DIGITS = 20 };
-
-/* The next number, which ends with `end`. */
-static int take_number(const char **at, char end, uint64_t min, uint64_t max, uint64_t *ret)
-{
-    char digits[STEP_DIGITS + 1];
-    const size_t n = strspn(*at, "0123456789");
-    if (n > STEP_DIGITS || (*at)[n] != end)
-        return -EPROTO;
-    memcpy(digits, *at, n);
-    digits[n] = '\0';
-    *at += n + 1;
-    return dd_num_u64(digits, min, max, ret) < 0 ? -EPROTO : 0;
-}
+enum { STEP_FIELDS = 7 };
 
 int step_times_take(const char **at, int workers, int *ret_local_rank, struct step_times *ret)
 {
@@ -272,7 +326,7 @@ int step_times_take(const char **at, int workers, int *ret_local_rank, struct st
         if (i == 1 && strncmp(p, "-1 ", 3) == 0) {
             no_step = true;
             p += 3;
-        } else if (take_number(&p, i + 1 < STEP_FIELDS ? ' ' : ';', i == 2 || i == 3, most, &v[i]) <
+        } else if (dd_num_take(&p, i + 1 < STEP_FIELDS ? ' ' : ';', i == 2 || i == 3, most, &v[i]) <
                    0) {
             return -EPROTO;
         }

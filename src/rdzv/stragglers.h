@@ -1,4 +1,5 @@
-/* Finds the ranks that hold up the others, from the times of their steps. Pure.
+/* Finds the ranks that hold up the others, from the times of their steps, or without such times
+ * from their loads (rdzv/rank_load.h). Pure.
  *
  * In synchronous training all ranks take equally long for a step, since each waits for the slowest
  * one. So ranks are compared by the time of a step without the waits that the program has marked;
@@ -8,25 +9,34 @@
  * quarter of the step and a millisecond; by processor time it must also be busy for half of the
  * step. A rank becomes a straggler when it has been slow in 3 reports in a row, with 8 steps
  * between the first and the last of them, and ceases to be one when it has been below 1.5 times the
- * median as long. */
+ * median as long.
+ *
+ * Loads count until the first rank has marked a step. */
 #ifndef DD_RDZV_STRAGGLERS_H
 #define DD_RDZV_STRAGGLERS_H
 
 #include "base/buf.h"
 #include "base/step_page.h"
+#include "rdzv/rank_load.h"
 
 struct stragglers;
+
+enum straggler_by { STRAGGLER_BY_WORK, STRAGGLER_BY_CPU, STRAGGLER_BY_LOAD };
 
 /* A rank and the median of all. */
 struct straggler {
     int rank, node;
-    bool slow;   /* in stragglers_next(): it has become a straggler; else it has ceased */
-    bool by_cpu; /* the times are processor times */
-    uint64_t us, median_us;
+    bool slow; /* in stragglers_next(): it has become a straggler; else it has ceased */
+    enum straggler_by by;
+    uint64_t us, median_us; /* by work, or processor time */
+    struct rank_load load;  /* by load */
+    struct load_medians load_medians;
+    enum load_sign sign;
 };
 
 /* The state of all ranks. */
 struct steps_view {
+    bool marked;  /* a rank has sent times */
     int64_t step; /* highest one; -1: none */
     int ranks;    /* that have completed enough steps */
     bool by_cpu;
@@ -38,8 +48,9 @@ void stragglers_free(struct stragglers *s);             /* NULL is fine */
 
 /* These ranks are those of that node; all are of node 0 otherwise. */
 void stragglers_place(struct stragglers *s, int first, int workers, int node);
-/* Take the times of a rank; one out of range is ignored. */
+/* Take the times, or the load, of a rank; one out of range is ignored. */
 void stragglers_take(struct stragglers *s, int rank, const struct step_times *t);
+void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l);
 /* Compare all ranks. Then call stragglers_next() until it returns false: it returns each node once
  * that has got its first straggler, with that rank, the slowest of the node, or lost its last. */
 void stragglers_judge(struct stragglers *s);

@@ -51,10 +51,7 @@ static struct activity_sched activity_read_sched(const char *path)
     return s;
 }
 
-/* Return how long the main thread has waited for a processor: on a machine with too much to do, a
- * program that computes gets little time. Other threads do not count, since those that only wake up
- * now and then wait most. */
-static uint64_t activity_delay_ns(pid_t pid)
+uint64_t activity_delay_ns(pid_t pid)
 {
     char path[40];
     (void)snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);

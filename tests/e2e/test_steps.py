@@ -23,7 +23,7 @@ class Training(Running):
         for name in files:
             self.touch(name)
         python = ("env", f"PYTHONPATH={package_env()['PYTHONPATH']}", f"PATH={BUILD}:{os.environ['PATH']}", PYTHON)
-        super().__init__(tmp_path, *NODES, f"--report={tmp_path}/report.json", *options, workers=6,
+        super().__init__(tmp_path, *NODES, "--straggler-interval=0", f"--report={tmp_path}/report.json", *options, workers=6,
                          command=(*python, program("steps.py"), how, str(tmp_path), *steps))
 
     def touch(self, name):

@@ -1,4 +1,4 @@
-/* base and rdzv: the page of a worker and the text of STEPS hold any bytes. */
+/* base and rdzv: the page of a worker and the texts of STEPS and LOAD hold any bytes. */
 #include "base/auto.h"
 #include "rdzv/stragglers.h"
 
@@ -62,8 +62,15 @@ static void through_text(const uint8_t *data, size_t size)
         const size_t n = strnlen((const char *)data, size);
         char *text = strndup((const char *)data, n);
         const char *at = text;
+        const char *load = text;
+        struct rank_load l;
         struct step_times t;
         int local;
+        while (text != NULL && load_take(&load, WORKERS, &local, &l) > 0) {
+            if (l.wait > 100 || l.mhz > LOAD_MHZ_MAX || l.max_mhz > LOAD_MHZ_MAX)
+                abort();
+            stragglers_take_load(s, node * WORKERS + local, &l);
+        }
         while (text != NULL && step_times_take(&at, WORKERS, &local, &t) > 0) {
             check(&t);
             stragglers_take(s, node * WORKERS + local, &t);

@@ -123,6 +123,12 @@ static void numbers_take_digits_only(void **state)
         if (rows[i].rc == 0)
             assert_int_equal(v, rows[i].value);
     }
+    const char *list = "12 7;";
+    uint64_t taken;
+    assert_int_equal(dd_num_take(&list, ' ', 0, 11, &taken), -ERANGE);
+    assert_int_equal(dd_num_take(&list, ';', 0, 12, &taken), -EINVAL);
+    assert_int_equal(dd_num_take(&list, ' ', 0, 12, &taken), 0);
+    assert_true(taken == 12 && strcmp(list, "7;") == 0);
     int n;
     assert_int_equal(dd_num_int("-12", -20, 5, &n), 0);
     assert_int_equal(n, -12);

@@ -67,6 +67,8 @@ static const struct {
      HEAD("progress") ",'round':5,'step':9223372036854775807}"},
     {MSG(STEPS, .round = 5, .text = "0 7 8 8 50000 1200 20000;"),
      HEAD("steps") ",'round':5,'text':'0 7 8 8 50000 1200 20000;'}"},
+    {MSG(LOAD, .round = 5, .text = "0 62 1755 1980 3 0;"),
+     HEAD("load") ",'round':5,'text':'0 62 1755 1980 3 0;'}"},
     {MSG(COMMIT, .round = 5), HEAD("commit") ",'round':5}"},
     {MSG(ROUND_MEMBERS, .addr = "10.0.0.1", .addrs = &one, .members = "0 5 2 0 n[0-2]"),
      HEAD("round") ",'addr':'10.0.0.1','addrs':['10.0.0.1'],'members':'0 5 2 0 n[0-2]'}"},

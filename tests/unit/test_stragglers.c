@@ -315,7 +315,7 @@ static void without_marks_of_waits_processor_times_are_compared(void **state)
     j.work[0] = 0; /* one rank marks none */
     j.cpu[5] = 160000;
     reports(&j, 30, 10);
-    assert_true(j.began == 1 && j.last.rank == 5 && j.last.by_cpu);
+    assert_true(j.began == 1 && j.last.rank == 5 && j.last.by == STRAGGLER_BY_CPU);
     j.cpu[5] = 15000;
     reports(&j, 30, 10);
     j.work[6] = 200000; /* it sleeps: its processor time tells nothing */

@@ -1,0 +1,119 @@
+#include "agent/load_watch.h"
+
+#include "agent/agent.h"
+#include "base/io.h"
+#include "rdzv/msg.h"
+#include "rdzv/rank_load.h"
+#include "worker/activity.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+
+enum {
+    NODE_MS = 10,   /* the interval is at least this for each node, so that the daemon gets at most
+                       100 messages a second */
+    TEXT_EACH = 40, /* bytes for each worker, at most */
+};
+
+struct watched {
+    uint64_t delay_ns; /* at the last reading */
+    struct load_window window;
+    struct rank_load sent;
+};
+
+struct load_watch {
+    const struct round *round;
+    struct event *timer;
+    uint64_t read_ns; /* time of the last reading; 0: none yet */
+    struct watched v[];
+};
+
+/* Return the percentage of the time since the last reading in which the worker has waited. */
+static int load_read_wait(const struct load_watch *w, struct watched *k, int local_rank,
+                          uint64_t now)
+{
+    const pid_t pid = w->round->group != NULL ? worker_group_pid(w->round->group, local_rank) : 0;
+    const uint64_t was = k->delay_ns;
+    k->delay_ns = pid > 0 ? activity_delay_ns(pid) : 0;
+    if (w->read_ns == 0 || now <= w->read_ns || k->delay_ns <= was)
+        return 0;
+    const uint64_t percent = (k->delay_ns - was) / ((now - w->read_ns) / 100 + 1);
+    return percent < 100 ? (int)percent : 100;
+}
+
+static void load_watch_read(struct load_watch *w)
+{
+    const struct round *r = w->round;
+    const uint64_t now = dd_now_ns();
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT((size_t)r->plan.local_size * TEXT_EACH + 1);
+    for (int i = 0; i < r->plan.local_size; i++) {
+        struct watched *k = &w->v[i];
+        const struct rank_load reading = {.wait = load_read_wait(w, k, i, now)};
+        struct rank_load load;
+        if (w->read_ns != 0 && load_window_add(&k->window, &reading, &load) &&
+            load_is_news(&k->sent, &load) && load_put(&text, i, &load) == 0)
+            k->sent = load;
+    }
+    w->read_ns = now;
+    if (text.len > 0 && dd_buf_str(&text) != NULL)
+        round_send(r, MSG(LOAD, .round = r->plan.round, .text = dd_buf_str(&text)));
+}
+
+static void load_watch_wait(const struct load_watch *w)
+{
+    const struct round *r = w->round;
+    const uint64_t nodes = (uint64_t)r->plan.nnodes * NODE_MS * DD_NS_PER_MS;
+    const struct timeval t = dd_timeval(
+        nodes > r->cfg->load_interval_ns ? nodes : r->cfg->load_interval_ns);
+    (void)evtimer_add(w->timer, &t);
+}
+
+static void load_watch_on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct load_watch *w = arg;
+    (void)fd;
+    (void)what;
+    load_watch_read(w);
+    load_watch_wait(w);
+}
+
+/* ---- hooks ---- */
+
+static int load_watch_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    struct load_watch *w = *state = calloc(1, sizeof(*w) +
+                                                  (size_t)r->plan.local_size * sizeof(w->v[0]));
+    if (w == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    w->round = r;
+    return 0;
+}
+
+static int load_watch_started(void *state, const struct round *r, struct dd_err *err)
+{
+    struct load_watch *w = state;
+    if (r->cfg->load_interval_ns == 0)
+        return 0;
+    w->timer = evtimer_new(r->base, load_watch_on_timer, w);
+    if (w->timer == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    load_watch_wait(w);
+    return 0;
+}
+
+static void load_watch_end(void *state, const struct round *r)
+{
+    struct load_watch *w = state;
+    (void)r;
+    if (w->timer != NULL)
+        event_free(w->timer);
+    free(w);
+}
+
+const struct round_feature load_watch_feature = {
+    .name = "load",
+    .prepare = load_watch_prepare,
+    .started = load_watch_started,
+    .end = load_watch_end,
+};

@@ -1,0 +1,66 @@
+/* What keeps a rank from computing, as far as it can be read without marks of steps. Pure.
+ *
+ * - The main thread of a worker is ready to run, but has no processor: another process uses it, or
+ *   a quota of the cgroup is used up. A thread that waits for other ranks sleeps or runs; so this
+ *   time is lost. The processor time itself tells nothing: ranks that wait may use much or little.
+ * - A GPU of the worker has work, and runs at a low clock.
+ *
+ * A rank is compared with the median of all ranks, so what all have in common names none. */
+#ifndef DD_RDZV_RANK_LOAD_H
+#define DD_RDZV_RANK_LOAD_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+/* Why the driver lowers a clock. */
+enum load_reason { LOAD_NO_REASON, LOAD_HOT, LOAD_POWER_BRAKE, LOAD_HARDWARE, LOAD_REASONS };
+
+/* A reading, or the median of several. */
+struct rank_load {
+    int wait;         /* percent of the time in which the worker waits for a processor */
+    int mhz, max_mhz; /* of its GPU with the lowest clock that has work; 0: none is known */
+    int gpu;          /* number of this GPU */
+    enum load_reason reason;
+};
+
+enum { LOAD_WINDOW = 15, LOAD_MHZ_MAX = 99999, LOAD_GPU_MAX = 1023 };
+
+/* The last readings of a rank; zero it. */
+struct load_window {
+    struct rank_load v[LOAD_WINDOW];
+    unsigned n; /* readings so far */
+};
+
+/* Add a reading, and find the medians of the window. A clock of fewer than 8 readings is not known.
+ * False: there are fewer than 8 readings. */
+bool load_window_add(struct load_window *w, const struct rank_load *reading, struct rank_load *ret);
+/* True if the daemon, which has `sent`, is to get the new medians. */
+bool load_is_news(const struct rank_load *sent, const struct rank_load *now);
+
+/* Percent of the highest clock; 0: not known. */
+int load_clock(const struct rank_load *l);
+
+/* Medians of all ranks, in percent. */
+struct load_medians {
+    int wait;
+    int clock; /* of ranks whose clock is known; 0: of fewer than two */
+};
+
+enum load_sign { LOAD_WAITS = 1, LOAD_SLOW_CLOCK = 2 };
+
+void load_medians_find(struct load_medians *ret, int n,
+                       const struct rank_load *(*each)(const void *arg, int i), const void *arg);
+/* Return the signs (bits) that hold for a rank, given those that have held so far. */
+unsigned load_judge(const struct rank_load *l, const struct load_medians *m, unsigned signs);
+/* Append what the sign means: "waits for a processor 62 % of the time (median of all ranks 7 %)".
+ */
+int load_text(const struct rank_load *l, const struct load_medians *m, enum load_sign sign,
+              struct dd_buf *out);
+
+/* A load as text of the message LOAD: "LOCAL-RANK WAIT MHZ MAX-MHZ GPU REASON;". */
+int load_put(struct dd_buf *out, int local_rank, const struct rank_load *l);
+/* Take the next of them, for a local rank below `workers`. 1; 0: no more; -EPROTO. */
+int load_take(const char **at, int workers, int *ret_local_rank, struct rank_load *ret);
+
+#endif

@@ -1,0 +1,318 @@
+/* rdzv/rank_load, and rdzv/stragglers with loads: ranks that something keeps from computing. */
+#include "base/auto.h"
+#include "rdzv/rank_load.h"
+#include "rdzv/stragglers.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { RANKS = 8, EACH = 2 }; /* ranks; of each node */
+
+/* ---- the window of a rank ---- */
+
+/* Add n readings; true: there are enough. */
+static bool adds(struct load_window *w, int n, struct rank_load reading, struct rank_load *ret)
+{
+    bool enough = false;
+    for (int i = 0; i < n; i++)
+        enough = load_window_add(w, &reading, ret);
+    return enough;
+}
+
+static void a_load_is_the_median_of_the_last_readings(void **state)
+{
+    static const struct {
+        int quiet, waits, then; /* readings with 0, 60 and 70 percent */
+        int median;             /* -1: too few readings */
+    } rows[] = {
+        {0, 7, 0, -1}, {0, 8, 0, 60},  {7, 7, 0, 0}, /* of two in the middle, the lower one */
+        {15, 7, 0, 0}, {15, 8, 0, 60}, {100, 15, 7, 60}, {100, 15, 8, 70},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct load_window w = {0};
+        struct rank_load l = {.wait = -1};
+        bool enough = adds(&w, rows[i].quiet, (struct rank_load){0}, &l);
+        enough |= adds(&w, rows[i].waits, (struct rank_load){.wait = 60}, &l);
+        enough |= adds(&w, rows[i].then, (struct rank_load){.wait = 70}, &l);
+        assert_int_equal(l.wait, rows[i].median);
+        assert_int_equal(enough, rows[i].median >= 0);
+    }
+}
+
+static void a_clock_needs_readings_with_work(void **state)
+{
+    static const struct {
+        int slow, idle, fast; /* readings */
+        int median;           /* 0: not known */
+    } rows[] = {
+        {7, 8, 0, 0},   {8, 7, 0, 600},  {4, 0, 4, 1980}, /* the higher one of two in the middle */
+        {5, 6, 4, 600}, {7, 0, 8, 1980},
+    };
+    const struct rank_load slow = {
+        .wait = 9, .mhz = 600, .max_mhz = 1980, .gpu = 3, .reason = LOAD_HOT};
+    const struct rank_load fast = {.wait = 9, .mhz = 1980, .max_mhz = 1980, .gpu = 3};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct load_window w = {0};
+        struct rank_load l;
+        (void)adds(&w, rows[i].slow, slow, &l);
+        (void)adds(&w, rows[i].idle, (struct rank_load){.wait = 9}, &l);
+        (void)adds(&w, rows[i].fast, fast, &l);
+        assert_int_equal(l.mhz, rows[i].median);
+        assert_int_equal(l.gpu, rows[i].median > 0 ? 3 : 0);
+        assert_int_equal(l.reason, rows[i].median == 600 ? LOAD_HOT : LOAD_NO_REASON);
+        assert_int_equal(l.wait, 9);
+    }
+}
+
+static void the_daemon_gets_what_has_changed(void **state)
+{
+    static const struct {
+        struct rank_load sent, now;
+        bool news;
+    } rows[] = {
+        {{0}, {.wait = 4}, false},
+        {{0}, {.wait = 5}, true},
+        {{.wait = 60}, {.wait = 57}, false},
+        {{.wait = 60}, {.wait = 0}, true},
+        {{0}, {.mhz = 1980, .max_mhz = 1980}, true}, /* of all GPUs once, for their median */
+        {{.mhz = 1980, .max_mhz = 1980}, {.mhz = 1910, .max_mhz = 1980}, false},
+        {{.mhz = 1980, .max_mhz = 1980}, {.mhz = 600, .max_mhz = 1980}, true},
+        {{.mhz = 1980, .max_mhz = 1980}, {0}, false}, /* without work now */
+        {{.mhz = 1980, .max_mhz = 1980}, {.mhz = 1980, .max_mhz = 1980, .reason = LOAD_HOT}, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(load_is_news(&rows[i].sent, &rows[i].now), rows[i].news);
+}
+
+/* ---- comparison ---- */
+
+static const struct rank_load *at(const void *arg, int i)
+{
+    return (const struct rank_load *)arg + i;
+}
+
+static void a_rank_is_judged_by_the_median_of_all(void **state)
+{
+    static const struct {
+        int wait[RANKS];
+        unsigned signs, wanted; /* of rank 5 */
+    } rows[] = {
+        {{0, 0, 0, 0, 0, 0, 0, 0}, 0, 0},
+        {{0, 1, 0, 2, 0, 39, 0, 0}, 0, 0},
+        {{0, 1, 0, 2, 0, 62, 0, 0}, 0, LOAD_WAITS},
+        {{0, 1, 0, 2, 0, 30, 0, 0}, LOAD_WAITS, LOAD_WAITS}, /* between the limits */
+        {{0, 1, 0, 2, 0, 19, 0, 0}, LOAD_WAITS, 0},
+        {{60, 60, 60, 60, 0, 62, 0, 0}, 0, 0},         /* most ranks wait */
+        {{0, 60, 60, 60, 0, 62, 0, 0}, 0, LOAD_WAITS}, /* half of them */
+        {{90, 95, 92, 91, 97, 99, 93, 94}, 0, 0},      /* too many threads on all nodes */
+        {{50, 55, 52, 51, 57, 100, 53, 54}, 0, LOAD_WAITS},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank_load v[RANKS] = {{0}};
+        struct load_medians m;
+        for (int k = 0; k < RANKS; k++)
+            v[k].wait = rows[i].wait[k];
+        load_medians_find(&m, RANKS, at, v);
+        assert_int_equal(load_judge(&v[5], &m, rows[i].signs), rows[i].wanted);
+    }
+}
+
+static void a_clock_is_judged_by_the_median_of_gpus_with_work(void **state)
+{
+    static const struct {
+        int mhz[RANKS];          /* 0: without work */
+        enum load_reason reason; /* of rank 5 */
+        unsigned signs, wanted;
+    } rows[] = {
+        {{1980, 1980, 1980, 1980, 1980, 1980, 1980, 1980}, LOAD_NO_REASON, 0, 0},
+        {{1980, 1980, 1980, 1980, 1980, 1020, 1980, 1980}, LOAD_NO_REASON, 0, 0},
+        {{1980, 1980, 1980, 1980, 1980, 900, 1980, 1980}, LOAD_NO_REASON, 0, LOAD_SLOW_CLOCK},
+        {{1980, 1980, 1980, 1980, 1980, 1100, 1980, 1980},
+         LOAD_NO_REASON,
+         LOAD_SLOW_CLOCK,
+         LOAD_SLOW_CLOCK},
+        {{1980, 1980, 1980, 1980, 1980, 1200, 1980, 1980}, LOAD_NO_REASON, LOAD_SLOW_CLOCK, 0},
+        /* the limit of power lowers the clock of all */
+        {{1300, 1280, 1310, 1290, 1300, 1250, 1300, 1280}, LOAD_NO_REASON, 0, 0},
+        {{1300, 1280, 1310, 1290, 1300, 1250, 1300, 1280}, LOAD_HOT, 0, 0},
+        {{1300, 1280, 1310, 1290, 1300, 1000, 1300, 1280}, LOAD_HOT, 0, LOAD_SLOW_CLOCK},
+        {{1980, 1980, 1980, 1980, 1980, 1600, 1980, 1980}, LOAD_POWER_BRAKE, 0, LOAD_SLOW_CLOCK},
+        /* most GPUs are slow, and ranks without work do not count */
+        {{600, 600, 600, 600, 600, 600, 1980, 1980}, LOAD_HOT, 0, 0},
+        {{0, 0, 0, 0, 0, 600, 1980, 0}, LOAD_NO_REASON, 0, LOAD_SLOW_CLOCK},
+        {{0, 0, 0, 0, 0, 600, 0, 0}, LOAD_HOT, 0, 0},
+        {{1980, 1980, 1980, 1980, 1980, 0, 1980, 1980}, LOAD_NO_REASON, 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank_load v[RANKS] = {{0}};
+        struct load_medians m;
+        for (int k = 0; k < RANKS; k++)
+            v[k] = (struct rank_load){.mhz = rows[i].mhz[k], .max_mhz = 1980};
+        v[5].reason = rows[i].reason;
+        load_medians_find(&m, RANKS, at, v);
+        assert_int_equal(load_judge(&v[5], &m, rows[i].signs), rows[i].wanted);
+    }
+}
+
+/* ---- stragglers ---- */
+
+struct job {
+    struct stragglers *s;
+    int began, over; /* events */
+    struct straggler last;
+};
+
+static struct job even(int ranks)
+{
+    struct job j = {0};
+    assert_int_equal(stragglers_new(&j.s, ranks), 0);
+    for (int node = 0; node < ranks / EACH; node++)
+        stragglers_place(j.s, node * EACH, EACH, node);
+    return j;
+}
+
+static void judge(struct job *j)
+{
+    struct straggler g;
+    stragglers_judge(j->s);
+    while (stragglers_next(j->s, &g)) {
+        j->last = g;
+        j->began += g.slow;
+        j->over += !g.slow;
+    }
+}
+
+static void takes(struct job *j, int rank, struct rank_load load)
+{
+    stragglers_take_load(j->s, rank, &load);
+    judge(j);
+}
+
+static void a_node_whose_rank_waits_is_one_event_and_another_one_when_it_is_over(void **state)
+{
+    struct job j = even(RANKS);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
+    (void)state;
+    takes(&j, 4, (struct rank_load){.wait = 62});
+    takes(&j, 5, (struct rank_load){.wait = 70});
+    takes(&j, -1, (struct rank_load){.wait = 99});
+    takes(&j, RANKS, (struct rank_load){.wait = 99});
+    assert_true(j.began == 1 && j.last.rank == 4 && j.last.node == 2);
+    assert_int_equal(straggler_text(&j.last, "node3", &text), 0);
+    assert_string_equal(dd_buf_str(&text), "rank 4 on node3 waits for a processor 62 % of the time "
+                                           "(median of all ranks below 5 %)");
+    takes(&j, 4, (struct rank_load){.wait = 3});
+    assert_int_equal(j.over, 0); /* rank 5 still waits */
+    takes(&j, 5, (struct rank_load){.wait = 3});
+    assert_true(j.began == 1 && j.over == 1);
+    stragglers_free(j.s);
+}
+
+static void a_throttled_gpu_is_named_with_the_reason(void **state)
+{
+    struct job j = even(RANKS);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
+    (void)state;
+    for (int i = 0; i < RANKS; i++)
+        takes(&j, i, (struct rank_load){.mhz = 1755, .max_mhz = 1980, .gpu = i % EACH});
+    assert_int_equal(j.began, 0);
+    takes(&j, 7, (struct rank_load){.mhz = 345, .max_mhz = 1980, .gpu = 1, .reason = LOAD_HOT});
+    assert_true(j.began == 1 && j.last.rank == 7);
+    assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
+    assert_string_equal(dd_buf_str(&text),
+                        "rank 7 on node4 uses GPU 1, which runs at 345 of 1980 MHz (17 %; median "
+                        "of all ranks 88 %; the GPU is too hot)");
+    stragglers_free(j.s);
+}
+
+static void the_only_rank_is_compared_with_none(void **state)
+{
+    struct job j = even(1);
+    (void)state;
+    takes(&j, 0, (struct rank_load){.wait = 99, .mhz = 300, .max_mhz = 1980, .reason = LOAD_HOT});
+    assert_int_equal(j.began, 0);
+    stragglers_free(j.s);
+}
+
+static void loads_do_not_count_once_a_rank_marks_steps(void **state)
+{
+    struct job j = even(RANKS);
+    struct steps_view v;
+    struct straggler g;
+    (void)state;
+    takes(&j, 5, (struct rank_load){.wait = 80});
+    stragglers_view(j.s, &v);
+    assert_true(j.began == 1 && !v.marked);
+    stragglers_take(j.s, 0, &(struct step_times){.step = 1, .count = 1, .wall_us = 50});
+    judge(&j);
+    stragglers_view(j.s, &v);
+    assert_true(j.over == 1 && v.marked);
+    takes(&j, 5, (struct rank_load){.wait = 90});
+    assert_true(j.began == 1 && !stragglers_from(j.s, 0, &g));
+    stragglers_free(j.s);
+}
+
+/* ---- text ---- */
+
+static void loads_that_are_not_as_the_protocol_says_are_refused(void **state)
+{
+    static const char *const texts[] = {
+        "0",
+        ";",
+        "0 1 2 3 4;",
+        "0 1 2 3 4 0",
+        "0 1 2 3 4 0 0;",
+        "2 1 2 3 4 0;", /* no such worker */
+        "0 101 2 3 4 0;",
+        "0 1 100000 3 4 0;",
+        "0 1 2 3 1024 0;",
+        "0 1 2 3 4 4;",
+        "0 -1 2 3 4 0;",
+        "0 1 2 3 4 99999999999999999999999;",
+    };
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
+    const struct rank_load sent = {
+        .wait = 100, .mhz = 345, .max_mhz = 1980, .gpu = 1023, .reason = LOAD_HARDWARE};
+    struct rank_load l;
+    int local;
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *p = texts[i];
+        assert_int_equal(load_take(&p, 2, &local, &l), -EPROTO);
+    }
+    assert_int_equal(load_put(&text, 1, &sent), 0);
+    assert_int_equal(load_put(&text, 0, &(struct rank_load){0}), 0);
+    const char *p = dd_buf_str(&text);
+    assert_int_equal(load_take(&p, 2, &local, &l), 1);
+    assert_true(local == 1 && l.wait == 100 && l.mhz == 345 && l.max_mhz == 1980 && l.gpu == 1023 &&
+                l.reason == LOAD_HARDWARE);
+    assert_int_equal(load_take(&p, 2, &local, &l), 1);
+    assert_true(local == 0 && l.wait == 0 && load_clock(&l) == 0);
+    assert_int_equal(load_take(&p, 2, &local, &l), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_load_is_the_median_of_the_last_readings),
+        cmocka_unit_test(a_clock_needs_readings_with_work),
+        cmocka_unit_test(the_daemon_gets_what_has_changed),
+        cmocka_unit_test(a_rank_is_judged_by_the_median_of_all),
+        cmocka_unit_test(a_clock_is_judged_by_the_median_of_gpus_with_work),
+        cmocka_unit_test(a_node_whose_rank_waits_is_one_event_and_another_one_when_it_is_over),
+        cmocka_unit_test(a_throttled_gpu_is_named_with_the_reason),
+        cmocka_unit_test(the_only_rank_is_compared_with_none),
+        cmocka_unit_test(loads_do_not_count_once_a_rank_marks_steps),
+        cmocka_unit_test(loads_that_are_not_as_the_protocol_says_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
