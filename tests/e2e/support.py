@@ -98,6 +98,7 @@ def clean_env(**extra):
         env.pop(name, None)
     env["PYTHON_EXEC"] = PYTHON
     env["DDRUN_STACKS"] = "off"  # test_stacks.py has the tests; the others end sooner
+    env["DDRUN_HEARTBEAT"] = "60s"  # a machine may stall one process for the 5 s of the default; tests of a silent node set their own
     env["XDG_CONFIG_HOME"] = CONFIG_HOME  # no ddrun.toml of the developer; browsers, shells and podman may write there
     env.update(extra)
     return env

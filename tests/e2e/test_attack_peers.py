@@ -8,14 +8,13 @@ import tempfile
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, Job, clean_env, program, without_tips
+from support import BUILD, DDRUN, HERE, LIMIT, Job, clean_env, program, without_tips
 
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
 from cluster import until  # noqa: E402
 from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
 
-LIMIT = 60
 PYTHON3 = "/usr/bin/python3"
 KEY = "stolen"
 

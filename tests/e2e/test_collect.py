@@ -49,7 +49,7 @@ def test_files_of_all_nodes_come_back_at_the_end(place):
         assert (out / f"sim{i}/run/large").read_bytes() == (place / "large").read_bytes()
         here_, there = os.stat(place / f"local/sim{i}/run/large"), os.stat(out / f"sim{i}/run/large")
         assert (here_.st_mtime_ns, here_.st_mode) == (there.st_mtime_ns, there.st_mode)
-    assert not job.err, job.err
+    assert told(job.err) == "", job.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

@@ -9,7 +9,7 @@ from support import Job, clean_env, program, run, some_line, until
 
 
 def options(tmp_path):
-    return ["--on-hang=cuda-core", "--hang-timeout=3s", "--stacks=on-hang", "--stacks-timeout=60s", "--shutdown-timeout=2s",
+    return ["--on-hang=cuda-core", "--hang-timeout=15s", "--stacks=on-hang", "--stacks-timeout=60s", "--shutdown-timeout=2s",
             f"--log-dir={tmp_path / 'logs'}", f"--report={tmp_path / 'report.json'}"]
 
 

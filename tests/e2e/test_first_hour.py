@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, program, run
+from support import DDRUN, LIMIT, Job, clean_env, program, run, until
 from test_terminal import Terminal, python
 
 SCRIPT = program("show_env.py")
@@ -55,10 +55,14 @@ def test_a_job_that_takes_its_time_to_stop_says_so():
 
 
 def test_a_job_that_stops_at_once_says_nothing_of_it():
-    with Job("--nproc-per-node=2", "sh", "-c", "echo ready; exec sleep 600") as job:
-        job.line("ready\nready")
-        os.kill(job.agents()[0], signal.SIGINT)
-        assert job.wait() == 130 and "again" not in job.err, job.err
+    def is_quiet():
+        with Job("--nproc-per-node=2", "sh", "-c", "echo ready; exec sleep 600") as job:
+            job.line("ready\nready")
+            os.kill(job.agents()[0], signal.SIGINT)
+            assert job.wait() == 130, job.err
+            return "again" not in job.err
+
+    until(is_quiet, say="a stop without a notice")  # a machine that stalls makes the workers take their time
 
 
 # --- errors ---

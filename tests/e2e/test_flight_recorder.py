@@ -15,7 +15,7 @@ MISSING = "rank 2 has not entered all_reduce, collective 2 of default_pg, 256 Ki
 @pytest.mark.parametrize("where", [["--nproc-per-node=3"], ["--simulate-nodes=3", "--nproc-per-node=1"]])
 def test_the_report_of_a_hang_names_the_missing_rank(where, tmp_path):
     report = tmp_path / "report.json"
-    job = run(*where, "--flight-recorder=on", "--stacks=on-hang", "--stacks-timeout=120s", "--hang-timeout=3s", "--shutdown-timeout=2s",
+    job = run(*where, "--flight-recorder=on", "--stacks=on-hang", "--stacks-timeout=120s", "--hang-timeout=15s", "--shutdown-timeout=2s",
               f"--report={report}", program("flight_worker.py"))
     assert job.p.returncode in (134, 137), job.err
     assert some_line(job.err, MISSING) and some_line(job.err, "rank 2: after all_reduce, collective 1"), job.err

@@ -28,8 +28,8 @@ from cluster import Options, up, why_not  # noqa: E402
 from support import DDRUN, LIMIT, PYTHON, clean_env, comm, kill_marked, marked, parent, until  # noqa: E402
 from table import NODES, OPTIONS  # noqa: E402
 
-HEARTBEAT = 8
-USUAL = ("--nproc-per-node=1", "--max-restarts=1", "--rejoin-timeout=5s", "--shutdown-timeout=5s",
+HEARTBEAT = 20  # several times as long as a busy machine stalls one process
+USUAL = ("--nproc-per-node=1", "--max-restarts=1", f"--rejoin-timeout={HEARTBEAT}s", "--shutdown-timeout=5s",
          f"--heartbeat={HEARTBEAT}s")
 
 
