@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support import Job, clean_env, json_lines, parent, program, run, some_line
+from support import LIMIT, Job, clean_env, json_lines, parent, program, run, some_line
 
 SHOW = "JobId=77 JobName=b JobState={} Reason={} Requeue=1 PreemptTime={} TimeLimit=00:10:00"
 STATES = {"cancelled": ("COMPLETING", "None", "None"), "preempted": ("RUNNING", "None", "2026-11-21T12:47:48"),
@@ -91,11 +91,13 @@ def test_the_scheduler_is_asked_and_term_ends_the_job(played, tmp_path, ids, com
 @pytest.mark.parametrize("ids, commands", [
     ({}, {}), ({"SLURM_JOB_ID": "77"}, {"squeue": "echo UNLIMITED"}), ({"SLURM_JOB_ID": "77"}, {"squeue": "exit 1"}),
     ({"LSB_JOBID": "77"}, {"bjobs": "echo 0:01 E"}), ({"FLUX_JOB_ID": "f", "FLUX_URI": "x"}, {"flux": "echo 4294967295"})])
-def test_an_end_that_nobody_knows_is_told(played, ids, commands):
-    job = run("--standalone", "--signal-before-end=USR1@60", "sleep", "0.5", env={**played(**commands), **ids})
-    assert job.p.returncode == 0
-    line, = job.err.splitlines()
-    assert "end of the allocation" in line
+def test_an_end_that_nobody_knows_is_told(played, tmp_path, ids, commands):
+    worker = f"until [ -e {tmp_path}/told ]; do sleep 0.05; done"
+    with Job("--standalone", "--signal-before-end=USR1@60", "sh", "-c", worker, env={**played(**commands), **ids}) as job:
+        said = job.errors("end of the allocation")
+        (tmp_path / "told").touch()
+        assert job.wait() == 0
+        assert len((said + job.err).splitlines()) == 1, said + job.err
 
 
 @pytest.mark.parametrize("text", ["USR1", "USR1@", "USR1@soon", "KILL@60", "@60", "USR9@60"])
@@ -107,15 +109,15 @@ def test_a_wrong_signal_before_the_end_is_refused(text):
 # --- requeue ---
 
 
-def ends(how, *options, env):
-    """Run a job that Slurm's own signal ends, or a person's."""
+def ends(how, *options, env, nodes=(0, 1)):
+    """Run a job that Slurm's own signal to these nodes ends, or a person's."""
     from test_signals import Hearing, as_slurmstepd, guardian_and_agent
     with Hearing(*options, nodes=2, per_node=1, **env) as job:
         if how == "person":
             job.p.send_signal(signal.SIGTERM)
         else:
-            for _ in as_slurmstepd(signal.SIGTERM, [guardian_and_agent(job, node)[0] for node in (0, 1)]):
-                job.p.wait(60)
+            for _ in as_slurmstepd(signal.SIGTERM, [guardian_and_agent(job, node)[0] for node in nodes]):
+                job.p.wait(LIMIT)
         assert job.wait() == 143, job.err
         job.assert_nothing_left()
         return job
@@ -132,6 +134,13 @@ def test_what_slurm_ended_is_started_again_unless_it_was_cancelled(played, state
     assert some_line(job.err, "requeue", "job 77", f"{why}") == again
 
 
+def test_a_job_that_ends_before_slurms_signal_has_reached_its_first_node_is_started_again(played):
+    show = SHOW.format(*STATES["preempted"])
+    env = played(scontrol=f'[ "$1" = requeue ] || echo "{show}"')
+    job = ends("slurm", "--requeue-on=preempt", env={**env, "SLURM_JOB_ID": "77"}, nodes=(1,))
+    assert played.asked() == ["scontrol show job -o 77", "scontrol requeue 77"], job.err
+
+
 def test_a_job_that_is_ended_while_it_is_asked_for_is_not_called_refused(played):
     """Slurm kills all processes of the job at once, scontrol too."""
     show = SHOW.format(*STATES["preempted"])
@@ -142,7 +151,7 @@ def test_a_job_that_is_ended_while_it_is_asked_for_is_not_called_refused(played)
 
 def test_what_a_person_ended_is_not_started_again(played):
     ends("person", "--requeue-on=preempt,timeout,node-loss", env={**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"})
-    assert played.asked() == []
+    assert "scontrol requeue 77" not in played.asked()
 
 
 @pytest.mark.parametrize("code, ids, asked", [
