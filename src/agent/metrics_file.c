@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PACKET_MAX = 128 * 1024, SOCKET_FD = 3, LAST_MS = 2000 };
+enum { PACKET_MAX = 128 * 1024, SOCKET_FD = 3, LAST_MS = 5000 };
 
 struct metrics_file {
     struct metrics_file_parts parts;

@@ -18,7 +18,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { QUEUE_MAX = 32 << 20, CHUNK = 1 << 16, LAST_MS = 1000, DATA_FD = STDERR_FILENO + 1 };
+enum {
+    QUEUE_MAX = 32 << 20,
+    CHUNK = 1 << 16,
+    LAST_MS = 1000, /* for the daemon to pass the queue on */
+    END_MS = 5000,  /* then for the writer: a busy machine may stall it for some seconds */
+    DATA_FD = STDERR_FILENO + 1,
+};
 
 struct timeline_file {
     struct dd_buf queue;
@@ -72,14 +78,14 @@ static _Noreturn void writer_run(const char *path)
     _exit(-writer_copy(path));
 }
 
-/* Wait until the writer has ended, but no longer than LAST_MS after the daemon has closed its end.
+/* Wait until the writer has ended, but no longer than END_MS after the daemon has closed its end.
  * alive: a pipe whose other end the writer alone has. */
 static bool monitor_wait(int alive)
 {
     struct pollfd p[] = {{.fd = alive}, {.fd = DATA_FD}};
     while (poll(p, 2, -1) < 0 && errno == EINTR)
         ;
-    return p[0].revents != 0 || poll(p, 1, LAST_MS) > 0;
+    return p[0].revents != 0 || poll(p, 1, END_MS) > 0;
 }
 
 static void monitor_run(const char *path, const struct dd_log *log)
