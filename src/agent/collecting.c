@@ -37,6 +37,7 @@ struct collecting {
     struct dd_strv folders; /* on the first node: of the nodes that have not sent yet */
     bool due;               /* a collection waits until `first` is known */
     bool leaving;           /* no worker is left: the round waits for the collection */
+    uint64_t failed_ns;     /* when the first worker of the round has failed; 0: none has */
     size_t missing;
     struct dd_buf lines;
 };
@@ -177,6 +178,14 @@ static int collecting_how(const struct collecting *co)
     return first | COMPILE_SEND_LATE | (co->leaving ? COMPILE_SEND_REMOVE : 0);
 }
 
+/* In seconds, rounded up: what the worker was writing then is not complete, however long the others
+ * take to stop. */
+static int collecting_failed_ago(const struct collecting *co)
+{
+    const uint64_t ago = co->failed_ns == 0 ? 0 : dd_now_ns() - co->failed_ns;
+    return (int)((ago + DD_NS_PER_S - 1) / DD_NS_PER_S);
+}
+
 /* The part of the message for the cache. */
 static int collecting_put_cache(const struct collecting *co, bool sends, struct dd_strv *texts)
 {
@@ -186,7 +195,8 @@ static int collecting_put_cache(const struct collecting *co, bool sends, struct 
     int rc = dd_strv_push(texts, dir != NULL ? dir : "");
     rc = rc == 0 ? dd_strv_push(texts, has ? c->kind : "") : rc;
     rc = rc == 0 ? dd_strv_pushf(texts, "%llu", has ? (unsigned long long)c->most : 0) : rc;
-    return rc == 0 ? dd_strv_pushf(texts, "%d", collecting_how(co)) : rc;
+    rc = rc == 0 ? dd_strv_pushf(texts, "%d", collecting_how(co)) : rc;
+    return rc == 0 ? dd_strv_pushf(texts, "%d", collecting_failed_ago(co)) : rc;
 }
 
 static int collecting_setup(const struct collecting *co, const struct stage_client *client,
@@ -419,6 +429,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
     if (co == NULL)
         return 0;
     co->first.known = co->due = co->leaving = false;
+    co->failed_ns = 0;
     collecting_end_client(&co->receiver, &co->receiver_event); /* of the round before */
     int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
@@ -433,6 +444,14 @@ static void collecting_message(void *state, const struct round *r, const struct 
     (void)r;
     if (m->type == ROUND_PRESIGNAL)
         collecting_begin(state);
+}
+
+static void collecting_worker_exit(void *state, const struct round *r, struct worker_end *end)
+{
+    struct collecting *co = state;
+    (void)r;
+    if (co->failed_ns == 0 && end->exit.code != 0)
+        co->failed_ns = end->exit.at_ns;
 }
 
 static bool collecting_leave(void *state, const struct round *r)
@@ -487,6 +506,7 @@ const struct round_feature collecting_feature = {
     .prepare = collecting_prepare,
     .message = collecting_message,
     .stopping = collecting_stopping,
+    .worker_exit = collecting_worker_exit,
     .leave = collecting_leave,
     .end = collecting_end,
     .destroy = collecting_destroy,

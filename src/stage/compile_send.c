@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    LATE_S = 5,
+    LATE_S = 5,      /* longest time for which a tool writes one file */
     AGAIN_S = 86400, /* a file that is used every day is marked as used once a day */
 };
 
@@ -25,6 +25,7 @@ struct choice {
     int how;
     struct timespec mark; /* when the copy was complete */
     time_t now;
+    int64_t late_s; /* age of the oldest file that may be incomplete */
     char snapshot[40];
 };
 
@@ -48,7 +49,7 @@ static bool is_used(const struct choice *c, const struct stat *st)
 
 static bool is_late(const struct choice *c, const struct stat *st)
 {
-    return (c->how & COMPILE_SEND_LATE) != 0 && c->now - st->st_mtim.tv_sec <= LATE_S;
+    return (c->how & COMPILE_SEND_LATE) != 0 && c->now - st->st_mtim.tv_sec <= c->late_s;
 }
 
 static const char *in_cache(const struct collect_item *i)
@@ -201,9 +202,10 @@ static int name_new_snapshot(struct choice *c)
     return 0;
 }
 
-int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how)
+int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how,
+                      int failed_ago)
 {
-    struct choice c = {.kind = kind, .how = how};
+    struct choice c = {.kind = kind, .how = how, .late_s = (int64_t)failed_ago + LATE_S};
     struct collect_list all = {.unreadable = ignore_unreadable, .alive = l->alive, .arg = l->arg};
     struct stat st;
     DD_AUTO(free) char *mark = NULL;

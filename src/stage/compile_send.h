@@ -7,14 +7,16 @@
 
 /* Bits. */
 enum compile_send_how {
-    COMPILE_SEND_LATE = 1,   /* leave out what has changed during the last seconds: its writer may
-                                have been killed, or still write */
+    COMPILE_SEND_LATE = 1,   /* leave out what has changed since some seconds before the first
+                                failure: its writer may have been killed, or still write */
     COMPILE_SEND_REMOVE = 2, /* with LATE: remove it, unless it is a part of a snapshot */
     COMPILE_SEND_FIRST = 4,  /* this is the first node: it sends snapshots, and what was used */
 };
 
 /* Append the files of the private directory `dir` to l, in the order in which they must be sent.
- * Nothing is appended if `dir` has no complete copy. 0 or -ENOMEM. */
-int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how);
+ * Nothing is appended if `dir` has no complete copy. failed_ago: seconds since the first failure,
+ * 0 if there was none. 0 or -ENOMEM. */
+int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how,
+                      int failed_ago);
 
 #endif

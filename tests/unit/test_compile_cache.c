@@ -290,12 +290,12 @@ static void snapshot_gets_its_name_on_the_node(void **state)
 }
 
 /* The names that would be sent, each with a blank after it. */
-static void assert_sends(const struct place *p, int how, const char *expected)
+static void assert_sends_after(const struct place *p, int how, int ago, const char *expected)
 {
     struct collect_list l = {0};
     char names[2000] = "";
     size_t at = 0;
-    assert_int_equal(compile_send_list(&l, p->local, "cpu", how), 0);
+    assert_int_equal(compile_send_list(&l, p->local, "cpu", how, ago), 0);
     for (size_t i = 0; i < l.n; i++) {
         char *name = l.items[i].name;
         char *dash = strchr(name, '-'); /* in the name of a snapshot */
@@ -305,6 +305,11 @@ static void assert_sends(const struct place *p, int how, const char *expected)
     }
     assert_string_equal(names, expected);
     collect_list_done(&l);
+}
+
+static void assert_sends(const struct place *p, int how, const char *expected)
+{
+    assert_sends_after(p, how, 0, expected);
 }
 
 static void new_files_are_sent_and_old_ones_not(void **state)
@@ -337,6 +342,7 @@ static void late_files_are_left_out_and_removed(void **state)
     write_file(p->local, "0/inductor/half", 1, 0);
     write_file(p->local, "0/numba/now/x", 1, 0);
     assert_sends(p, COMPILE_SEND_FIRST | COMPILE_SEND_LATE, "cpu/inductor/done ");
+    assert_sends_after(p, COMPILE_SEND_FIRST | COMPILE_SEND_LATE, 58, "");
     assert_true(exists(p->local, "0/inductor/half"));
     assert_sends(p, COMPILE_SEND_LATE | COMPILE_SEND_REMOVE, "cpu/inductor/done ");
     assert_false(exists(p->local, "0/inductor/half"));
