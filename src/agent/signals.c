@@ -16,8 +16,8 @@
 enum {
     STILL_S = 1, /* no notice if the workers exit at once */
     /* Time for the scheduler to signal all processes of the step on this node: less than 1 ms on an
-       idle machine. */
-    SETTLE_MS = 100,
+       idle machine. If the agent handed a signal on too soon, its workers would get it twice. */
+    SETTLE_MS = 1000,
     LAST_SIGNAL = 64,
 };
 

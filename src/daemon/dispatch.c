@@ -210,7 +210,7 @@ static void dispatch_signal_request(struct dispatch *d, struct session *s, const
 {
     const struct msg_signal_request *x = &m->signal_request;
     if (x->heard)
-        job_signal_workers(d->job, x->signal);
+        signal_broadcast_heard(&d->broadcast, s, x->signal);
     else
         (void)signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
 }

@@ -5,12 +5,23 @@
 
 #include <signal.h>
 
-bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near)
+/* True for SIGUSR1 and SIGUSR2, unless this is a copy. */
+static bool signal_broadcast_is_new(struct signal_broadcast *b, struct session *from, int sig)
 {
     const int which = sig == SIGUSR2;
-    if (sig != SIGUSR1 && sig != SIGUSR2)
-        return false;
-    if (dd_signal_is_copy(sig, &b->sent_ns[which], &from->signal_ns[which], dd_now_ns()))
+    return (sig == SIGUSR1 || sig == SIGUSR2) &&
+           !dd_signal_is_copy(sig, &b->sent_ns[which], &from->signal_ns[which], dd_now_ns());
+}
+
+void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, int sig)
+{
+    if (signal_broadcast_is_new(b, from, sig))
+        job_signal_workers(b->job, sig);
+}
+
+bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near)
+{
+    if (!signal_broadcast_is_new(b, from, sig))
         return false;
     dd_log(b->log, DD_LOG_DEBUG, "event=broadcast signal=%d from=%s", sig, from->name);
     job_publish(b->job,

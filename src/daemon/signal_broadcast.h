@@ -13,5 +13,8 @@ struct signal_broadcast {
 /* Return false for other signals and for duplicates, since a launcher may signal the agents of all
  * nodes. end_near: the time limit of the job is near. */
 bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
+/* The scheduler has signalled a node itself. Publish SIGUSR1 or SIGUSR2 to the workers once for all
+ * nodes, which the agents report seconds apart on a machine that stalls. */
+void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, int sig);
 
 #endif

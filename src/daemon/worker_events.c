@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SAME_SIGNAL_S = 1 }; /* a scheduler does not signal all nodes at the same instant */
-
 static void worker_events_put(struct worker_events *w, int round, const char *event, int sig)
 {
     char key[64], text[40];
@@ -21,13 +19,8 @@ static void worker_events_put(struct worker_events *w, int round, const char *ev
 
 void worker_events_signal(struct worker_events *w, int round, int sig)
 {
-    const uint64_t now = dd_now_ns();
-    uint64_t *last = &w->signal_ns[sig == SIGUSR2];
-    if (sig != SIGUSR1 && sig != SIGUSR2)
-        return;
-    if (*last == 0 || now - *last >= SAME_SIGNAL_S * DD_NS_PER_S)
+    if (sig == SIGUSR1 || sig == SIGUSR2)
         worker_events_put(w, round, "signal", sig);
-    *last = now;
 }
 
 void worker_events_stop(struct worker_events *w, int round, int sig, bool requested)

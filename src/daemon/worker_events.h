@@ -11,12 +11,10 @@ struct worker_events {
     const struct dd_log *log;
     /* Of this round. */
     int n;
-    uint64_t signal_ns[2]; /* SIGUSR1, SIGUSR2 */
     bool stopped;
 };
 
-/* Publish SIGUSR1 or SIGUSR2. If the scheduler signals every node, all agents report the same
- * signal. */
+/* Publish SIGUSR1 or SIGUSR2. */
 void worker_events_signal(struct worker_events *w, int round, int sig);
 /* Publish the stop, once per round. requested: the end of the job was requested, so its workers may
  * still want to communicate; otherwise a worker has failed and waiting for it is useless. */

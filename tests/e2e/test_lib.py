@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from support import BUILD, HERE, LIMIT, PYTHON, Job, clean_env, json_lines, program, run
+from test_signals import as_slurmstepd, guardian_and_agent
 
 TOP = os.path.dirname(os.path.dirname(HERE))
 WORLD = ["--simulate-nodes=4", "--nproc-per-node=4"]
@@ -131,6 +132,27 @@ def test_events_reach_the_workers_and_a_stop_leaves_them_time_to_agree(worker):
     assert said == {(int(signal.SIGUSR1), "signal"): 4, (int(signal.SIGTERM), "stop"): 4}
     saved = [line for line in lines if "saved" in line]
     assert len(saved) == 4 and all(line["saved"] == 0 for line in saved), saved
+
+
+def test_a_signal_that_slurm_sends_to_one_node_later_is_one_event(worker, clock):
+    """With cgroups, Slurm signals the guardian of each node alone."""
+    with Job(*SMALL, "--shutdown-timeout=60s", "--heartbeat=1h", "--log-level=debug", worker, "events", env=clean_env(**clock.env)) as job:
+        seen = job.line("ready")
+        while seen.count("ready") < 4:
+            seen += job.line("\n")
+        for node in (0, 1):
+            guardian, agent = guardian_and_agent(job, node)
+            for _ in as_slurmstepd(signal.SIGUSR1, [guardian]):
+                job.errors("event=scheduler-signal signal=10", node + 1)
+            while seen.count('"signal"') < 4:
+                seen += job.line("\n")
+            clock.advance(5)
+        os.kill(agent, signal.SIGTERM)  # over the link on which the second report is
+        assert job.wait() == 143
+        lines = json_lines(seen + job.out)
+        job.assert_nothing_left()
+    said = collections.Counter((line["event"], line["text"]) for line in lines if "event" in line)
+    assert said == {(int(signal.SIGUSR1), "signal"): 4, (int(signal.SIGTERM), "stop"): 4}
 
 
 def test_a_heartbeat_reaches_the_file_that_ddrun_watches(worker):
