@@ -8,7 +8,7 @@ enum {
     STOP_ANSWER_MS = 2000,
     PEERS_ANSWER_MS = 3000, /* time for an answer to JOIN */
     LIMIT_AGAIN_MS = 1000,
-    DAEMON_END_MS = 8000,
+    DAEMON_END_MS = 30000,
     TOLD_MS = 600, /* ddrund waits 300 ms for a more precise reason than SIGTERM */
 };
 

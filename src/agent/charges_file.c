@@ -15,7 +15,7 @@
 enum {
     WRITE_MS = 60000,
     READ_MS = 20000,
-    LAST_MS = 2000,
+    LAST_MS = 10000,
     NO_FILE = 2, /* exit status of the child that reads */
 };
 

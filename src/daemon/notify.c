@@ -16,7 +16,8 @@ enum {
     RETRY_MS = 1000, /* doubled up to RETRY_MAX_MS */
     RETRY_MAX_MS = 60000,
     LAST_RETRY_MS = 200,
-    LAST_MS = 2000, /* time limit for the last events at the end of the job */
+    LAST_MS = 10000,        /* time limit for the last events at the end of the job */
+    LAST_FAILING_MS = 2000, /* the same if the server does not accept events */
 };
 
 struct notify {
@@ -264,7 +265,7 @@ bool notify_waits(struct notify *n, uint64_t *wait_ns)
     if (n->n == 0)
         return false;
     if (n->end_ns == 0) {
-        n->end_ns = now + LAST_MS * DD_NS_PER_MS;
+        n->end_ns = now + (n->reported ? LAST_FAILING_MS : LAST_MS) * DD_NS_PER_MS;
         if (!n->sent)
             notify_send_next(n);
     }

@@ -336,7 +336,7 @@ static void node_exits_after_workers_requeue_and_daemon(void **state)
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM)); /* the job has finished */
     TAKE(b, AM_LOST, AM_ENDING, AM_DO_DROP_LINK); /* keeps the code of FINISH */
     TAKE(b, AM_WORKERS_GONE, AM_LEAVING, AM_DO_LEAVE);
-    wait_for(b, AM_DAEMON_SLOW, 8000);
+    wait_for(b, AM_DAEMON_SLOW, 30000);
     TAKE(b, AM_DAEMON_SLOW, AM_LEAVING, AM_DO_SIGNAL_DAEMON);
     TAKE(b, AM_DAEMON_ENDED, AM_LEAVING, AM_DO_EXIT);
     TAKE(b, AM_DAEMON_ENDED, AM_LEAVING);
