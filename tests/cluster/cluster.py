@@ -53,7 +53,7 @@ class Options:
     gpus: int = 4
     cpus: int = 8
     kill_wait: int = 5
-    slurmd_timeout: int = 6
+    slurmd_timeout: int = 15   # a slurmd that the machine stalls for seconds is not down
     slurm: list = field(default_factory=list)  # more lines for slurm.conf
     memory: bool = False       # Slurm limits the memory of a step by a cgroup (see no_memory_limits() in slurm.py)
     share: list = field(default_factory=list)  # visible on all nodes, also below /tmp, /run, /dev/shm or ~root

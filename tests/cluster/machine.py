@@ -192,7 +192,7 @@ class Machine:
         parents = {p.parent for p in inside} - {p.outer for p in inside} - {self.keeper.pid}
         return [ident for ident in map(Ident.of, parents) if ident]
 
-    def kill(self, timeout=20):
+    def kill(self, timeout=LIMIT):
         """Kill process 1, which ends all others; return when no process of the machine is left."""
         if self.init:
             outside = self._entered()

@@ -170,6 +170,7 @@ class OpenPBS(Scheduler):
         for name in self.cluster.names:
             lines += [f"create node {name}", f"set node {name} resources_available.ncpus = {options.cpus}",
                       f"set node {name} resources_available.ngpus = {options.gpus}"]
+        lines.append("set queue workq kill_delay = 60")  # the time between SIGTERM and SIGKILL; 10 s by default
         return "\n".join(lines) + "\n"
 
     def _qmgr(self, text):

@@ -141,7 +141,7 @@ def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs, launcher):
     SIGTERM."""
     saved = pbs.file("saved")
     worker = f"trap 'sleep $((RANK + 1)); echo told >>{saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    job = pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", "sh", "-c", worker)
+    job = pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", "--shutdown-timeout=50s", "sh", "-c", worker)
     job.wait_for("ready", 3)
     pbs.popen(["qdel", job.id]).wait(LIMIT)
     job.wait_for_files()
@@ -196,7 +196,7 @@ def test_each_job_of_an_array_is_one_of_its_own(pbs):
 def test_a_job_goes_on_without_a_crashed_node(pbs):
     """PBS permits it with tolerate_node_failures."""
     worker = f"echo $RANK/$WORLD_SIZE; until [ -e {pbs.file('go')} ]; do sleep 0.05; done; echo done $RANK"
-    job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=5s", "--nproc-per-node=1", "sh", "-c", worker,
+    job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=15s", "--nproc-per-node=1", "sh", "-c", worker,
                      options=["-W", "tolerate_node_failures=all"])
     job.wait_for("/3", 3)
     pbs.cluster.crash("node3")

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from cluster import until  # noqa: E402
 from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
-from test_slurm import LIMIT, slurm, slurm_with  # noqa: E402,F401
+from test_slurm import LIMIT, in_time, slurm, slurm_with  # noqa: E402,F401
 
 STAY = ("-N4", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 
@@ -135,7 +135,7 @@ def part(cluster, one, other):
 
 @pytest.mark.parametrize("stay, away", [(("node1", "node2"), ("node3", "node4")), (("node2", "node3", "node4"), ("node1",))])
 def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
-    with Training(patient, "--nnodes=1:4", "--rejoin-timeout=5s", trains="resume_light.py") as training:
+    with Training(patient, "--nnodes=1:4", "--rejoin-timeout=20s", trains="resume_light.py") as training:
         training.begun(4)
         part(patient.cluster, stay, away)
         for name in away:
@@ -237,8 +237,8 @@ def test_a_requeued_job_knows_the_node_on_which_its_last_run_failed(slurm):
 
     def ask(what):
         ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
-        told = slurm.cluster.run(["srun", "--overlap", f"--jobid={number}", "-N1", "-n1", ddctl, what, "--format=json"],
-                                 user=slurm.user, cwd=slurm.place)
+        argv = ["srun", "--overlap", f"--jobid={number}", "-N1", "-n1", ddctl, what, "--format=json"]
+        told = until(lambda: in_time(slurm.cluster.run(argv, user=slurm.user, cwd=slurm.place)), LIMIT, job)
         assert told.rc == 0, told.err + job()
         return json.loads(told.out)["nodes"]
 
