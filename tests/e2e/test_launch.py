@@ -54,8 +54,8 @@ def test_one_agent_a_node_has_all_that_the_job_has_there(slurm, options):  # noq
 def test_a_failing_batch_job_has_the_workers_code_and_no_step_is_left(slurm):  # noqa: F811
     done = batch(slurm, f"{DDRUN} --nproc-per-node=2 sh -c '[ $RANK = 5 ] && exit 7; sleep 600'\n"
                         "echo code $?\n"
-                        "i=0; while squeue -h -s -j $SLURM_JOB_ID -o %i | grep -v batch && [ $i -lt 100 ]; do\n"
-                        "i=$((i + 1)); sleep 0.1; done >/dev/null; echo tries left $((i < 100))\n")
+                        "i=0; while squeue -h -s -j $SLURM_JOB_ID -o %i | grep -v batch && [ $i -lt 1000 ]; do\n"
+                        "i=$((i + 1)); sleep 0.1; done >/dev/null; echo tries left $((i < 1000))\n")
     assert done.out == "code 7\ntries left 1\n"
 
 
@@ -90,7 +90,7 @@ def test_the_first_ctrl_c_under_salloc_stops_the_workers(slurm):  # noqa: F811
     with slurm.popen(["salloc", "-Q", "-N2", DDRUN, "--nproc-per-node=1", "sh", "-c", script], tty=True) as job:
         until(lambda: job.out.count("ready") == 2, LIMIT, "both workers are ready")
         job.type(b"\x03")
-        done = job.wait(60)
+        done = job.wait(LIMIT)
     assert done.out.count("caught") == 2 and "one more within" not in done.err and "Job step aborted" not in done.err, done.err
 
 
@@ -313,7 +313,12 @@ def test_a_host_without_sshd_is_named_and_ends_the_start(ssh):
 
 def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
     ssh.stop("node3")
-    done = ssh.run("--nproc-per-node=1", "--nnodes=3:4", "--last-call=1s", "sh", "-c", "echo $RANK/$WORLD_SIZE")
+    go = ssh.slurm.file("go")
+    with ssh.start_job("--nproc-per-node=1", "--nnodes=3:4", "--last-call=1s", "sh", "-c",
+                       f"echo $RANK/$WORLD_SIZE; until [ -e {go} ]; do sleep 0.05; done") as job:
+        job.wait_for("cannot start ddrun on node3", LIMIT)  # the others may have begun before
+        ssh.slurm.file("go", "")
+        done = job.wait(LIMIT)
     assert done.rc == 0, done.err
     assert sorted(done.out.splitlines()) == ["0/3", "1/3", "2/3"]
     assert "cannot start ddrun on node3" in done.err and "without it" in done.err

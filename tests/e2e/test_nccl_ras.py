@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from support import BUILD, Job, answered, clean_env, program, run, some_line
+from test_hang import hung
 
 DDCTL = os.path.join(BUILD, "ddctl")
 COUNTS = "communicator 27a079b828ff1a75 of 4 ranks: AllReduce operation counts differ: ranks 0-1,3 at 812, rank 2 at 811"
@@ -37,12 +38,16 @@ def end(job):
 
 
 @pytest.mark.parametrize("where", [["--nproc-per-node=4"], ["--simulate-nodes=2", "--nproc-per-node=2"]])
-def test_the_report_of_a_hang_names_the_rank_that_is_behind(where, tmp_path):
+def test_the_report_of_a_hang_names_the_rank_that_is_behind(where, tmp_path, clock):
     report, logs = tmp_path / "report.json", tmp_path / "logs"
-    job = run(*where, "--nccl-ras=on", "--stacks=on-hang", "--stacks-timeout=120s", "--hang-timeout=3s", "--shutdown-timeout=2s",
-              f"--report={report}", f"--log-dir={logs}", *worker(tmp_path, "behind"))
-    assert job.p.returncode in (134, 137), job.err
-    assert some_line(job.err, COUNTS) and some_line(job.err, "culprit: rank 2 on", CULPRIT), job.err
+    with Job(*where, "--nccl-ras=on", "--stacks=on-hang", "--stacks-timeout=120s", "--hang-timeout=30s", "--heartbeat=1h", "--shutdown-timeout=2s",
+             f"--report={report}", f"--log-dir={logs}", *worker(tmp_path, "behind"), env=clean_env(**clock.env)) as job:
+        wait_until_ready(job, 4)
+        err = hung(clock, job)
+        assert job.wait() in (134, 137), err + job.err
+        err += job.err
+        job.assert_nothing_left()
+    assert some_line(err, COUNTS) and some_line(err, "culprit: rank 2 on", CULPRIT), err
     with open(report, encoding="utf-8") as f:
         read = json.load(f)
     assert read["culprit"]["rank"] == 2 and read["culprit"]["blame"] == "worker"

@@ -252,7 +252,7 @@ def test_the_doctor_finds_what_is_wrong_on_a_node_of_a_pbs_job(pbs, ssh):  # noq
 
 
 def test_the_doctor_names_a_node_of_a_pbs_job_that_says_nothing(pbs):  # noqa: F811
-    found, done = examine(pbs("doctor", "--format=json", "--limit=2s", "--launch-command=pbs_tmrsh", command=DDCTL, PBS_HOSTS="node1 node2"))
+    found, done = examine(pbs("doctor", "--format=json", "--limit=20s", "--launch-command=pbs_tmrsh", command=DDCTL, PBS_HOSTS="node1 node2"))
     assert done.rc == 1
     assert any(f["nodes"] == "node3" and "start" in f["what"] for f in found["findings"]), found
     assert [n["node"] for n in found["nodes"]] == ["node1", "node2"]

@@ -15,7 +15,7 @@ import zipfile
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, parent, program, until
+from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, marked, parent, program, until
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
 LAUNCH_PYTHON = os.environ.get("LAUNCH_PYTHON", PYTHON)
@@ -196,7 +196,7 @@ def test_the_job_ends_and_its_files_disappear_if_the_caller_is_killed():
         os.kill(job.p.pid, signal.SIGKILL)
         job.wait()
         until(lambda: not os.listdir(job.places["TMPDIR"].name))
-        until(lambda: not job.processes("ddrun-watch") and not job.processes("sh"))
+        until(lambda: not marked(job.mark), say="the end of all processes")
         job.assert_nothing_left()
 
 
@@ -208,6 +208,7 @@ def test_a_killed_ddrun_is_a_failure_of_the_job():
         assert job.wait() == 0, job.err
         seen = json_lines(job.out)[-1]
         assert (seen["kind"], seen["exit_code"]) == ("LaunchError", 137)
+        until(lambda: not marked(job.mark), say="the end of all processes")  # each is killed with its parent
         job.assert_nothing_left()
 
 

@@ -164,7 +164,7 @@ def test_a_start_under_any_environment_ends_by_itself_and_gives_its_reason(no_ne
         env = {**one_environment(rng, str(tmp_path / "nodes")), **places}
         argv = one_start(rng, str(tmp_path / "nodes"))
         with Job(*argv[1:], program=argv[0], env=env) as job:
-            code = job.wait(60)
+            code = job.wait()
             wrong = judge(argv, env, code, job.err)
             again = " ".join(f"{k}={shlex.quote(v)}" for k, v in sorted(env.items()))
             assert not wrong, f"seed {SEED}.{part}, start {i}: {wrong}\nenv -i {again} {shlex.join(argv)}\n{job.out[-2000:]}{job.err[-2000:]}"

@@ -21,8 +21,11 @@ def block(job):
 
 
 def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
-    path = tmp_path / "report.json"
-    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={path}", RECORDED, "2", "0.3")
+    folder, ranks = tmp_path / "report", tmp_path / "ranks"
+    path = folder / "report.json"
+    folder.mkdir()
+    ranks.mkdir()
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={path}", RECORDED, "2", str(ranks))
     assert job.p.returncode == 1, job.err
     lines = block(job)
     assert lines[0] == "rank 2 on sim2 failed: ValueError: boom of rank 2 (exit code 1)"
@@ -38,7 +41,7 @@ def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
     assert (failure["rank"], failure["node"], failure["exception"]) == (2, "sim2", "ValueError")
     assert failure["message"] == "ValueError: boom of rank 2\nsecond line"
     assert 0 < report["rounds"][0]["started"] < failure["at"] <= report["ended"]
-    assert os.listdir(tmp_path) == ["report.json"], "a draft was left"
+    assert os.listdir(folder) == ["report.json"], "a draft was left"
 
 
 def test_last_lines_and_the_file_of_the_rank_that_failed(tmp_path):
@@ -70,11 +73,12 @@ def test_report_ends_with_a_tip_where_the_cause_is_known(tmp_path, code, says, a
 
 
 def test_who_fails_because_of_another_is_told_below_it(tmp_path):
-    """Rank 1 fails because rank 2 has failed: the report has both, and the exit code is that of rank 2."""
+    """Rank 1 fails because rank 2 has failed: the report has both, and the exit code is that of rank 2, which has been reaped."""
     script = f"""
 case $RANK in
-2) sleep 0.3; date > {tmp_path}/failed; exit 7;;
-1) trap '' TERM; while [ ! -s {tmp_path}/failed ]; do :; done; sleep 0.2; echo 'RuntimeError: Connection closed by peer' >&2; exit 9;;
+2) until [ -e {tmp_path}/deaf ]; do sleep 0.05; done; echo $$$$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exit 7;;
+1) trap '' TERM; : > {tmp_path}/deaf; until [ -e {tmp_path}/pid ]; do sleep 0.05; done
+   while [ -e /proc/$(cat {tmp_path}/pid) ]; do sleep 0.05; done; echo 'RuntimeError: Connection closed by peer' >&2; exit 9;;
 *) sleep 600;;
 esac"""
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", "sh", "-c", script)

@@ -1,12 +1,9 @@
 """The status line: what a terminal shows while ddrun waits, and that no other output collides with it."""
 
-import fcntl
 import os
 import re
 import signal
-import struct
 import subprocess
-import termios
 import uuid
 
 import pytest
@@ -47,11 +44,11 @@ class Screen(Terminal):
 
     def __init__(self, *args, **env):
         super().__init__(*args, **{"TERM": "xterm", **env})
-        self.resize(self.columns)
+        self.widen(self.columns)
 
-    def resize(self, columns):
+    def widen(self, columns):
         self.columns = columns
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.resize(24, columns)
 
     def lines(self):
         return shown(self.seen, self.columns)
@@ -62,7 +59,7 @@ class Screen(Terminal):
 
     def shows(self, *parts):
         """Wait until the last line has all these parts; return it."""
-        return until(lambda: all(p in self.last() for p in parts) and self.lines()[-1], 100, lambda: f"{parts} in {self.lines()}")
+        return until(lambda: all(p in self.last() for p in parts) and self.lines()[-1], say=lambda: f"{parts} in {self.lines()}")
 
 
 def script(text):
@@ -84,9 +81,9 @@ def test_the_line_names_the_missing_node_and_is_gone_when_workers_write(tmp_path
     with Screen(*first) as t, Job(*second):
         line = t.shows("2 of 3 nodes joined", "waiting for 127.0.0.3")
         assert re.fullmatch(r"ddrun: 2 of 3 nodes joined \([\dmins ]+ of 5 min\); waiting for 127\.0\.0\.3; 2 workers", line)
-        t.resize(50)
+        t.widen(50)
         until(lambda: t.last() and t.seen.endswith("of 5 min)\x1b[K"), say="a shorter line")
-        t.resize(100)
+        t.widen(100)
         t.shows("waiting for 127.0.0.3")
         with Job(*third) as last:
             assert t.wait() == 0, t.seen

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from support import BUILD, LIMIT, PYTHON, Job, answered, clean_env, program, run, some_line, until, with_frames, with_torch
+from test_hang import hung
 
 PY_SPY = os.path.join(os.path.dirname(PYTHON), "py-spy")
 SLOW = "--stacks-timeout=120s"  # only ends a hang: a busy machine needs seconds for py-spy
@@ -122,7 +123,7 @@ def test_a_stopped_rank_is_marked(tmp_path):
     report = tmp_path / "report.json"
     (tmp_path / "wait").touch()
     with Job("--nproc-per-node=3", SLOW, f"--report={report}", *worker(tmp_path, 0), env=env()) as job:
-        until(lambda: (tmp_path / "ready-0").exists())
+        until(lambda: (tmp_path / "ready-0").exists())  # which rank 0 makes last
         victim = next(pid for pid in job.workers() if b"\0RANK=2\0" in open(f"/proc/{pid}/environ", "rb").read())
         os.kill(victim, signal.SIGSTOP)
         until(lambda: re.search(r"^State:\s+T", open(f"/proc/{victim}/status").read(), re.M))
@@ -135,11 +136,14 @@ def test_a_stopped_rank_is_marked(tmp_path):
 
 
 @with_frames
-def test_a_hung_rank_is_read_before_it_is_ended(tmp_path):
+def test_a_hung_rank_is_read_before_it_is_ended(tmp_path, clock):
     report = tmp_path / "report.json"
-    job = run("--nproc-per-node=2", SLOW, "--hang-timeout=3s", "--shutdown-timeout=2s", f"--report={report}",
-              *worker(tmp_path, -1, "1:read_data"), env=env(DDRUN_STACKS="on-hang"))
-    assert job.p.returncode in (134, 137), job.err
+    with Job("--nproc-per-node=2", SLOW, "--hang-timeout=30s", "--heartbeat=1h", "--shutdown-timeout=2s", f"--report={report}",
+             *worker(tmp_path, -1, "1:read_data"), env=env(DDRUN_STACKS="on-hang", **clock.env)) as job:
+        until(lambda: all(sleeps(tmp_path, rank) for rank in range(2)))
+        hung(clock, job)
+        assert job.wait() in (134, 137), job.err
+        job.assert_nothing_left()
     found = {g["headline"].split(",")[0]: g["ranks"] for g in stacks_of(report)["groups"]}
     assert found == {"train_step": "0", "read_data": "1"}, job.err
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
+from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, marked, run, some_line, told, until, without_tips
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -205,7 +205,7 @@ def test_nothing_is_left_after_kill_while_workers_wait(source, who):
         if who == "helper":
             job.p.send_signal(signal.SIGTERM)  # the copies may have been complete
         assert job.wait() != 0
-        until(lambda: not job.processes("ddrun") and not job.processes("ddrun-stage"))
+        until(lambda: not marked(job.mark), say="the end of all processes")  # ddrun-keeper removes the files
         job.assert_nothing_left()
 
 

@@ -59,8 +59,8 @@ STEPS = {
         ("b", "s.wait(['no'], ms(100))"), ("b", "s.wait(['k', 'no'], ms(100))"), ("b", "s.wait(['no'], ms(0))"), ("b", "s.get('k')"),
         ("b&", "s.wait(['no', 'nor'], ms(60000))"), ("a", "s.set('nor', '')"), ("a", "s.delete_key('nor')"), ("a", "s.add('no', 1)"), ("b", None),
         ("b&", "s.get('later')"), ("c&", "s.get('later')"), ("a", "s.set('later', 'now')"), ("b", None), ("c", None),
-        ("b", "s.set_timeout(ms(100))"), ("b", "s.get('never')"), ("b", "s.timeout == ms(100)"), ("a", "s.set('never', 'ever')"),
-        ("b", "s.get('never')"), ("b", "s.get('k')"), ("b", "s.multi_get(['k', 'absent'])"), ("b", "s.num_keys()"),
+        ("b", "s.set_timeout(ms(100))"), ("b", "s.get('never')"), ("b", "s.multi_get(['k', 'absent'])"), ("b", "s.timeout == ms(100)"),
+        ("b", "s.set_timeout(ms(60000))"), ("a", "s.set('never', 'ever')"), ("b", "s.get('never')"), ("b", "s.get('k')"), ("b", "s.num_keys()"),
     ],
     "queues": [
         ("a", "s.queue_len('q')"), ("a", "s.queue_push('q', 'x')"), ("a", "s.queue_push('q', 'yy')"), ("b", "s.queue_len('q')"),

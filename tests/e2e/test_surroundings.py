@@ -147,17 +147,31 @@ def test_silent_callers_do_not_keep_others_out():
             s.close()
 
 
+def is_listening(port):
+    def rows():
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/net/{table}", encoding="ascii") as f:
+                yield from f.readlines()[1:]
+    return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in rows())
+
+
 @pytest.mark.parametrize("host_comes", [True, False])
-def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes):
-    where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure"]
-    with Job(*where, "--node-rank=1", "true") as guest:
+def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes, clock):
+    """The node looks once a second, and gives up 2 s after the signal; the host may start more slowly."""
+    port = free_port()
+    where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure"]
+    with Job(*where, "--node-rank=1", "true", env=clean_env(**clock.env)) as guest:
         until(guest.agents, say="the agent")
+        clock.stop()
         guest.p.send_signal(signal.SIGTERM)
         if host_comes:
             with Job(*where, "--node-rank=0", "true") as host:
+                until(lambda: is_listening(port), say="the host")
+                clock.advance(1.5)
                 assert host.wait() == 143, host.err
                 assert some_line(host.err, "stopped", "SIGTERM")
                 host.assert_nothing_left()
+        clock.go()
         assert guest.wait() == 143, guest.err
         guest.assert_nothing_left()
 

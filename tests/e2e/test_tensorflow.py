@@ -75,7 +75,7 @@ def test_a_lost_worker_of_mirrored_makes_all_begin_again(tmp_path):
     """One restarted task cannot rejoin: TensorFlow's other tasks reject it as a new incarnation."""
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", "--max-restarts=1", "--shutdown-timeout=5s", script(tmp_path, MWMS),
              "forever", env=tf_env(tmp_path)) as job:
-        until(lambda: (tmp_path / "begun.0.0").exists() and (tmp_path / "begun.0.1").exists(), 100, "the first round")
+        until(lambda: (tmp_path / "begun.0.0").exists() and (tmp_path / "begun.0.1").exists(), say="the first round")
         os.kill(next(pid for pid in job.workers() if rank_of(pid) == "1"), signal.SIGKILL)
         assert job.wait() == 0, job.err
         assert sorted((e["rank"], e["total"]) for e in json_lines(job.out) if e["round"] == "1") == [(0, 3), (1, 3)]
@@ -90,7 +90,7 @@ def rank_of(pid):
 def test_mirrored_trains_on_after_sigterm_and_is_killed_in_time(tmp_path):
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", "--shutdown-timeout=2s", script(tmp_path, MWMS), "forever",
              env=tf_env(tmp_path)) as job:
-        until(lambda: (tmp_path / "begun.0.0").exists() and (tmp_path / "begun.0.1").exists(), 100, "the first round")
+        until(lambda: (tmp_path / "begun.0.0").exists() and (tmp_path / "begun.0.1").exists(), say="the first round")
         os.kill(job.p.pid, signal.SIGTERM)
         assert job.wait() == 128 + signal.SIGTERM, job.err
         job.assert_nothing_left()

@@ -20,7 +20,7 @@ SAY = "import sys, os; os.write(1, f'rank {os.environ[\"RANK\"]} {sys.stdin.read
 class Terminal:
     """ddrun on a pseudo-terminal of its own, in the foreground unless `background`."""
 
-    def __init__(self, *args, background=False, **env):
+    def __init__(self, *args, background=False, size=None, **env):
         self.mark = uuid.uuid4().hex
         self.seen = ""
         self.code = None
@@ -34,6 +34,11 @@ class Terminal:
                 os.setpgid(0, 0)
             os.execve(DDRUN, [DDRUN, "--shutdown-timeout=1s", *args], clean_env(DDRUN_TEST_MARK=self.mark, **env))
         self.before = termios.tcgetattr(self.fd)
+        if size is not None:
+            self.resize(*size)
+
+    def resize(self, lines, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def __enter__(self):
         os.write(self.fd, b"\n")
@@ -56,7 +61,7 @@ class Terminal:
         return text != ""
 
     def expect(self, text, times=1):
-        until(lambda: self.read(0.05) and False or self.seen.count(text) >= times, 60, lambda: f"{text!r} in {self.seen!r}")
+        until(lambda: self.read(0.05) and False or self.seen.count(text) >= times, LIMIT, lambda: f"{text!r} in {self.seen!r}")
 
     def type(self, text):
         os.write(self.fd, text.encode())
@@ -118,15 +123,12 @@ def test_ctrl_c_is_the_programs_and_the_job_goes_on():
 
 
 def test_the_size_of_the_window_is_passed_on():
-    code = ("import os, signal\nsignal.signal(signal.SIGWINCH, lambda *_: None)\n"
-            "print('first', os.get_terminal_size())\nwhile os.get_terminal_size().columns != 123:\n    signal.pause()\nprint('then', os.get_terminal_size())\n")
-
-    def resize(lines, columns):
-        fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    with Terminal(*python(code, "--pty")) as t:
-        resize(40, 100)
+    code = ("import os, signal\nheard = []\nsignal.signal(signal.SIGWINCH, lambda *_: heard.append(1))\n"
+            "print('first', os.get_terminal_size())\nwhile not heard or os.get_terminal_size().columns != 123:\n    time.sleep(0.02)\n"
+            "print('then', os.get_terminal_size())\n")
+    with Terminal(*python("import time\n" + code, "--pty"), size=(40, 100)) as t:
         t.expect("lines=")
-        resize(41, 123)
+        t.resize(41, 123)
         assert t.wait() == 0
         assert "columns=100, lines=40" in t.seen and "columns=123, lines=41" in t.seen
 

@@ -199,9 +199,9 @@ def test_processor_time_memory_and_last_lines_of_each_rank(tmp_path):
 def test_a_failure_appears_and_the_end_of_the_job_is_shown(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)
-    script = f'if [ $RANK = 1 ]; then read line <{go}; echo boom >&2; exit 7; fi; trap "" TERM; while :; do sleep 1000; done'
+    script = f'trap "" TERM; echo deaf; if [ $RANK = 1 ]; then read line <{go}; echo boom >&2; exit 7; fi; while :; do sleep 1000; done'
     with Job("--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=500s", *SHELL, script) as job, Top(job_id(job)) as top:
-        top.shows("2 running, 0 failed")
+        top.shows("2 running, 0 failed", r"^ +0 .*  deaf", r"^ +1 .*  deaf")
         go.write_text("\n")
         top.shows(r"^first failure: rank 1 on ", r"^ +1  \S+ +failed", "1 failed")
         top.type("f")
@@ -316,7 +316,7 @@ def test_without_a_terminal_it_prints_text_once_or_fails():
 def test_json_has_each_rank_once_and_needs_no_terminal(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)
-    script = f'echo "line of $RANK"; if [ $RANK = 1 ]; then read line <{go}; exit 7; fi; trap "" TERM; while :; do sleep 1000; done'
+    script = f'trap "" TERM; echo "line of $RANK"; if [ $RANK = 1 ]; then read line <{go}; exit 7; fi; while :; do sleep 1000; done'
     with Job("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=0", "--shutdown-timeout=500s", *SHELL, script) as job:
         def snapshot(wanted):
             def asked():

@@ -130,7 +130,7 @@ def test_workers_are_children_of_the_agent_and_end_with_the_job(place):
     with Job("--warm=heavy", PATIENT, "--nproc-per-node=2", script(place, SLEEPER), env=env(place)) as job:
         workers = until(lambda: len(job.workers()) == 2 and job.workers())
         assert [parent(w) for w in workers] == job.agents() * 2
-        assert imports(place) == interpreters(job)
+        until(lambda: interpreters(job) == imports(place), say="the interpreter alone")  # a process between it and the workers may be ending
         job.p.send_signal(signal.SIGTERM)
         assert job.wait() == 128 + signal.SIGTERM
         job.assert_nothing_left()
