@@ -39,6 +39,7 @@ int health_new(struct health **ret, const struct health_cfg *c, const struct rou
                                          .gpus = c->gpus,
                                          .visible = c->visible,
                                          .nvml = c->nvml,
+                                         .usage_ms = c->usage_ms,
                                          .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp",
                                          .root = ""};
     struct health *h = *ret = calloc(1, sizeof(*h));
@@ -144,7 +145,8 @@ static int run_watch(void *arg)
     return 0;
 }
 
-/* Start to wait for XIDs, in a process that lives as long as this one. */
+/* Start to wait for XIDs, and to read what the GPUs do, in a process that lives as long as this
+ * one. */
 static void watch(struct health *h)
 {
     const struct command_spec spec = {
@@ -214,6 +216,11 @@ const char *health_failed_check(const struct health *h)
 const char *health_warnings(const struct health *h)
 {
     return h->warnings != NULL ? h->warnings : "";
+}
+
+int health_gpus(const struct health *h, struct gpu_usage *ret, uint64_t *ret_readings)
+{
+    return node_health_gpus(h->node, ret, ret_readings);
 }
 
 void health_free(struct health *h)

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+struct gpu_usage; /* node/gpu_usage.h */
 struct health;
 struct node_health_list; /* node/health.h */
 struct round;            /* agent/round.h */
@@ -15,6 +16,7 @@ struct health_cfg {
     int gpus;            /* GPUs of this node that the job uses */
     const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
     const char *nvml;    /* library of NVML; NULL: the installed one */
+    unsigned usage_ms;   /* interval of reading what the GPUs do; 0: never */
     const char *tmpdir;
     const char *command; /* NULL: none */
     uint64_t limit_ns;   /* time limit of the command */
@@ -33,6 +35,8 @@ const char *health_failed_check(const struct health *h);
 /* What the last check found, and does not exclude the node: sentences, one a line; "": nothing.
  * Lent until the next check. */
 const char *health_warnings(const struct health *h);
+/* As node_health_gpus(), of the process that waits for XIDs. */
+int health_gpus(const struct health *h, struct gpu_usage *ret, uint64_t *ret_readings);
 void health_free(struct health *h); /* NULL is fine */
 
 #endif

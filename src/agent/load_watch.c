@@ -1,7 +1,9 @@
 #include "agent/load_watch.h"
 
 #include "agent/agent.h"
+#include "agent/worker_gpus.h"
 #include "base/io.h"
+#include "node/gpu_facts.h"
 #include "rdzv/msg.h"
 #include "rdzv/rank_load.h"
 #include "worker/activity.h"
@@ -26,6 +28,10 @@ struct load_watch {
     const struct round *round;
     struct event *timer;
     uint64_t read_ns; /* time of the last reading; 0: none yet */
+    struct worker_gpus gpus;
+    struct gpu_usage usage[GPU_USAGE_MAX]; /* at this reading */
+    int nusage;
+    uint64_t usage_readings;
     struct watched v[];
 };
 
@@ -42,15 +48,53 @@ static int load_read_wait(const struct load_watch *w, struct watched *k, int loc
     return percent < 100 ? (int)percent : 100;
 }
 
+/* The process that reads the GPUs may hang: an old reading counts once. */
+static void load_read_gpus(struct load_watch *w)
+{
+    const struct round *r = w->round;
+    const uint64_t was = w->usage_readings;
+    w->nusage = 0;
+    if (r->cfg->health.gpus == 0 || r->port->gpus == NULL)
+        return;
+    const int n = r->port->gpus(r->port_arg, w->usage, &w->usage_readings);
+    if (w->usage_readings != was)
+        w->nusage = n;
+}
+
+static enum load_reason load_reason_of(uint64_t throttle)
+{
+    if (throttle & (NVML_CLOCKS_SW_THERMAL | NVML_CLOCKS_HW_THERMAL))
+        return LOAD_HOT;
+    if (throttle & NVML_CLOCKS_POWER_BRAKE)
+        return LOAD_POWER_BRAKE;
+    return throttle & NVML_CLOCKS_HW_SLOWDOWN ? LOAD_HARDWARE : LOAD_NO_REASON;
+}
+
+static void load_add_gpu(const struct load_watch *w, int local_rank, struct rank_load *l)
+{
+    const struct gpu_usage *used[GPU_USAGE_MAX];
+    const int n = worker_gpus_find(&w->gpus, w->usage, w->nusage, local_rank, used);
+    const struct gpu_usage *u = gpu_usage_slowest(used, n);
+    if (u == NULL || u->clock_mhz > LOAD_MHZ_MAX || u->clock_max_mhz > LOAD_MHZ_MAX ||
+        u->index > LOAD_GPU_MAX)
+        return;
+    l->mhz = (int)u->clock_mhz;
+    l->max_mhz = (int)u->clock_max_mhz;
+    l->gpu = u->index;
+    l->reason = load_reason_of(u->throttle);
+}
+
 static void load_watch_read(struct load_watch *w)
 {
     const struct round *r = w->round;
     const uint64_t now = dd_now_ns();
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT((size_t)r->plan.local_size * TEXT_EACH + 1);
+    load_read_gpus(w);
     for (int i = 0; i < r->plan.local_size; i++) {
         struct watched *k = &w->v[i];
-        const struct rank_load reading = {.wait = load_read_wait(w, k, i, now)};
+        struct rank_load reading = {.wait = load_read_wait(w, k, i, now)};
         struct rank_load load;
+        load_add_gpu(w, i, &reading);
         if (w->read_ns != 0 && load_window_add(&k->window, &reading, &load) &&
             load_is_news(&k->sent, &load) && load_put(&text, i, &load) == 0)
             k->sent = load;
@@ -87,7 +131,16 @@ static int load_watch_prepare(void **state, const struct round *r, struct dd_err
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     w->round = r;
-    return 0;
+    return worker_gpus_init(&w->gpus, r->plan.local_size) < 0
+               ? dd_err_set(err, -ENOMEM, "out of memory")
+               : 0;
+}
+
+static int load_watch_env(void *state, const struct round *r, int local_rank,
+                          struct worker_spec *spec)
+{
+    struct load_watch *w = state;
+    return worker_gpus_take_env(&w->gpus, r, local_rank, spec);
 }
 
 static int load_watch_started(void *state, const struct round *r, struct dd_err *err)
@@ -108,12 +161,14 @@ static void load_watch_end(void *state, const struct round *r)
     (void)r;
     if (w->timer != NULL)
         event_free(w->timer);
+    worker_gpus_done(&w->gpus);
     free(w);
 }
 
 const struct round_feature load_watch_feature = {
     .name = "load",
     .prepare = load_watch_prepare,
+    .worker_env = load_watch_env,
     .started = load_watch_started,
     .end = load_watch_end,
 };

@@ -20,6 +20,7 @@ struct agent_cfg; /* agent/agent.h */
 struct event;
 struct event_base;
 struct features;      /* agent/features.h */
+struct gpu_usage;     /* node/gpu_usage.h */
 struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
 struct net_peer;      /* net/peer_uid.h */
@@ -60,6 +61,8 @@ struct round_port {
     const struct warm_fork *(*warm)(void *arg);
     void (*warm_failed)(void *arg, const char *why); /* it has not forked them */
     void (*staged)(void *arg);                       /* staging_is_settled() has become true */
+    /* As node_health_gpus(); NULL: GPUs are not read. */
+    int (*gpus)(void *arg, struct gpu_usage *ret, uint64_t *ret_readings);
     /* What the workers wait for, for the terminal; "": nothing any more. */
     void (*progress)(void *arg, const char *text);
 };

@@ -86,6 +86,12 @@ static bool is_settling(void *arg)
     return signals_settling(a->signals);
 }
 
+static int read_gpus(void *arg, struct gpu_usage *ret, uint64_t *ret_readings)
+{
+    const struct agent *a = arg;
+    return health_gpus(a->health, ret, ret_readings);
+}
+
 static const struct warm_fork *warm_of(void *arg)
 {
     const struct agent *a = arg;
@@ -270,6 +276,7 @@ int rounds_new(struct agent *a, struct dd_err *err)
                                            .warm = warm_of,
                                            .warm_failed = warm_failed,
                                            .staged = staged,
+                                           .gpus = read_gpus,
                                            .progress = show_progress};
     const struct round_env env = {.cfg = a->loop.cfg,
                                   .base = a->loop.base,

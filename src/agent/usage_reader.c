@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "agent/gpu_query.h"
+#include "agent/worker_gpus.h"
 #include "base/io.h"
 #include "base/strv.h"
 #include "base/utf8.h"
@@ -27,7 +28,7 @@ struct usage_waiting {
 struct usage_reader {
     const struct round *round;
     struct gpu_query *gpus;
-    char **visible; /* CUDA_VISIBLE_DEVICES of each worker; NULL: not set */
+    struct worker_gpus workers;
     struct usage_waiting waiting[WAITING_MAX];
     int nwaiting;
 };
@@ -63,27 +64,12 @@ static json_t *known_json(int64_t v)
     return v >= 0 ? json_integer((json_int_t)v) : json_null();
 }
 
-/* True if another worker of this node sees the same GPUs. */
-static bool shares_gpus(const struct usage_reader *s, int local_rank)
-{
-    const char *mine = s->visible[local_rank];
-    for (int i = 0; i < s->round->plan.local_size; i++) {
-        const char *other = s->visible[i];
-        if (i != local_rank &&
-            (mine == NULL || other == NULL ? mine == other : strcmp(mine, other) == 0))
-            return true;
-    }
-    return false;
-}
-
 static json_t *gpus_json(const struct usage_reader *s, int local_rank)
 {
     const struct gpu_usage *used[GPU_USAGE_MAX];
     int n;
     const struct gpu_usage *all = gpu_query_result(s->gpus, &n);
-    n = n == 0 ? 0
-               : gpu_usage_of_worker(all, n, s->visible[local_rank], shares_gpus(s, local_rank),
-                                     local_rank, used);
+    n = worker_gpus_find(&s->workers, all, n, local_rank, used);
     json_t *list = json_array();
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(
@@ -164,10 +150,7 @@ static void usage_answer_waiting(void *arg)
 
 static void usage_reader_free(struct usage_reader *s)
 {
-    if (s->visible != NULL)
-        for (int i = 0; i < s->round->plan.local_size; i++)
-            free(s->visible[i]);
-    free(s->visible);
+    worker_gpus_done(&s->workers);
     gpu_query_free(s->gpus);
     free(s);
 }
@@ -178,9 +161,8 @@ static int usage_reader_prepare(void **state, const struct round *r, struct dd_e
     if (s == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     s->round = r;
-    s->visible = calloc((size_t)r->plan.local_size + 1, sizeof(*s->visible));
     s->gpus = gpu_query_new(r, usage_answer_waiting, s);
-    if (s->visible != NULL && s->gpus != NULL) {
+    if (worker_gpus_init(&s->workers, r->plan.local_size) == 0 && s->gpus != NULL) {
         *state = s;
         return 0;
     }
@@ -192,12 +174,7 @@ static int usage_reader_env(void *state, const struct round *r, int local_rank,
                             struct worker_spec *spec)
 {
     struct usage_reader *s = state;
-    const char *visible = dd_env_get(spec->env.v, "CUDA_VISIBLE_DEVICES");
-    if (r->cfg->health.gpus == 0 || visible == NULL)
-        return 0;
-    free(s->visible[local_rank]);
-    s->visible[local_rank] = strdup(visible);
-    return s->visible[local_rank] == NULL ? -ENOMEM : 0;
+    return worker_gpus_take_env(&s->workers, r, local_rank, spec);
 }
 
 static void usage_reader_message(void *state, const struct round *r, const struct round_message *m)

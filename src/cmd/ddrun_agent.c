@@ -201,6 +201,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->health.list = &o->health;
     a->health.visible = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
     a->health.nvml = dd_env_get_nonempty(r->env.v, "DDRUN_NVML_LIBRARY");
+    a->health.usage_ms = (unsigned)(o->straggler_interval / DD_NS_PER_MS);
     a->health.gpus = r->gpus;
     a->health.tmpdir = dd_env_get_nonempty(r->env.v, "TMPDIR");
     a->health.command = o->health_check;

@@ -48,6 +48,7 @@ enum {
     NVML_RESET_REQUIRED = 16,
 };
 enum { /* reasons for low clocks */
+       NVML_CLOCKS_IDLE = 0x1,
        NVML_CLOCKS_HW_SLOWDOWN = 0x8,
        NVML_CLOCKS_SW_THERMAL = 0x20,
        NVML_CLOCKS_HW_THERMAL = 0x40,

@@ -1,5 +1,7 @@
 #include "node/gpu_usage.h"
 
+#include "node/gpu_facts.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -101,4 +103,23 @@ int gpu_usage_of_worker(const struct gpu_usage *v, int n, const char *visible, b
         return found;
     ret[0] = ret[local_rank % found];
     return 1;
+}
+
+enum { WORK_PERCENT = 50 };
+
+static bool usage_has_work(const struct gpu_usage *u)
+{
+    return u->percent >= WORK_PERCENT && u->clock_mhz > 0 && u->clock_max_mhz > 0 &&
+           !(u->throttle & NVML_CLOCKS_IDLE);
+}
+
+const struct gpu_usage *gpu_usage_slowest(const struct gpu_usage *const *v, int n)
+{
+    const struct gpu_usage *slowest = NULL;
+    for (int i = 0; i < n; i++)
+        if (usage_has_work(v[i]) &&
+            (slowest == NULL || (double)v[i]->clock_mhz / (double)v[i]->clock_max_mhz <
+                                    (double)slowest->clock_mhz / (double)slowest->clock_max_mhz))
+            slowest = v[i];
+    return slowest;
 }

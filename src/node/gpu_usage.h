@@ -17,6 +17,7 @@ struct gpu_usage {
     int64_t percent;                   /* time in which a kernel ran, 0 to 100 */
     int64_t memory_used, memory_total; /* bytes */
     int64_t clock_mhz, clock_max_mhz;  /* of the streaming multiprocessors */
+    uint64_t throttle; /* reasons for a low clock: bits of node/gpu_facts.h; not in the text */
 };
 
 /* Append a line. 0 or -ENOMEM. */
@@ -29,5 +30,9 @@ int gpu_usage_read(const char *text, struct gpu_usage ret[GPU_USAGE_MAX]);
  * each uses the GPU of its local rank. Return their number; none for parts of GPUs (MIG). */
 int gpu_usage_of_worker(const struct gpu_usage *v, int n, const char *visible, bool shared,
                         int local_rank, const struct gpu_usage *ret[GPU_USAGE_MAX]);
+
+/* Return the GPU whose clock is furthest below its highest one, of those that have work: a kernel
+ * ran at least half of the time, and the driver does not take it for idle. NULL: none. */
+const struct gpu_usage *gpu_usage_slowest(const struct gpu_usage *const *v, int n);
 
 #endif

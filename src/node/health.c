@@ -147,6 +147,21 @@ void node_health_watch(const struct node_health *h)
     health_gpu_watch(h);
 }
 
+/* The child may write meanwhile: then a number is that of the next reading. */
+int node_health_gpus(const struct node_health *h, struct gpu_usage ret[GPU_USAGE_MAX],
+                     uint64_t *ret_readings)
+{
+    *ret_readings = __atomic_load_n(&h->page->readings, __ATOMIC_ACQUIRE);
+    const int n = h->page->nusage;
+    if (n < 0 || n > GPU_USAGE_MAX)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        ret[i] = h->page->usage[i];
+        ret[i].uuid[sizeof(ret[i].uuid) - 1] = '\0';
+    }
+    return n;
+}
+
 void node_health_free(struct node_health *h)
 {
     if (h == NULL)

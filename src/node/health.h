@@ -3,6 +3,7 @@
 #define DD_NODE_HEALTH_H
 
 #include "base/err.h"
+#include "node/gpu_usage.h"
 #include "node/health_list.h"
 
 /* Parse "gpu,ib,storage=/scratch", "all" or "none". 0, or -EINVAL with a message. */
@@ -16,9 +17,13 @@ int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
 /* Return 0 if all checks pass, or 1 with the reason in *why. A check may hang: run it in a child.
  * Checks of children of this process compare with one another. */
 int node_health_check(const struct node_health *h, struct dd_err *why);
-/* Note XIDs of the GPUs until this process is killed, for checks in other children; returns if that
- * is not possible. */
+/* Note XIDs of the GPUs until this process is killed, for checks in other children, and what the
+ * GPUs do, for node_health_gpus(); returns if that is not possible. */
 void node_health_watch(const struct node_health *h);
+/* Return the number of GPUs that node_health_watch() in a child has read last, and write them to
+ * ret. *ret_readings: how often it has read them. */
+int node_health_gpus(const struct node_health *h, struct gpu_usage ret[GPU_USAGE_MAX],
+                     uint64_t *ret_readings);
 void node_health_free(struct node_health *h);
 
 /* Of the last check, also one that hangs or was killed; lent. */

@@ -219,6 +219,6 @@ void health_gpu_watch(const struct node_health *h)
     struct nvml *n = NULL;
     if (nvml_open(&n, h->cfg.nvml, NULL) < 0)
         return;
-    nvml_watch_xids(n, h->page->xids);
+    nvml_watch(n, h->page, h->cfg.usage_ms);
     nvml_close(n);
 }

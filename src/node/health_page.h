@@ -4,6 +4,8 @@
 #ifndef DD_NODE_HEALTH_PAGE_H
 #define DD_NODE_HEALTH_PAGE_H
 
+#include "node/gpu_usage.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,6 +45,9 @@ struct health_page {
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];
     struct health_xid xids[HEALTH_GPUS_MAX];
+    struct gpu_usage usage[GPU_USAGE_MAX]; /* at the last reading; the child may be writing it */
+    int nusage;
+    uint64_t readings;
     struct health_port ports[HEALTH_PORTS_MAX]; /* in the order of node/ib_ports.h */
 };
 

@@ -238,12 +238,13 @@ static void read_links(const struct api *api, device_t d, struct gpu_facts *f)
     }
 }
 
-static void read_clocks(const struct api *api, device_t d, struct gpu_facts *f)
+static uint64_t read_throttle(const struct api *api, device_t d)
 {
     unsigned long long reasons = 0;
-    if ((api->clocks != NULL && api->clocks(d, &reasons) == DONE) ||
-        (api->clocks_old != NULL && api->clocks_old(d, &reasons) == DONE))
-        f->throttle = reasons;
+    return (api->clocks != NULL && api->clocks(d, &reasons) == DONE) ||
+                   (api->clocks_old != NULL && api->clocks_old(d, &reasons) == DONE)
+               ? reasons
+               : 0;
 }
 
 /* NVML reports numbers of the first pid namespace; elsewhere they say nothing. Src:
@@ -307,7 +308,7 @@ bool nvml_read(const struct nvml *n, int position, const char *root, struct gpu_
         read_recovery(api, d, &f);
         read_errors(api, d, &f);
         read_links(api, d, &f);
-        read_clocks(api, d, &f);
+        f.throttle = read_throttle(api, d);
         read_memory(api, d, root, &f);
     }
     *ret = f;
@@ -341,11 +342,12 @@ bool nvml_read_usage(const struct nvml *n, int position, struct gpu_usage *ret)
     }
     u.clock_mhz = read_clock(api->clock, d);
     u.clock_max_mhz = read_clock(api->clock_max, d);
+    u.throttle = read_throttle(api, d);
     *ret = u;
     return true;
 }
 
-/* ---- XIDs ---- */
+/* ---- XIDs and clocks ---- */
 
 static void store_xid(const struct api *api, const struct event_data *e,
                       struct health_xid xids[HEALTH_GPUS_MAX])
@@ -367,7 +369,17 @@ static void store_xid(const struct api *api, const struct event_data *e,
     }
 }
 
-void nvml_watch_xids(const struct nvml *n, struct health_xid xids[HEALTH_GPUS_MAX])
+static void store_usage(const struct nvml *n, struct health_page *page)
+{
+    const int count = nvml_count(n);
+    int known = 0;
+    for (int i = 0; i < count; i++)
+        known += nvml_read_usage(n, i, &page->usage[known]);
+    page->nusage = known;
+    __atomic_add_fetch(&page->readings, 1, __ATOMIC_RELEASE);
+}
+
+void nvml_watch(const struct nvml *n, struct health_page *page, unsigned usage_ms)
 {
     const struct api *api = &n->api;
     event_set_t set = NULL;
@@ -381,10 +393,12 @@ void nvml_watch_xids(const struct nvml *n, struct health_xid xids[HEALTH_GPUS_MA
     }
     while (watched > 0) {
         struct event_data e = {0};
-        const unsigned rc = api->set_wait(set, &e, XID_WAIT_MS);
+        const unsigned rc = api->set_wait(set, &e, usage_ms > 0 ? usage_ms : XID_WAIT_MS);
         if (rc == DONE)
-            store_xid(api, &e, xids);
+            store_xid(api, &e, page->xids);
         else if (rc != TIMED_OUT)
             return;
+        else if (usage_ms > 0)
+            store_usage(n, page);
     }
 }

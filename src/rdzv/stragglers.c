@@ -220,8 +220,8 @@ static bool is_worse(const struct stragglers *s, const struct straggler_rank *r,
         return r->slow;
     if (s->marked)
         return time_of(s, r) > time_of(s, than);
-    if (r->sign != than->sign)
-        return r->sign == LOAD_WAITS;
+    if (r->sign != than->sign) /* one that has never been a straggler, 0, is the least */
+        return r->sign == LOAD_WAITS || than->sign == 0;
     return r->sign == LOAD_SLOW_CLOCK ? load_clock(&r->load) < load_clock(&than->load)
                                       : r->load.wait > than->load.wait;
 }

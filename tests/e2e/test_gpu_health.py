@@ -293,6 +293,24 @@ def test_the_only_worker_of_a_node_has_all_gpus_that_it_may_use(gpus):
         end(job)
 
 
+def test_the_node_whose_gpu_is_throttled_is_named_and_no_other(gpus):
+    """Three simulated nodes with two GPUs each; only GPUs that have work are compared."""
+    clocks = ",".join(f"busy:{i}={0 if i == 5 else 97},clock:{i}={300 if i == 5 else 1755}" for i in range(6))
+    with Job("--simulate-nodes=3", "--nproc-per-node=2", "--straggler-interval=200ms", *SLEEP, env=gpus.env(clocks, gpus=6)) as job:
+        def stragglers():
+            return json.loads(ddctl("status", f"--job={job_id(job)}", "--format=json")).get("stragglers")
+        gpus.file.write_text("clock:3=345,throttle:3=0x48")
+        (found,) = until(stragglers, say="a straggler")
+        node, = [w["node"] for w in top_of(job) if [g["index"] for g in w["gpus"]] == [3]]
+        assert found["node"] == node and found["text"].startswith(f"rank {found['rank']} on {node} uses GPU 3, which runs at 345 of 1980 MHz")
+        assert "88 %" in found["text"] and "too hot" in found["text"]
+        gpus.file.write_text("")
+        until(lambda: not stragglers(), say="the end of it")
+        said = [line for line in ddctl("events", f"--job={job_id(job)}").splitlines() if "straggler" in line]
+        assert len(said) == 2 and all(f"on {node} uses GPU 3" in line for line in said), said
+        end(job)
+
+
 def test_top_answers_while_the_driver_hangs_and_asks_it_once(gpus):
     with Job("--health=ib,shm", "--nproc-per-node=2", *SLEEP, env=gpus.env("hang=1")) as job:
         for _ in range(3):

@@ -1,4 +1,5 @@
 /* node: the text of the child that asks NVML, and which GPUs belong to a worker. */
+#include "node/gpu_facts.h"
 #include "node/gpu_usage.h"
 
 #include <setjmp.h>
@@ -115,6 +116,37 @@ static void a_list_that_names_a_gpu_too_often_is_bounded(void **state)
     assert_int_equal(gpu_usage_of_worker(v, 1, visible, false, 0, used), GPU_USAGE_MAX);
 }
 
+static void the_slowest_gpu_is_one_that_has_work(void **state)
+{
+    static const struct {
+        struct gpu_usage v[3];
+        int slowest; /* -1: none */
+    } rows[] = {
+        {{{.percent = 97, .clock_mhz = 1980, .clock_max_mhz = 1980},
+          {.percent = 97, .clock_mhz = 600, .clock_max_mhz = 1980},
+          {.percent = 97, .clock_mhz = 1400, .clock_max_mhz = 1980}},
+         1},
+        {{{.percent = 97, .clock_mhz = 1400, .clock_max_mhz = 1980},
+          {.percent = 97, .clock_mhz = 1200, .clock_max_mhz = 1400}},
+         0}, /* two models */
+        {{{.percent = 50, .clock_mhz = 1900, .clock_max_mhz = 1980},
+          {.percent = 49, .clock_mhz = 345, .clock_max_mhz = 1980},
+          {.percent = 97, .clock_mhz = 345, .clock_max_mhz = 1980, .throttle = NVML_CLOCKS_IDLE}},
+         0},
+        {{{.percent = 97, .clock_mhz = -1, .clock_max_mhz = 1980},
+          {.percent = 97, .clock_mhz = 345, .clock_max_mhz = -1},
+          {.percent = -1, .clock_mhz = 345, .clock_max_mhz = 1980}},
+         -1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct gpu_usage *v[] = {&rows[i].v[0], &rows[i].v[1], &rows[i].v[2]};
+        const struct gpu_usage *found = gpu_usage_slowest(v, 3);
+        assert_ptr_equal(found, rows[i].slowest >= 0 ? v[rows[i].slowest] : NULL);
+    }
+    assert_null(gpu_usage_slowest(NULL, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +154,7 @@ int main(void)
         cmocka_unit_test(malformed_lines_are_skipped_and_their_number_is_bounded),
         cmocka_unit_test(a_worker_has_the_gpus_that_cuda_shows_it),
         cmocka_unit_test(a_list_that_names_a_gpu_too_often_is_bounded),
+        cmocka_unit_test(the_slowest_gpu_is_one_that_has_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,12 @@ static void a_throttled_gpu_is_named_with_the_reason(void **state)
     assert_string_equal(dd_buf_str(&text),
                         "rank 7 on node4 uses GPU 1, which runs at 345 of 1980 MHz (17 %; median "
                         "of all ranks 88 %; the GPU is too hot)");
+    dd_buf_clear(&text);
+    takes(&j, 7, (struct rank_load){.mhz = 1740, .max_mhz = 1980, .gpu = 1});
+    assert_true(j.over == 1 && j.last.rank == 7);
+    assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
+    assert_string_equal(dd_buf_str(&text), "rank 7 on node4 uses GPU 1, which runs at 1740 of 1980 "
+                                           "MHz (87 %; median of all ranks 88 %)");
     stragglers_free(j.s);
 }
 
