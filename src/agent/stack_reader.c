@@ -12,6 +12,7 @@
 #include "report/native_stack.h"
 #include "report/py_spy.h"
 #include "report/stacks.h"
+#include "report/traceback.h"
 #include "worker/children.h"
 #include "worker/command.h"
 #include "worker/output.h"
@@ -169,18 +170,38 @@ static void write_file(struct stack_reader *s, struct stacks *found)
         round_protect(r, command_pid(s->writer));
 }
 
+/* Find where a worker had waited for others, by the traceback in its output. False: it shows no
+ * such place. */
+static bool has_failed_in(const struct reading *d, int rank, struct dd_buf *frames)
+{
+    const struct round *r = d->reader->round;
+    const char *tail = r->output != NULL ? worker_output_tail(r->output, rank - r->plan.first_rank)
+                                         : "";
+    return traceback_of_waiting(tail, frames) == 0 && dd_buf_str(frames) != NULL;
+}
+
+/* Add a worker that has ended, or is about to. */
+static void add_ended(struct reading *d, int rank)
+{
+    DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);
+    const bool failed = has_failed_in(d, rank, &frames);
+    const struct stack ended = {.kind = STACK_ENDED, .frames = failed ? dd_buf_str(&frames) : ""};
+    (void)stacks_add(&d->found, &ended, rank, rank); /* -ENOMEM: the answer omits it */
+}
+
 static void add_kernel(struct reading *d, const struct target *t, const char *note)
 {
     char state[STACKS_NAME + 16];
     (void)snprintf(state, sizeof(state), "state %.150s", t->kernel);
     const bool ended = t->kernel[0] == 'Z' || t->kernel[0] == 'X' || t->kernel[0] == '?';
-    const struct stack what = {.kind = ended ? STACK_ENDED : STACK_KERNEL,
-                               .frames = ended ? "" : t->native,
-                               .state = ended ? "" : state,
-                               .note = ended             ? ""
-                                       : note[0] != '\0' ? note
-                                                         : t->native_note};
-    (void)stacks_add(&d->found, &what, t->rank, t->rank); /* -ENOMEM: the answer omits it */
+    const struct stack what = {.kind = STACK_KERNEL,
+                               .frames = t->native,
+                               .state = state,
+                               .note = note[0] != '\0' ? note : t->native_note};
+    if (ended)
+        add_ended(d, t->rank);
+    else
+        (void)stacks_add(&d->found, &what, t->rank, t->rank); /* -ENOMEM: the answer omits it */
 }
 
 static bool has_ended(const struct round *r, const struct target *t)
@@ -208,7 +229,6 @@ static void add_records(struct reading *d)
 /* Answer with what is known. d may be freed. */
 static void reading_answer(struct reading *d)
 {
-    static const struct stack ended = {.kind = STACK_ENDED};
     char late[STACKS_NAME];
     if (d->helpers != NULL && !d->answered)
         frame_helpers_collect(d->helpers);
@@ -219,7 +239,7 @@ static void reading_answer(struct reading *d)
         add_kernel(d, &d->others[i], late);
     for (int i = 0; i < d->n && !d->answered; i++)
         if (!d->v[i].done && has_ended(d->reader->round, &d->v[i]))
-            (void)stacks_add(&d->found, &ended, d->v[i].rank, d->v[i].rank);
+            add_ended(d, d->v[i].rank);
         else if (!d->v[i].done)
             add_kernel(d, &d->v[i], late);
     if (!d->answered) {
@@ -362,11 +382,23 @@ static bool is_without_py_spy(const struct reading *d)
     return wanted != NULL && strcmp(wanted, "none") == 0;
 }
 
+/* True if the worker is about to end, because it has noticed that another rank is lost or late: it
+ * prints the traceback, or has printed it and its interpreter is being finalized. */
+static bool is_ending(const struct reading *d, const struct target *t, int rc, const char *text)
+{
+    DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);
+    const bool may = rc == 0 ? traceback_is_printed(text)
+                             : rc == -ENODATA || rc == -EAGAIN || rc == -ESRCH;
+    return may && has_failed_in(d, t->rank, &frames);
+}
+
 static void on_frames(void *arg, size_t index, int rc, const char *text)
 {
     struct reading *d = arg;
     struct target *t = &d->v[index];
-    if (rc == 0) {
+    if (is_ending(d, t, rc, text)) {
+        add_ended(d, t->rank);
+    } else if (rc == 0) {
         add_frames(d, t, text);
         if (stack_waits_for_child(text))
             child_stacks_find(d->children, t->rank, t->python);
@@ -576,13 +608,12 @@ static int order_targets(struct reading *d)
  * whatever it runs: the others wait for it. */
 static void add_worker(struct reading *d, int local_rank)
 {
-    static const struct stack ended = {.kind = STACK_ENDED};
     const struct round *r = d->reader->round;
     struct target t = {.reading = d,
                        .rank = r->plan.first_rank + local_rank,
                        .worker = worker_group_pid(r->group, local_rank)};
     if (t.worker == 0) {
-        (void)stacks_add(&d->found, &ended, t.rank, t.rank);
+        add_ended(d, t.rank);
         return;
     }
     t.python = python_process_find(t.worker);

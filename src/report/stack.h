@@ -8,7 +8,8 @@
 enum stack_kind {
     STACK_PYTHON, /* frames */
     STACK_KERNEL, /* the kernel's state of the process, and its native frames where asked for */
-    STACK_ENDED,  /* the process had ended */
+    STACK_ENDED, /* the process had ended, or was about to; frames: of the traceback that it printed
+                  */
     STACK_UNREAD, /* nothing is known; the note says why */
     STACK_KIND_MAX,
 };
@@ -16,7 +17,7 @@ enum stack_kind {
 /* What is known about one process. Texts are borrowed as arguments; NULL means "". */
 struct stack {
     enum stack_kind kind;
-    const char *frames; /* STACK_PYTHON, or STACK_KERNEL with native ones */
+    const char *frames; /* STACK_PYTHON, STACK_KERNEL with native ones, or STACK_ENDED */
     const char *state;  /* of the process, if it is remarkable: "stopped"; always for KERNEL */
     const char *note;   /* why no more is known */
 };

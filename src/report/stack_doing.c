@@ -1,5 +1,7 @@
 #include "report/stack_doing.h"
 
+#include "report/traceback.h"
+
 #include <string.h>
 
 static bool starts(const char *text, const char *with)
@@ -50,6 +52,18 @@ static bool waits_in_mpi(const struct stack *s)
     return waits;
 }
 
+/* True if an exception has just ended what the rank did: PyTorch logs it on its way out of a
+ * collective, or Python prints it. */
+static bool fails(const struct stack *s)
+{
+    struct stack_frame f;
+    for (const char *at = s->frames; stack_frame_next(&at, &f);)
+        if (!stack_frame_is_python(&f))
+            return stack_frame_is_in(&f, "/torch/distributed/c10d_logger.py") ||
+                   traceback_is_printed(s->frames);
+    return traceback_is_printed(s->frames);
+}
+
 enum stack_doing stack_doing_of(const struct stack *s, const char *headline)
 {
     const char *state = s->state != NULL ? s->state : "";
@@ -60,6 +74,8 @@ enum stack_doing stack_doing_of(const struct stack *s, const char *headline)
     if (starts(state, "uninterruptible") || starts(state, "state D"))
         return STACK_DOING_BLOCKED;
     if (s->kind == STACK_KERNEL && stack_text(s->frames)[0] == '\0')
+        return STACK_DOING_UNKNOWN;
+    if (s->kind == STACK_PYTHON && fails(s))
         return STACK_DOING_UNKNOWN;
     const bool waits = waits_in_mpi(s) || (s->kind == STACK_PYTHON && function_waits(s, headline));
     return waits ? STACK_DOING_WAITS : STACK_DOING_WORKS;

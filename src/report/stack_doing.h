@@ -9,7 +9,7 @@
 
 /* In the order in which they explain that others wait. */
 enum stack_doing {
-    STACK_DOING_UNKNOWN, /* it had ended, or could not be read */
+    STACK_DOING_UNKNOWN, /* it had ended or failed, or could not be read */
     STACK_DOING_WAITS,   /* in a collective operation, or in one that ends with a collective */
     STACK_DOING_WORKS,
     STACK_DOING_BLOCKED, /* in an uninterruptible system call: state D */

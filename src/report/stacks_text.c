@@ -26,8 +26,10 @@ int stack_headline(const struct stack *s, struct dd_buf *out)
                         (s->kind == STACK_KERNEL && s->frames[0] != '\0');
     if (frames)
         rc = put_frame(s->frames, out);
-    else if (s->kind == STACK_ENDED)
+    else if (s->kind == STACK_ENDED && stack_text(s->frames)[0] == '\0')
         rc = dd_buf_puts(out, "had ended");
+    else if (s->kind == STACK_ENDED && (rc = dd_buf_puts(out, "had failed in ")) == 0)
+        rc = put_frame(s->frames, out);
     else if (s->kind == STACK_UNREAD && s->note[0] == '\0')
         rc = dd_buf_puts(out, "not read");
     if (rc == 0 && s->state[0] != '\0')

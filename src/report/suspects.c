@@ -6,6 +6,7 @@
 #include "report/report_lines_inner.h"
 #include "report/stack_doing.h"
 #include "report/stack_frames.h"
+#include "report/traceback.h"
 
 #include <errno.h>
 #include <string.h>
@@ -280,43 +281,92 @@ static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct 
 
 /* ---- ranks that wait in different collectives ---- */
 
-/* Ranks whose stacks have one headline. */
+/* Ranks that are in one collective at one line. */
 struct suspects_side {
-    const struct stack *stack; /* of one of them; NULL: no rank */
-    struct rank_set ranks;
+    struct stack stack; /* of one of them; its frames are in text */
+    struct dd_buf text;
+    struct rank_set ranks; /* empty: none */
 };
 struct suspects_sides {
     struct suspects_side v[2];
+    struct rank_set known; /* of both */
 };
 
 static void dd_auto_suspects_sides(struct suspects_sides *s)
 {
-    rank_set_done(&s->v[0].ranks);
-    rank_set_done(&s->v[1].ranks);
+    for (int i = 0; i < 2; i++) {
+        dd_buf_done(&s->v[i].text);
+        rank_set_done(&s->v[i].ranks);
+    }
+    rank_set_done(&s->known);
+}
+
+/* Add ranks with these Python frames, or native ones. 1; 0: they are in no collective, or in a
+ * third one; -ENOMEM. */
+static int suspects_add_to_side(struct suspects_sides *s, const struct stack *what,
+                                const struct rank_set *ranks)
+{
+    struct stack_frame f;
+    int k = 0;
+    if (!stack_in_collective(what, &f))
+        return 0;
+    while (k < 2 && s->v[k].ranks.n > 0 && !suspects_have_one_headline(&s->v[k].stack, what))
+        k++;
+    if (k == 2)
+        return 0;
+    struct suspects_side *side = &s->v[k];
+    if (side->ranks.n == 0) {
+        side->text = DD_BUF_INIT(STACKS_TEXT);
+        if (dd_buf_puts(&side->text, what->frames) < 0 || dd_buf_str(&side->text) == NULL)
+            return -ENOMEM;
+        side->stack = *what;
+        side->stack.frames = dd_buf_str(&side->text);
+    }
+    return suspects_copy(&side->ranks, ranks) < 0 || suspects_copy(&s->known, ranks) < 0 ? -ENOMEM
+                                                                                         : 1;
+}
+
+/* Add the ranks of a group. An ended rank was in the collective whose failure it has reported. */
+static int suspects_add_group(struct suspects_sides *s, const struct stack_group *g)
+{
+    struct stack what = g->stack;
+    const bool ended = what.kind >= STACK_ENDED;
+    if (ended ? what.frames[0] == '\0' : stack_doing_of(&what, "") == STACK_DOING_UNKNOWN)
+        return 1; /* a failure of the rank may show more */
+    what.note = "";
+    if (ended)
+        what.kind = STACK_PYTHON;
+    return suspects_add_to_side(s, &what, &g->ranks);
+}
+
+/* Add a rank that was not read, by the traceback of its failure. */
+static int suspects_add_failure(struct suspects_sides *s, const struct report_exit *e)
+{
+    DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);
+    DD_AUTO(rank_set) struct rank_set rank = {0};
+    if (rank_set_has(&s->known, e->rank) || !failure_is_cascade(e))
+        return 1;
+    int rc = traceback_frames(e->trace[0] != '\0' ? e->trace : e->tail, &frames);
+    if (rc == 0)
+        rc = rank_set_add(&rank, e->rank, e->rank);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : 1;
+    const struct stack what = {
+        .kind = STACK_PYTHON, .frames = dd_buf_str(&frames), .state = "", .note = ""};
+    return what.frames != NULL ? suspects_add_to_side(s, &what, &rank) : -ENOMEM;
 }
 
 /* Sort all ranks into two sides. 1; 0: there is another number of them, or a rank of which it is
  * not known that it waits in a collective; -ENOMEM. */
 static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
 {
-    size_t known = 0;
-    for (size_t i = 0; i < r->stacks.n; i++) {
-        const struct stack_group *g = &r->stacks.v[i];
-        struct stack_frame f;
-        size_t k = 0;
-        if (!stack_in_collective(&g->stack, &f))
-            return 0;
-        while (k < 2 && ret->v[k].stack != NULL &&
-               !suspects_have_one_headline(ret->v[k].stack, &g->stack))
-            k++;
-        if (k == 2)
-            return 0;
-        ret->v[k].stack = &g->stack;
-        if (suspects_copy(&ret->v[k].ranks, &g->ranks) < 0)
-            return -ENOMEM;
-        known += rank_set_count(&g->ranks);
-    }
-    return ret->v[1].stack != NULL && known == (size_t)r->world_size;
+    int rc = 1;
+    for (size_t i = 0; i < r->stacks.n && rc > 0; i++)
+        rc = suspects_add_group(ret, &r->stacks.v[i]);
+    for (int i = 0; i < r->nkept && rc > 0; i++)
+        rc = suspects_add_failure(ret, &r->exits[i]);
+    return rc > 0 ? ret->v[1].ranks.n > 0 && rank_set_count(&ret->known) == (size_t)r->world_size
+                  : rc;
 }
 
 /* True if a few ranks wait in another collective than all others. Different lines that call the
@@ -327,13 +377,14 @@ static bool suspects_differ(const struct suspects_side *few, const struct suspec
     const size_t others = rank_set_count(&most->ranks);
     struct stack_frame a;
     struct stack_frame b;
-    return n < others && (n == 1 || 4 * n <= n + others) && stack_in_collective(few->stack, &a) &&
-           stack_in_collective(most->stack, &b) &&
+    return n < others && (n == 1 || 4 * n <= n + others) && stack_in_collective(&few->stack, &a) &&
+           stack_in_collective(&most->stack, &b) &&
            (a.nfunction != b.nfunction ||
             strncmp(a.function, b.function, (size_t)a.nfunction) != 0);
 }
 
-static int suspects_by_collectives(const struct report *r, struct rank_set *ret, struct dd_buf *why)
+static int suspects_by_collectives(const struct report *r, bool hangs, struct rank_set *ret,
+                                   struct dd_buf *why)
 {
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
     DD_AUTO(suspects_sides) struct suspects_sides sides = {0};
@@ -349,10 +400,13 @@ static int suspects_by_collectives(const struct report *r, struct rank_set *ret,
     if (rc == 0)
         rc = suspects_put_ranks(r, ret, why);
     if (rc == 0)
-        rc = dd_buf_printf(why, "%s in %.*s, ", rank_set_count(ret) == 1 ? "waits" : "wait",
-                           SUSPECTS_HEADLINE_SHOWN, suspects_headline(few->stack, &headline));
+        rc = dd_buf_printf(why, "%s in %.*s, ",
+                           !hangs                     ? "waited"
+                           : rank_set_count(ret) == 1 ? "waits"
+                                                      : "wait",
+                           SUSPECTS_HEADLINE_SHOWN, suspects_headline(&few->stack, &headline));
     if (rc == 0)
-        rc = suspects_put_waits(&most->ranks, most->stack, true, why);
+        rc = suspects_put_waits(&most->ranks, &most->stack, hangs, why);
     return rc < 0 ? rc : 1;
 }
 
@@ -383,7 +437,7 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     }
     if (rc == 0) {
         rank_set_done(ret);
-        rc = suspects_by_collectives(r, ret, why);
+        rc = suspects_by_collectives(r, hangs, ret, why);
     }
     const int clean = rc > 0 ? report_clean(why, before) : 0;
     if (clean == 0 && why->len > before && why->data[why->len - 1] == '\n')

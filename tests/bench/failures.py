@@ -82,6 +82,7 @@ FAULTS = [
     Fault("SIGSTOP of rank 5; the others time out after 10 s", "stop", variables=TIMEOUT, known=GLOO),
     Fault("rank 5 waits in another collective (`all_gather`) than the rest; ddrun: 4 simulated nodes, `--hang-timeout=40s`", "gather",
           SIMULATED + HANG, known=("hang",)),
+    Fault("the same, on one node; the others time out after 10 s", "gather", variables=TIMEOUT, known=GLOO),
     Fault("a DataLoader process of rank 5 never answers; ddrun: 4 simulated nodes, `--hang-timeout=40s`", "stuck-loader", SIMULATED + HANG,
           known=("dataloader-worker-stuck",)),
     Fault("a node whose health check fails (4 simulated nodes, `--health-check`)", "health", (*SIMULATED, "--health-check=" + CHECK), judged=by_cause,

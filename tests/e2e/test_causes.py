@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -93,15 +94,54 @@ def test_a_signal_from_outside_blames_neither_rank_nor_node(tmp_path):
     ("kill", "sigkill", "whatever sent the signal"),
     # a rank that timed out closes its connections; without stacks the report does not name rank 2
     ("sleep", "gloo-timeout gloo-peer-lost", "(rank 2 on sim2, which was in|unknown)"),
+    # the tracebacks show the collectives, unless ddrun stops a rank before it has printed its own
+    ("gather", "gloo-timeout gloo-peer-lost", "(rank 2 on sim2, which waited in all_gather|unknown)"),
 ])
 def test_culprit_of_a_job_of_torch(tmp_path, fault, known, blamed):
     report = tmp_path / "report.json"
-    timeout = ["-x", "GLOO_TIMEOUT=10"] if fault == "sleep" else []
+    timeout = ["-x", "GLOO_TIMEOUT=10"] if "gloo" in str(known) else []
     job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", "-x", f"TMPDIR={tmp_path}", *timeout, program("faulty.py"), fault, "2")
     assert job.p.returncode != 0, job.err
     found = json.loads(report.read_text())
     assert found["known_cause"] in (known or "none").split() if known else found["known_cause"] is None, job.err
     assert re.search(f"^  culprit: {blamed}", job.err, re.M), job.err
+
+
+# Stands for PyTorch's module of this name.
+COLLECTIVES = """
+import os, time
+
+def work(place, rank, fails_after):
+    open(os.path.join(place, f"in.{rank}"), "w").close()
+    while fails_after is None or not all(os.path.exists(os.path.join(place, name)) for name in fails_after):
+        time.sleep(0.05)
+    raise RuntimeError("[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete")
+
+def all_reduce(place, rank, fails_after):
+    work(place, rank, fails_after)
+
+def all_gather(place, rank, fails_after):
+    work(place, rank, fails_after)
+"""
+
+
+@with_frames
+@pytest.mark.parametrize("how", ["ended", "ending"])
+def test_the_rank_in_another_collective_is_the_culprit_where_a_timeout_ends_others(tmp_path, how):
+    """The traceback of a rank that has ended, or whose Python has, shows in which collective it was."""
+    module = tmp_path / "site-packages/torch/distributed/distributed_c10d.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(COLLECTIVES)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "held_exit.so", program("held_exit.c")], check=True)
+    report = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--stacks-timeout=120s", "--shutdown-timeout=2s", f"--report={report}",
+              program("timed_out.py"), str(tmp_path), how, env=clean_env(DDRUN_STACKS="auto", HELD=str(tmp_path / "held")))
+    assert job.p.returncode == 1, job.err
+    said = r"which waited in all_gather, timed_out\.py:\d+, while ranks 0-1,3 waited in all_reduce, timed_out\.py:\d+$"
+    assert re.search(rf"^  culprit: rank 2 on sim2, {said}", job.err, re.M), job.err
+    found = json.loads(report.read_text())
+    assert (found["culprit"]["ranks"], found["culprit"]["node"], found["culprit"]["blame"]) == ("2", "sim2", "worker"), job.err
+    assert found["known_cause"] == "gloo-timeout" and [f["rank"] for f in found["failures"]] == [0], job.err
 
 
 def hung(tmp_path, fault, *options):

@@ -260,6 +260,99 @@ static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **sta
     }
 }
 
+/* ---- the same where a timeout of the collective has ended ranks ---- */
+
+#define TRACE_OF(function, line)                                                                   \
+    "Traceback (most recent call last):\n  File \"/u/train.py\", line " line                       \
+    ", in main\n    dist." function "(t)\n  File \"" TORCH "\", line 7, in " function              \
+    "\n    work.wait()\n" TIMEOUT "\n"
+#define OF_REDUCE TRACE_OF("all_reduce", "90")
+#define OF_GATHER TRACE_OF("all_gather", "81")
+#define FAILED_IN(function, line)                                                                  \
+    {.kind = STACK_ENDED, .frames = function "\t" TORCH "\t7\nmain\t/u/train.py\t" line "\n"}
+
+static const struct stack failed_reduce = FAILED_IN("all_reduce", "90");
+static const struct stack failed_gather = FAILED_IN("all_gather", "81");
+static const struct stack no_frame = {
+    .kind = STACK_KERNEL, .state = "state R", .note = "no Python frame"};
+static const struct stack printing = {
+    .kind = STACK_PYTHON,
+    .frames = "_distributed_excepthook\t/v/torch/distributed/__init__.py\t9\n"};
+static const struct stack logging = {
+    .kind = STACK_PYTHON,
+    .frames = "debug\t"
+              "/usr/lib/python3.11/logging/__init__.py\t9\n"
+              "wrapper\t/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py\t83\n"
+              "main\t/u/train.py\t90\n"};
+
+#define WAITED                                                                                     \
+    "rank 2 on node2, which waited in all_gather, train.py:81, while ranks 0-1,3 waited in all_reduce, train.py:90"
+
+static const struct {
+    const char *tails[4]; /* of ranks that have failed; NULL: the rank was stopped */
+    struct doing doing[4];
+    const char *why; /* NULL: nobody */
+} timed_out[] = {
+    /* all have failed, whatever could be read */
+    {{OF_REDUCE, OF_REDUCE, OF_GATHER, OF_REDUCE}, {{&ended, 0, 3}}, WAITED},
+    {{OF_REDUCE, OF_REDUCE, OF_GATHER, OF_REDUCE}, {{&unread, 0, 3}}, WAITED},
+    {{OF_REDUCE, OF_REDUCE, OF_GATHER, OF_REDUCE}, {{NULL, 0, 0}}, WAITED},
+    {{OF_REDUCE, OF_REDUCE, OF_GATHER, OF_REDUCE},
+     {{&printing, 0, 0}, {&no_frame, 1, 2}, {&logging, 3, 3}},
+     WAITED},
+    /* others were read in the collective, or after they had printed the traceback */
+    {{OF_REDUCE}, {{&failed_reduce, 0, 1}, {&gather, 2, 2}, {&reduce_90, 3, 3}}, WAITED},
+    {{OF_REDUCE},
+     {{&ended, 0, 0}, {&failed_gather, 2, 2}, {&reduce_90, 1, 1}, {&reduce_90, 3, 3}},
+     WAITED},
+    /* nothing follows: a rank that is not known, which must not be blamed either */
+    {{OF_REDUCE}, {{&ended, 0, 1}, {&gather, 2, 2}, {&reduce_90, 3, 3}}, NULL},
+    {{OF_REDUCE, OF_REDUCE, NULL, OF_REDUCE},
+     {{&no_frame, 2, 2}, {&ended, 0, 1}, {&ended, 3, 3}},
+     NULL},
+    {{OF_REDUCE, OF_REDUCE, NULL, OF_REDUCE},
+     {{&printing, 2, 2}, {&ended, 0, 1}, {&ended, 3, 3}},
+     NULL},
+    {{OF_REDUCE, OF_REDUCE, NULL, OF_REDUCE},
+     {{&logging, 2, 2}, {&ended, 0, 1}, {&ended, 3, 3}},
+     NULL},
+    /* the same collective, and a traceback that does not show where the rank had waited */
+    {{OF_REDUCE, OF_REDUCE, OF_REDUCE, OF_REDUCE}, {{&ended, 0, 3}}, NULL},
+    {{OF_REDUCE, OF_REDUCE,
+      OF_REDUCE
+      "\nDuring handling of the above exception, another exception occurred:\n\n" OF_GATHER,
+      OF_REDUCE},
+     {{&ended, 0, 3}},
+     NULL},
+};
+
+static struct report *timing_out(size_t i)
+{
+    struct report *r = waiting_in(4, "", NULL, 0, timed_out[i].doing);
+    for (int rank = 0; rank < 4; rank++) {
+        struct report_exit e = failing(rank, START + (uint64_t)(rank + 1) * S);
+        e.error = "";
+        e.tail = timed_out[i].tails[rank];
+        if (e.tail != NULL)
+            assert_int_equal(report_exit_add(r, &e, true), 0);
+    }
+    return r;
+}
+
+static void a_timeout_that_ends_the_ranks_leaves_the_culprit_known(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(timed_out) / sizeof(timed_out[0]); i++) {
+        struct report *r = timing_out(i);
+        const bool found = timed_out[i].why != NULL;
+        has_culprit(
+            r, found ? 2 : 0, found ? "2" : "0", found ? "worker" : "unknown",
+            found ? timed_out[i].why
+                  : "unknown; rank 0 only noticed first that another process was lost or late");
+        report_free(r);
+    }
+}
+
 /* ---- programs that are not Python, with native frames ---- */
 
 #define LIBMPI "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
@@ -523,6 +616,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
         cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
+        cmocka_unit_test(a_timeout_that_ends_the_ranks_leaves_the_culprit_known),
         cmocka_unit_test(native_frames_show_for_which_rank_the_others_waited),
         cmocka_unit_test(a_hang_in_mpi_without_native_frames_has_a_tip_that_names_the_option),
         cmocka_unit_test(rank_that_waits_for_a_process_of_its_own_is_the_culprit),

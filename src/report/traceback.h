@@ -1,0 +1,22 @@
+/* The traceback that Python prints when an exception ends a program. Pure. */
+#ifndef DD_REPORT_TRACEBACK_H
+#define DD_REPORT_TRACEBACK_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+/* Append the frames of the last traceback in text, in the form of report/stacks.h. Outer frames may
+ * be missing, as at the start of a worker's last lines. -ENODATA: there is none, or it is that of
+ * an exception raised while another one was handled, so the program was elsewhere before; -ENOMEM.
+ * Outer frames that do not fit are omitted. */
+int traceback_frames(const char *text, struct dd_buf *frames);
+
+/* Do so if the last lines of a worker show that it only noticed the loss or delay of another rank:
+ * it was waiting there. Otherwise -ENODATA. */
+int traceback_of_waiting(const char *tail, struct dd_buf *frames);
+
+/* True if these frames belong to a Python that prints the traceback: the program has ended. */
+bool traceback_is_printed(const char *frames);
+
+#endif
