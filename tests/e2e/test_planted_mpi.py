@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, built_with, clean_env, program, run, some_line
+from support import DDRUN, PYTHON, built_with, clean_env, program, run, some_line, with_frames, with_torch
 from test_mpi import KINDS, PYTHON_OF_MPI4PY, needs_mpi4py
 from test_stacks import tool_path
 
@@ -143,3 +143,70 @@ def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path, fau
     assert job.p.returncode == 1, job.err
     assert_culprit(job, json.loads(report.read_text()), 5, "sim2", known)
     assert f"    {last}\n" in job.err, "in the last lines of the rank"
+
+
+LOADER = """
+import threading
+from mpi4py import MPI
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        if i == 10:
+            taken = threading.Lock()
+            taken.acquire()
+            taken.acquire()
+        return float(i)
+
+def load():
+    for _ in DataLoader(Data(), num_workers=2, collate_fn=list):
+        pass
+
+world = MPI.COMM_WORLD
+world.allreduce(1)
+if world.rank == 2:
+    load()
+while True:
+    world.allreduce(1)
+"""
+
+
+def mpi4py_beside_torch(place):
+    """Return a directory for PYTHONPATH with mpi4py alone, for the Python that has torch: Debian's, if the versions are equal."""
+    find = "import sys, mpi4py; print(*sys.version_info[:2], mpi4py.__path__[0])"
+    found = [subprocess.run([python, "-c", find], capture_output=True, text=True, check=False).stdout.split()
+             for python in (PYTHON, PYTHON_OF_MPI4PY)]
+    version = subprocess.run([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True, check=True).stdout
+    folders = [words[2] for words in found if words[:2] == version.split()]
+    if not folders:
+        pytest.skip("no mpi4py for the Python that has torch (Debian: python3-mpi4py, if its Python has the same version)")
+    place.mkdir()
+    (place / "mpi4py").symlink_to(folders[0])
+    return str(place)
+
+
+@needs_mpi4py
+@with_torch
+@with_frames
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+def test_the_rank_of_mpi4py_that_waits_for_its_dataloader_is_the_culprit(tmp_path, native):
+    """Python frames show that the rank waits for a process of its own, only native ones that the others wait in MPI."""
+    if native:
+        tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
+    script, report = tmp_path / "train.py", tmp_path / "report.json"
+    script.write_text(LOADER)
+    env = clean_env(PYTHONPATH=mpi4py_beside_torch(tmp_path / "site"), DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
+    job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", *HANG, *["--stacks-native"] * native,
+              "-m", "mpi4py", str(script), env=env)
+    assert job.p.returncode in (134, 137), job.err
+    found = json.loads(report.read_text())
+    assert [(c["ranks"], c["dataloader"]) for c in found["stacks"]["children"]] == [("2", True)], job.err
+    if native:
+        assert_culprit(job, found, 2, "sim2", "dataloader-worker-stuck")
+        assert "which waits for a DataLoader process, train.py:" in found["culprit"]["why"], job.err
+    else:
+        assert (found["culprit"]["blame"], found["known_cause"]) == ("unknown", "hang"), job.err
+        assert len(tips(job)) == 1 and "--stacks-native" in tips(job)[0], job.err
