@@ -107,6 +107,37 @@ def test_culprit_of_a_job_of_torch(tmp_path, fault, known, blamed):
     assert re.search(f"^  culprit: {blamed}", job.err, re.M), job.err
 
 
+def by_itself(job, report):
+    """Return the report and its failures that are no consequence of another one; assert that it blames rank 2 on the second node."""
+    found = json.loads(report.read_text())
+    culprit = found["culprit"]
+    assert (culprit["ranks"], culprit["node"], culprit["blame"]) == ("2", "sim2", "worker"), job.err
+    assert some_line(job.err, "  culprit: rank 2 on sim2, "), job.err
+    return found, [(f["rank"], f["node"], f["known_cause"]) for f in found["failures"] if not f["cascade"]]
+
+
+@with_torch
+def test_a_rank_that_fills_its_file_system_is_the_culprit(tmp_path, small_disk):
+    before, place = small_disk
+    report = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", "-x", f"TMPDIR={tmp_path}", program("faulty.py"), "full", "2",
+              env=clean_env(FULL=place), before=before)
+    assert job.p.returncode == 1, job.err
+    found, failures = by_itself(job, report)
+    assert found["known_cause"] == "disk-full" and failures == [(2, "sim2", "disk-full")], job.err
+
+
+@with_torch
+def test_a_rank_that_exceeds_the_memory_of_its_cgroup_is_the_culprit(tmp_path, small_memory):
+    report = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", "-x", f"TMPDIR={tmp_path}", program("faulty.py"), "memory", "2",
+              before=small_memory(3072))
+    assert job.p.returncode == 137, job.err
+    found, failures = by_itself(job, report)
+    assert found["known_cause"] == "oom-killer" and failures == [(2, "sim2", "oom-killer")], job.err
+    assert some_line(job.err, "error: rank 2 on sim2 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory"), job.err
+
+
 # Stands for PyTorch's module of this name.
 COLLECTIVES = """
 import os, time
