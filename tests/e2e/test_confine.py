@@ -24,7 +24,7 @@ def confinement(pid):
 
 def test_the_daemon_is_confined_and_its_workers_are_not():
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000") as job:
-        until(lambda: len(job.processes("sleep")) == 2, limit=60, say="the workers")
+        until(lambda: len(job.processes("sleep")) == 2, say="the workers")
         (daemon,) = job.processes("ddrund")
         assert confinement(daemon) == (1, 2)
         assert {confinement(pid) for pid in job.processes("sleep")} == {confinement("self")}
@@ -55,7 +55,7 @@ def test_a_provider_that_openssl_loads_from_a_file_is_loaded_before(tmp_path):
     (tmp_path / "openssl.cnf").write_text(PROVIDERS)
     env = clean_env(OPENSSL_CONF=str(tmp_path / "openssl.cnf"))
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000", env=env) as job:
-        until(lambda: len(job.processes("sleep")) == 2, limit=60, say="the workers")
+        until(lambda: len(job.processes("sleep")) == 2, say="the workers")
         (daemon,) = job.processes("ddrund")
         with open(f"/proc/{daemon}/maps", encoding="ascii") as f:
             assert "/legacy.so" in f.read()
@@ -70,7 +70,7 @@ def test_a_daemon_with_a_web_hook_starts_its_helper_and_gains_no_privileges():
         def helper_of_daemon():
             return [p for p in job.processes("ddrun-web") if comm(parent(p)) == "ddrund"]
 
-        helper, = until(helper_of_daemon, limit=60, say="the daemon's helper")
+        helper, = until(helper_of_daemon, say="the daemon's helper")
         assert confinement(helper) == confinement(parent(helper)) == (1, 0)
 
 

@@ -80,7 +80,7 @@ class UsersJob:
         return [pid for pid in self.processes("ddrun") if pid not in started]
 
     def running(self):
-        until(lambda: len(self.processes("sleep")) == 2, limit=60, say="both workers")
+        until(lambda: len(self.processes("sleep")) == 2, say="both workers")
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_only_a_workers_core_has_memory_in_it(job, victim, shown):
         pytest.skip("this machine's cores go elsewhere (core_pattern)")
     pid = {"worker": job.processes("sleep"), "agent": job.agents(), "daemon": job.processes("ddrund")}[victim][0]
     os.kill(pid, signal.SIGSEGV)
-    until(lambda: pid not in marked(job.mark), limit=60, say="its end")
+    until(lambda: pid not in marked(job.mark), say="its end")
     cores = [name for name in os.listdir(job.place) if name.startswith("core")]
     assert len(cores) == 1, os.listdir(job.place)
     with open(os.path.join(job.place, cores[0]), "rb") as f:
@@ -123,7 +123,7 @@ def test_the_process_that_starts_the_nodes_has_empty_cores_and_what_it_starts_ha
     hosts = f"{socket.gethostname()},198.51.100.1"  # an unassigned address (RFC 5737)
     with users_cores(), Job("--launcher=ssh", f"--launch-command={ssh}", f"--hosts={hosts}", "--nproc-per-node=1", "--no-python",
                             "true") as job:
-        starters = until(lambda: job.processes("sleep"), limit=60, say="the starter")
-        guardians = until(lambda: [pid for pid in job.processes("ddrun") if parent(pid) == job.p.pid], limit=60, say="this node")
+        starters = until(lambda: job.processes("sleep"), say="the starter")
+        guardians = until(lambda: [pid for pid in job.processes("ddrun") if parent(pid) == job.p.pid], say="this node")
         assert filter_of(job.p.pid) == "00000000"
-        assert {filter_of(pid) for pid in starters + guardians} == {FILTER}
+        until(lambda: {filter_of(pid) for pid in starters + guardians} == {FILTER}, say="the user's filter, which a process sets that has been forked")

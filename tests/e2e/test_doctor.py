@@ -79,7 +79,7 @@ def test_a_planted_fault_is_found(slurm, name):  # noqa: F811
         pytest.skip("this machine has one CPU")
     findings, _ = examine(slurm, fault)
     if name == "clock":  # seen by the nodes that asked node3, and by node3
-        assert any(nodes == "node2" and "clock of node3 is 600 s ahead" in text for nodes, text in findings)
+        assert any(nodes == "node2" and re.search("clock of node3 is (599|600|601) s ahead", text) for nodes, text in findings)
         assert all("clock of" in text for _, text in findings)
         return
     assert any(nodes == "node3" and what in text for nodes, text in findings), findings

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, Job
+from support import DDRUN, LIMIT, Job
 from test_frameworks import ours, script
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
@@ -194,5 +194,5 @@ def test_nobody_is_misled_under_slurm(slurm, options, more):  # noqa: F811
     command = f'exec {DDRUN} --nproc-per-node=$((SLURM_NODEID + 1)) {" ".join(options)} {worker}'
     with slurm.popen(["srun", "-N3", "-n3", "--ntasks-per-node=1", "--mpi=pmi2", "bash", "-c", command],
                      env={k: v for k, v in OUTER.items() if not k.startswith("PMI")}) as job:
-        assert job.wait(120).rc == 0, job.err
+        assert job.wait(LIMIT).rc == 0, job.err
     check(told(slurm.place), [1, 2, 3], ALWAYS | {slurm_readers, jax} | more)

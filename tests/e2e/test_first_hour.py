@@ -50,7 +50,7 @@ def test_a_job_that_takes_its_time_to_stop_says_so():
         os.kill(job.agents()[0], signal.SIGINT)
         assert "stopping 2 workers" in job.errors("Ctrl-C again to kill")
         os.kill(job.agents()[0], signal.SIGINT)
-        assert job.wait(60) == 130
+        assert job.wait() == 130
         job.assert_nothing_left()
 
 
@@ -78,7 +78,7 @@ def test_several_tasks_a_node_are_several_agents_where_nnodes_says_so(tmp_path):
     jobs = [Job("--nproc-per-node=2", "--nnodes=2", "sh", "-c", "echo $RANK/$WORLD_SIZE", home=str(tmp_path),
                 env=clean_env(**STEP, SLURM_PROCID=r, SLURM_LOCALID=r)) for r in ("0", "1")]
     with jobs[0] as a, jobs[1] as b:
-        assert (a.wait(60), b.wait(60)) == (0, 0), a.err + b.err
+        assert (a.wait(), b.wait()) == (0, 0), a.err + b.err
         assert sorted((a.out + b.out).split()) == ["0/4", "1/4", "2/4", "3/4"]
 
 

@@ -124,7 +124,7 @@ JAX_TRAINS_ON = """
 @pytest.mark.skipif(not has_module(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
 def test_real_jax_trains_on_after_sigterm_and_is_killed_in_time(tmp_path):
     with Job(*SIMULATED, "--framework=jax", "--shutdown-timeout=2s", script(tmp_path, JAX_TRAINS_ON), env=ours(PYTHON_EXEC=JAX_PYTHON)) as job:
-        until(lambda: len(list(tmp_path.glob("begun.*"))) == 4, 100, "initialize()")
+        until(lambda: len(list(tmp_path.glob("begun.*"))) == 4, say="initialize()")
         os.kill(job.p.pid, signal.SIGTERM)
         assert job.wait() == 128 + signal.SIGTERM, job.err
         job.assert_nothing_left()
