@@ -219,6 +219,16 @@ static const struct agent_here *ddctl_job_exact(const struct asking *k, const ch
     return NULL;
 }
 
+/* An agent that has not answered may belong to another job: without --job the choice is open. */
+static void ddctl_job_uncertain(const struct agent_here *found, struct dd_err *err)
+{
+    int rc = dd_err_set(err, -ETIMEDOUT,
+                        "another ddrun on this node, perhaps of another job than %.200s, did not "
+                        "answer within %d s",
+                        found->job, GREETING_S);
+    (void)dd_err_tip(err, rc, "choose the job with --job=%.200s", found->job);
+}
+
 /* Return NULL with an error if no job, or more than one job, matches. */
 static const struct agent_here *ddctl_job_choose(const struct asking *k, const char *wanted,
                                                  struct dd_err *err)
@@ -240,6 +250,10 @@ static const struct agent_here *ddctl_job_choose(const struct asking *k, const c
             return NULL;
         }
         found = found != NULL ? found : a;
+    }
+    if (found != NULL && wanted == NULL && k->silent > 0) {
+        ddctl_job_uncertain(found, err);
+        return NULL;
     }
     if (found == NULL)
         (void)ddctl_job_no_job(k, wanted != NULL ? wanted : "", err);

@@ -162,6 +162,20 @@ def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
         assert (a.wait(), b.wait()) == (0, 0), a.err + b.err
 
 
+def test_no_job_is_chosen_while_another_ddrun_does_not_answer(tmp_path):
+    """It may belong to another job, which ddctl would otherwise signal or drain in place of that one."""
+    (tmp_path / "other").mkdir()
+    with Running(tmp_path, "--nproc-per-node=1", "--heartbeat=100s") as job, Running(tmp_path / "other", "--nproc-per-node=1") as other:
+        agent, = job.agents()
+        os.kill(agent, signal.SIGSTOP)
+        refused = until(lambda: p if "another ddrun" in (p := asked("signal", "TERM")).stderr else None)
+        assert refused.returncode == 1 and some_line(refused.stderr, "tip: ", f"{other.name}"), refused
+        assert other.status()["state"] == "running"
+        os.kill(agent, signal.SIGCONT)
+        job.finish()
+        other.finish()
+
+
 def test_another_job_and_another_user_are_refused(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
         assert "nonsense" in ddctl("status", "--job=nonsense", code=2)
