@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, CONTROL_FD = 3, END_WAIT_MS = 300, ASK_WAIT_MS = 1000 };
+enum { CHUNK = 64 * 1024, CONTROL_FD = 3, END_WAIT_MS = 300, ASK_WAIT_MS = 1000, SLICE_MS = 100 };
 
 enum kind {
     OPENED, /* a direct file is open; with its descriptor */
@@ -275,12 +275,17 @@ static void on_note(evutil_socket_t fd, short what, void *arg)
         w->on_end(w->arg);
 }
 
+/* The limit is counted in slices: where the whole machine was stalled, the child gets the rest of
+ * them. */
 static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
 {
-    uint64_t end = dd_now_ns() + limit_ms * DD_NS_PER_MS;
     struct pollfd p = {.fd = w->control, .events = POLLIN};
-    for (uint64_t now; !w->ready && (now = dd_now_ns()) < end;) {
-        if (poll(&p, 1, (int)((end - now) / DD_NS_PER_MS) + 1) <= 0)
+    for (unsigned waited = 0; !w->ready && waited < limit_ms;) {
+        int ready = poll(&p, 1, SLICE_MS);
+        if (ready < 0 && errno != EINTR)
+            return dd_err_set(err, -errno, "cannot wait for the log writer process: %m");
+        waited += ready == 0 ? SLICE_MS : 0;
+        if (ready <= 0)
             continue;
         if (take(w) >= 0)
             continue;
