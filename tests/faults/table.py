@@ -17,9 +17,9 @@ MODES = {
 }
 OPTIONS = {
     "static": ("--nnodes=3",),
-    "elastic": ("--nnodes=2:3", "--last-call=10s"),
-    "spare": ("--nnodes=3:3", "--last-call=10s"),
-    "etcd": ("--nnodes=2:3", "--last-call=10s"),
+    "elastic": ("--nnodes=2:3", "--last-call=15s"),
+    "spare": ("--nnodes=3:3", "--last-call=15s"),
+    "etcd": ("--nnodes=2:3", "--last-call=15s"),
 }
 NODES = {"static": 3, "elastic": 3, "spare": 4, "etcd": 3}
 BEDS = {"simulated": "agents on one machine", "slurm": "a Slurm cluster in namespaces"}

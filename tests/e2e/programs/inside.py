@@ -41,7 +41,7 @@ def hear():
 
 
 def beat():
-    for _ in range(75):
+    for _ in range(180):
         os.utime(int(E["DDRUN_HEARTBEAT_FD"]))
         time.sleep(0.1)
     say(path_is_there=os.path.exists(E["DDRUN_HEARTBEAT_FILE"]))
