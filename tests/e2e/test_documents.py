@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, HERE, LIMIT, Job, clean_env
+from support import BUILD, HERE, LIMIT, Job, answered, clean_env
 
 TOP = os.path.abspath(os.path.join(HERE, "..", ".."))
 DOCUMENTS = ("CONTRIBUTING.md", "tests/README.md", "docs/debugging.md", "docs/compatibility.md")
@@ -75,7 +75,8 @@ def test_a_command_of_a_document_works(document, command, tree):
         name = re.search(r"ready (\S+)\n", job.line("ready")).group(1)
         of_job = re.sub(r"^ddctl (?!jobs)\w+", rf"\g<0> --job={name}", command)
         of_job = re.sub(r"^ddctl top\b", r"\g<0> --once", of_job)  # there is no terminal
-        done = shell(of_job.replace("PID", str(job.agents()[0])), tree)
+        command = ["bash", "-c", of_job.replace("PID", str(job.agents()[0]))]
+        done = answered(command, cwd=tree, env=clean_env(PATH=f"{BUILD}:{os.environ['PATH']}"))
         assert done.returncode == 0, done.stdout + done.stderr
 
 

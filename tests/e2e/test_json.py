@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, clean_env, run, until
-from test_ddctl_job import DDCTL, Running
+from test_ddctl_job import DDCTL, Running, ddctl
 
 PAGE = os.path.join(HERE, "..", "..", "docs", "json.md")
 OPEN = {"status", "events"}  # options of a job add members that their own pages may describe
@@ -164,7 +164,7 @@ def test_documents_of_a_running_job_and_its_timeline(tmp_path):
         until(lambda: job.status()["state"] == "running" and job.status()["round"] == 1, say="the second round")
         compare("status", job.status())
         compare("top", json.loads(job.ctl("top", "--format=json")))
-        jobs = json.loads(output(DDCTL, "jobs", "--format=json"))  # of all tests that run beside this one
+        jobs = json.loads(ddctl("jobs", "--format=json"))  # of all tests that run beside this one
         compare("jobs", {**jobs, "jobs": [one for one in jobs["jobs"] if one["job"].endswith(job.name)]})
         events = [json.loads(line) for line in job.ctl("events", "--format=json").splitlines()]
         compare("events", *events)
