@@ -74,13 +74,16 @@ def mpi_sum():
 
 
 def test_pmix_of_many_rounds_neither_deletes_for_another_user_nor_uses_his_directories(place, mpi_sum):
-    with attacker(place) as report:
-        for _ in range(3):
-            p = victim(place, "--mpi=pmix", "--nproc-per-node=2", "--max-restarts=6", mpi_sum, "before", "kill", "1", "6")
-            out, err = p.communicate(timeout=LIMIT)
-            assert (p.returncode, out.count("rank ")) == (0, 14), err
-    assert report["seen"] > 0, "the attack did not take place"
-    assert report["used"] == []
+    def attacked():
+        with attacker(place) as report:
+            for _ in range(3):
+                p = victim(place, "--mpi=pmix", "--nproc-per-node=2", "--max-restarts=6", mpi_sum, "before", "kill", "1", "6")
+                out, err = p.communicate(timeout=LIMIT)
+                assert (p.returncode, out.count("rank ")) == (0, 14), err
+        assert report["used"] == []
+        return report["seen"] > 0
+
+    until(attacked, say="an attack that takes place")
     assert len(os.listdir(f"{place}/precious")) == 40
     assert left_of_victim(place) == []
 
@@ -89,16 +92,20 @@ def test_a_planted_text_never_becomes_the_first_cause(place):
     """The error file of the first attempt reveals its name. In later attempts the worker writes none, which leaves the attacker
     time."""
     worker = 'test $TORCHELASTIC_RESTART_COUNT = 0 && echo nonsense >$TORCHELASTIC_ERROR_FILE; sleep 0.3; exit 3'
-    with attacker(place) as report:
-        for _ in range(2):
-            p = victim(place, "--max-restarts=3", f"--report={place}/out/report.json", "sh", "-c", worker)
-            _, err = p.communicate(timeout=LIMIT)
-            assert p.returncode == 3, err
-            with open(f"{place}/out/report.json") as f:
-                told = f.read()
-            assert "PLANTED" not in err + told
-            assert "code 3" in err
-    assert report["seen"] > 0, "the attack did not take place"
+
+    def attacked():
+        with attacker(place) as report:
+            for _ in range(2):
+                p = victim(place, "--max-restarts=3", f"--report={place}/out/report.json", "sh", "-c", worker)
+                _, err = p.communicate(timeout=LIMIT)
+                assert p.returncode == 3, err
+                with open(f"{place}/out/report.json") as f:
+                    told = f.read()
+                assert "PLANTED" not in err + told
+                assert "code 3" in err
+        return report["seen"] > 0
+
+    until(attacked, say="an attack that takes place")
     assert left_of_victim(place) == []
 
 
