@@ -129,8 +129,11 @@ def test_the_time_goes_on_when_the_host_is_lost(clock):
 
         wait_for_workers(3)
         clock.advance(3600)
-        os.kill(parent(job.processes("ddrund")[0]), signal.SIGKILL)
+        agent = parent(job.processes("ddrund")[0])
+        guardian = parent(agent)
+        os.kill(agent, signal.SIGKILL)
         wait_for_workers(2)
+        until(lambda: guardian not in job.processes("ddrun"), say="the end of the lost node: the last node's code counts")
         clock.advance(3600)
         assert job.wait() == 124, job.err
         assert "--timeout" in job.err, job.err
