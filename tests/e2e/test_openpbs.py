@@ -159,8 +159,9 @@ def test_the_time_limit_is_told_to_the_workers_of_all_nodes_before_it_comes(pbs)
 
 
 def test_a_job_over_its_limit_has_its_workers_ended_on_all_nodes(pbs):
-    # long enough for three nodes to start on a busy machine
-    job = pbs.submit(DDRUN, "--nproc-per-node=1", program("hear.py"), "TERM", options=["-l", "walltime=00:00:20"])
+    job = pbs.submit(DDRUN, "--nproc-per-node=1", program("hear.py"), "TERM", options=["-l", "walltime=00:10:00"], env={"READY": pbs.file("ready")})
+    until(lambda: pbs.exists("ready.*", 3), LIMIT, job.said)
+    pbs.popen(["qalter", "-l", "walltime=1", job.id]).wait(LIMIT)
     done = job.wait()
     heard = sorted((line["rank"], line["signal"]) for line in json_lines(done.out) if "signal" in line)
     assert done.rc != 0 and heard == [(rank, "SIGTERM") for rank in range(3)], job.said()

@@ -250,7 +250,7 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
     (void)close(fd);
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"/proc/self/exe", "held", path, NULL};
-    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 5000};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 10000};
     struct command *c = NULL;
     struct command *other = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
