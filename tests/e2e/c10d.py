@@ -73,7 +73,7 @@ CANCEL_WAIT = b"\x0c"
 class Client:
     """A connection to a store, after the handshake unless shake is False."""
 
-    def __init__(self, port, source=None, shake=True, limit=60):
+    def __init__(self, port, source=None, shake=True, limit=300):
         self.s = socket.create_connection(("127.0.0.1", port), timeout=limit, source_address=source)
         self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if shake:

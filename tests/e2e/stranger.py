@@ -19,7 +19,7 @@ def message(kind, **fields):
     return frame(CONTROL, json.dumps({"type": kind, "v": 1, **fields}).encode())
 
 
-def until_listening(port, limit=30.0):
+def until_listening(port, limit=300.0):
     end = time.monotonic() + limit
     while True:
         try:

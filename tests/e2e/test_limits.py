@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, some_line, until, without_tips
+from support import DDRUN, LIMIT, Job, clean_env, some_line, until, without_tips
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 
@@ -38,11 +38,11 @@ def test_a_caller_for_whom_there_is_no_file_waits_and_costs_nothing():
         resource.prlimit(agent, resource.RLIMIT_NOFILE, (3, hard))  # open descriptors stay open
         before = cpu_seconds(agent)
         ask = [DDCTL, "status", f"--job=limits{os.getpid()}"]
-        refused = subprocess.run(ask, env=clean_env(), capture_output=True, text=True, timeout=60, check=False)
+        refused = subprocess.run(ask, env=clean_env(), capture_output=True, text=True, timeout=LIMIT, check=False)
         assert refused.returncode != 0 and some_line(refused.stderr, "answer", "3 s"), refused.stderr
         assert cpu_seconds(agent) - before < 0.5
         resource.prlimit(agent, resource.RLIMIT_NOFILE, (soft, hard))
-        until(lambda: subprocess.run(ask, env=clean_env(), capture_output=True, timeout=60, check=False).returncode == 0, say="an answer")
+        until(lambda: subprocess.run(ask, env=clean_env(), capture_output=True, timeout=LIMIT, check=False).returncode == 0, say="an answer")
         job.p.terminate()
         assert job.wait() == 143
         job.assert_nothing_left()

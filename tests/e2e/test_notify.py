@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from support import BUILD, Job, clean_env, free_port, parent, program, run, told, until, without_tips
+from support import BUILD, LIMIT, Job, clean_env, free_port, parent, program, run, told, until, without_tips
 from webserver import WebServer, needs_helper
 
 pytestmark = needs_helper
@@ -207,5 +207,5 @@ def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
     for name in ("ddrun", "ddrund"):
         shutil.copy(os.path.join(BUILD, name), tmp_path)
     done = subprocess.run([tmp_path / "ddrun", "--notify=http://127.0.0.1:1/", "true"], env=clean_env(), capture_output=True, text=True,
-                          timeout=60)
+                          timeout=LIMIT)
     assert done.returncode == 2 and "libcurl" in done.stderr, done.stderr

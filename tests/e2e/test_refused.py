@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import some_line, until
+from support import LIMIT, some_line, until
 from test_ddctl_job import Running
 
 TELLS = 'echo "store $MASTER_ADDR $MASTER_PORT"\necho "ready $TORCHELASTIC_RUN_ID $RANK $TORCHELASTIC_RESTART_COUNT"\nuntil [ -e "$1" ]; do sleep 0.05; done\n'
@@ -33,8 +33,8 @@ def events(job, kind):
 def test_a_strangers_connection_to_the_store_is_an_event_with_address_uid_and_time(job):
     code = f"import socket; s = socket.create_connection({job.place!r}); print(s.getsockname()[1]); s.sendall(bytes(5)); s.recv(1)"
     done = subprocess.run(["/usr/bin/python3", "-c", code], user=STRANGER, group=STRANGER, extra_groups=[], cwd="/",
-                          capture_output=True, text=True, check=False, timeout=60)
-    (event,) = until(lambda: events(job, "refused"), limit=60, say="the event")
+                          capture_output=True, text=True, check=False, timeout=LIMIT)
+    (event,) = until(lambda: events(job, "refused"), say="the event")
     assert event["address"] == f"127.0.0.1:{done.stdout.strip()}" and event["uid"] == STRANGER and event["count"] == 1
     assert f"uid {STRANGER}" in event["text"] and event["time"].endswith("Z")
     text = job.ctl("events")
@@ -46,7 +46,7 @@ def test_a_caller_that_does_not_speak_as_a_node_is_an_event(job):
         s.sendall(b"\xdd" + b"open, please" * 10)
         with contextlib.suppress(ConnectionError):
             assert s.recv(4096) == b""
-    (event,) = until(lambda: events(job, "refused"), limit=60, say="the event")
+    (event,) = until(lambda: events(job, "refused"), say="the event")
     assert event["address"].startswith("127.0.0.1") and "uid" not in event and "hello" in event["text"]
 
 
@@ -61,8 +61,8 @@ for _ in range(100):
         except ConnectionError:
             pass
 """
-    subprocess.run(["/usr/bin/python3", "-c", code], user=STRANGER, group=STRANGER, extra_groups=[], cwd="/", check=True, timeout=100)
-    until(lambda: len(events(job, "refused")) == 7, limit=60, say="the seventh event")
+    subprocess.run(["/usr/bin/python3", "-c", code], user=STRANGER, group=STRANGER, extra_groups=[], cwd="/", check=True, timeout=LIMIT)
+    until(lambda: len(events(job, "refused")) == 7, say="the seventh event")
     assert [e["count"] for e in events(job, "refused")] == [1, 2, 4, 8, 16, 32, 64]
 
 

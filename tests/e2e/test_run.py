@@ -12,7 +12,7 @@ import tempfile
 
 import pytest
 
-from support import Job, clean_env, json_lines, marked, program, run, some_line, told, until, with_torch
+from support import LIMIT, Job, clean_env, json_lines, marked, program, run, some_line, told, until, with_torch
 
 NODES = [1, 3]
 
@@ -238,7 +238,7 @@ def test_another_user_of_this_machine_is_turned_away_from_the_store():
         told = {}
         for user in (0, 65534):
             done = subprocess.run(["/usr/bin/python3", knock, host, port], user=user, group=user, extra_groups=[], cwd="/",
-                                  capture_output=True, text=True, check=False, timeout=60)
+                                  capture_output=True, text=True, check=False, timeout=LIMIT)
             told[user] = done.stdout.strip() or done.stderr
         assert told == {0: "answered", 65534: "turned away"}
         job.p.send_signal(signal.SIGTERM)

@@ -76,7 +76,7 @@ def test_a_log_file_on_a_file_system_that_hangs_costs_no_node(disk, tmp_path, li
     """The file system hangs longer than the heartbeat: with little output the workers continue, with much they wait, and
     nothing is lost."""
     go = tmp_path / "go"
-    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=8s", "--tee=1", f"--log-dir={disk.path}/logs", "--max-restarts=0",
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=15s", "--tee=1", f"--log-dir={disk.path}/logs", "--max-restarts=0",
              sys.executable, "-c", WRITES.replace("LINES", str(lines)).replace("GO", str(go))) as job:
         job.line("ready")
         writers = until(lambda: len(p := job.processes("ddrun-writer")) == 2 and p, say="each node has a writer")
@@ -84,7 +84,7 @@ def test_a_log_file_on_a_file_system_that_hangs_costs_no_node(disk, tmp_path, li
         go.touch()
         until(lambda: all(is_frozen_in(w) for w in writers), say="the writers wait for the file system")
         with pytest.raises(subprocess.TimeoutExpired):
-            job.p.wait(timeout=11)
+            job.p.wait(timeout=20)
         disk.thaw()
         assert job.wait() == 0, job.err
         assert "lost" not in job.err, job.err
@@ -105,7 +105,7 @@ if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
     exit 3
 fi
 touch {tmp_path}/again.$RANK"""
-    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=8s", option, f"--log-dir={disk.path}/logs", "--max-restarts=1",
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=15s", option, f"--log-dir={disk.path}/logs", "--max-restarts=1",
              "sh", "-c", script) as job:
         until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
         logs = disk.path.glob  # a write in progress would delay the round's end until the thaw
@@ -146,13 +146,13 @@ def test_a_disk_that_hangs_while_it_is_checked_costs_no_node(disk, tmp_path):
 touch {tmp_path}/ready.$RANK
 until [ -e {tmp_path}/go ]; do sleep 0.01; done
 exit 3"""
-    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=8s", "--health=disk", "--max-restarts=1",
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=15s", "--health=disk", "--max-restarts=1",
              "sh", "-c", script, tmp=str(disk.path)) as job:
         until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
         disk.freeze()
         (tmp_path / "go").touch()
         with pytest.raises(subprocess.TimeoutExpired):
-            job.p.wait(timeout=11)
+            job.p.wait(timeout=20)
         disk.thaw()
         assert job.wait() == 0, job.err
         assert "lost" not in job.err, job.err

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from support import PYTHON, Job, program, run, with_torch
+from support import LIMIT, PYTHON, Job, program, run, with_torch
 
 MEMBER = [PYTHON, program("store_member.py")]
 NODES = ["--store=relay", "--simulate-nodes=2", "--nproc-per-node=2"]
@@ -79,7 +79,7 @@ def test_killed_agent_leaves_nothing():
         job.wait()
         job.assert_nothing_left()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=60).close()
+            socket.create_connection(("127.0.0.1", port), timeout=LIMIT).close()
 
 
 def test_dry_run_shows_the_agent_as_master():

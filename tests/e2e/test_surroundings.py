@@ -84,7 +84,7 @@ def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
     # ($$$$: ddrun makes $$ a $, as torchrun does)
     out = tmp_path / "fds"
     env = clean_env(OUT=str(out), PATH=os.environ["PATH"])
-    p = subprocess.run([DDRUN, "--output=raw", "--log-level=debug", "sh", "-c", script], env=env, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    p = subprocess.run([DDRUN, "--output=raw", "--log-level=debug", "sh", "-c", script], env=env, timeout=LIMIT, check=False, stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: [os.close(fd) for fd in closed])
     assert p.returncode == 3, p.stderr
     fds = out.read_text().splitlines()
@@ -192,7 +192,7 @@ def test_a_reader_that_the_shell_started_before_it_became_ddrun_reads_to_the_end
     with subprocess.Popen(["bash", "-c", script, DDRUN, program_, str(tmp_path)], env=clean_env(), text=True,
                           stdout=subprocess.PIPE) as shell:
         try:
-            code = shell.wait(timeout=60)
+            code = shell.wait(timeout=LIMIT)
             assert code == (0 if "said" in program_ else 137)
         finally:
             (tmp_path / "go").touch()
@@ -214,7 +214,7 @@ def test_a_pipe_that_nobody_reads_is_no_loss_of_a_node():
         guest = subprocess.Popen([DDRUN, *where, "--node-rank=1", "--log-level=info", "true"], env=clean_env(), stderr=full)
         try:
             assert host.wait() == 0, host.err
-            assert guest.wait(timeout=60) == 0
+            assert guest.wait(timeout=LIMIT) == 0
         finally:
             os.close(reader)  # EPIPE ends any process that still writes
             os.close(full)

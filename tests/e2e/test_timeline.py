@@ -7,7 +7,7 @@ import stat
 import subprocess
 
 import pytest
-from support import BUILD, Job, clean_env, comm, free_port, parent, run, some_line
+from support import BUILD, LIMIT, Job, clean_env, comm, free_port, parent, run, some_line
 from stranger import CONTROL, Stranger, message
 from test_ddctl_job import Running
 
@@ -52,7 +52,7 @@ class Timeline:
 
 
 def summary(path):
-    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", path], env=clean_env(), capture_output=True, text=True, timeout=60,
+    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", path], env=clean_env(), capture_output=True, text=True, timeout=LIMIT,
                        check=False)
     assert (p.returncode, p.stderr) == (0, ""), p.stderr
     return p.stdout
@@ -215,6 +215,6 @@ def test_file_system_that_hangs_does_not_delay_the_end_of_the_job(tmp_path):
 
 @pytest.mark.parametrize("args", [[], ["a", "b"], ["/nonexistent/t.json"], ["/dev/null"]])
 def test_summary_refuses_what_is_no_timeline(args):
-    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", *args], env=clean_env(), capture_output=True, text=True, timeout=60,
+    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", *args], env=clean_env(), capture_output=True, text=True, timeout=LIMIT,
                        check=False)
     assert (p.returncode, p.stdout) == (2, "") and p.stderr.startswith("ddctl timeline: error: "), p.stderr

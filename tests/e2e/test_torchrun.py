@@ -316,7 +316,7 @@ def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
 def test_restarts_find_a_fresh_store_time_after_time(nodes):
     """Under torchrun 4 of 10 such jobs finish. The script compares both; here it runs ddrun alone."""
     script = os.path.join(os.path.dirname(__file__), "..", "bench", "bench_restart.py")
-    done = subprocess.run([PYTHON, script, "--runs=2", "--torchrun-runs=0", f"--nodes={nodes}"], capture_output=True, text=True, check=False,
+    done = subprocess.run([PYTHON, script, "--runs=2", "--torchrun-runs=0", f"--nodes={nodes}", f"--limit={LIMIT}"], capture_output=True, text=True, check=False,
                           timeout=LIMIT * 2, env=clean_env(DDRUN_BUILD=BUILD, DDRUN_PYTHON=PYTHON))
     assert done.returncode == 0 and "| ddrun | 2 | 2 | 0 | 0 |" in done.stdout, done.stdout + done.stderr
 

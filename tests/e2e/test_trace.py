@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support import HERE, clean_env, run, told
+from support import HERE, LIMIT, clean_env, run, told
 
 TRACE_ORDER = os.path.join(HERE, "..", "..", "contrib", "trace-order")
 RESTARTS_ONCE = "[ $DDRUN_ROUND$RANK != 01 ] || exit 3"
@@ -13,7 +13,7 @@ NODES = ("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1")
 
 
 def trace_order(*files, stdin=None):
-    p = subprocess.run([sys.executable, TRACE_ORDER, *files], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([sys.executable, TRACE_ORDER, *files], input=stdin, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 0, p.stderr
     return p.stdout
 
@@ -73,9 +73,9 @@ def test_unknown_part_of_the_trace_is_refused(value):
 
 
 def test_trace_order_without_a_trace_reports_it():
-    p = subprocess.run([sys.executable, TRACE_ORDER, "/dev/null"], capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([sys.executable, TRACE_ORDER, "/dev/null"], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 1 and "DDRUN_TRACE" in p.stderr
-    p = subprocess.run([sys.executable, TRACE_ORDER, "/nonexistent/x"], capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([sys.executable, TRACE_ORDER, "/nonexistent/x"], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 2 and "/nonexistent/x" in p.stderr
 
 

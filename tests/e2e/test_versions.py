@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from stranger import CONTROL, Stranger, frame
-from support import DDRUN, Job, free_port
+from support import DDRUN, LIMIT, Job, free_port
 
 BYE = 2
 VERSION = re.search(r"[\d.]+\d", subprocess.run([DDRUN, "--version"], capture_output=True, text=True, check=True).stdout).group()
@@ -29,7 +29,7 @@ class Daemon(Stranger):
     def __init__(self):
         self.lock = threading.Lock()
         self.server = socket.create_server(("127.0.0.1", 0))
-        self.server.settimeout(60)
+        self.server.settimeout(LIMIT)
         self.port = self.server.getsockname()[1]
 
     def __exit__(self, *exc):
@@ -39,7 +39,7 @@ class Daemon(Stranger):
         """Accept connections until one sends JOIN; return the JOIN."""
         while True:
             self.sock = self.server.accept()[0]
-            self.sock.settimeout(60)
+            self.sock.settimeout(LIMIT)
             try:
                 head = self._exactly(6)
                 self._exactly(struct.unpack(">H", head[4:])[0])

@@ -3,8 +3,8 @@ import socket
 import struct
 import sys
 
-with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as s:
-    s.settimeout(30)
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 300) as s:
+    s.settimeout(300)
     s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
     try:
         answer = s.recv(4)
