@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { WORLD_LIMIT_MS = 30000, HOSTS_MAX = 4, CONNECTIONS_MAX = 256 };
+enum { WORLD_LIMIT_MS = 60000, HOSTS_MAX = 4, CONNECTIONS_MAX = 256 };
 
 enum manner {
     DAEMON,

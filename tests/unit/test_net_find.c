@@ -136,8 +136,8 @@ static void daemon_is_found_among_squatters(void **state)
         world_run_until(w, is_linked);
         assert_int_equal(h->nlinks, 1);
         assert_int_equal(net_addr_port(link_peer(w->found)), ports[3]);
-        /* the caller did not wait for the silent ones, which had 30 s */
-        assert_true(dd_now_ns() - start < 25 * DD_NS_PER_S);
+        /* the caller did not wait for the silent ones, which had 60 s */
+        assert_true(dd_now_ns() - start < 50 * DD_NS_PER_S);
         for (size_t s = 0; s < 4; s++)
             world_close_host(&w->hosts[s]);
         link_find_free(w->find);
@@ -299,7 +299,7 @@ static void dead_address_does_not_delay_the_other(void **state)
     uint64_t start = dd_now_ns();
     world_find(w, "localhost", &h->port, 1, key_a);
     world_run_until(w, is_linked);
-    assert_true(dd_now_ns() - start < 25 * DD_NS_PER_S);
+    assert_true(dd_now_ns() - start < 50 * DD_NS_PER_S);
     assert_int_equal(link_peer(w->found)->sa.sa_family, AF_INET);
     (void)close(dead);
     (void)close(fill[0]);
