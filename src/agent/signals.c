@@ -16,8 +16,11 @@
 enum {
     STILL_S = 1, /* no notice if the workers exit at once */
     /* Time for the scheduler to signal all processes of the step on this node: less than 1 ms on an
-       idle machine. If the agent handed a signal on too soon, its workers would get it twice. */
-    SETTLE_MS = 1000,
+       idle machine. A notice may wait for a machine that stalls: if the agent handed it on too
+       soon, its workers would get it twice. Workers that are to end must know at once that all
+       nodes do, so that they can still communicate. */
+    SETTLE_MS = 100,
+    SETTLE_NOTICE_MS = 1000,
     LAST_SIGNAL = 64,
 };
 
@@ -143,7 +146,8 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
 
 static void by_scheduler(struct signal_state *n, bool to_agent)
 {
-    const struct timeval t = {.tv_usec = SETTLE_MS * 1000};
+    const bool ends = ends_this_job(n->signals, n->sig);
+    const struct timeval t = dd_timeval((ends ? SETTLE_MS : SETTLE_NOTICE_MS) * DD_NS_PER_MS);
     if (n->settled == NULL)
         n->settled = evtimer_new(n->signals->parts.loop->base, on_settled, n);
     if (n->settled == NULL)
