@@ -167,7 +167,7 @@ def until(what, limit=LIMIT, say="it"):
         value = what()
         if value:
             return value
-        assert time.monotonic() < end, f"{say} did not come true within {limit} s"
+        assert time.monotonic() < end, f"{say() if callable(say) else say} did not come true within {limit} s"
         time.sleep(max(0.01, min(turn, 19) * (time.monotonic() - began)))
 
 

@@ -39,21 +39,32 @@ class Top:
 
     def __init__(self, job, lines=24, columns=80, before=(), **env):
         self.lines, self.columns = lines, columns
+        self.argv = [*before, DDCTL, "top", f"--job={job}", "--interval=0.2s"]
+        self.env = clean_env(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
+
+    def __enter__(self):
+        self.start()
+        while self.is_late():
+            os.close(self.fd)
+            self.start()
+        return self
+
+    def start(self):
         self.raw = ""
         self.rest = ""
-        self.clear()
+        self.code = None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.read(0, 1)  # until the test has read the modes and set the size
-            argv = [*before, DDCTL, "top", f"--job={job}", "--interval=0.2s"]
-            os.execvpe(argv[0], argv, clean_env(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env}))
+            os.execvpe(self.argv[0], self.argv, self.env)
         self.before = termios.tcgetattr(self.fd)
-        self.resize(lines, columns)
-        self.code = None
-
-    def __enter__(self):
+        self.resize(self.lines, self.columns)
         os.write(self.fd, b"\n")
-        return self
+
+    def is_late(self):
+        """True if it has ended since an agent was too slow to answer."""
+        until(lambda: "\x1b[?1049h" in self.raw or self.ended())
+        return self.code is not None and re.search("answer|accept no", self.raw)
 
     def __exit__(self, *exc):
         if self.code is None:
@@ -117,7 +128,7 @@ class Top:
             while self.read(0.05):
                 pass
             return all(re.search(w, "\n".join(self.screen()), re.M) for w in wanted)
-        until(has, 100, lambda: f"{wanted} in {self.screen()}")
+        until(has, say=lambda: f"{wanted} in {self.screen()}")
         return self.screen()
 
     def type(self, keys):
@@ -128,6 +139,8 @@ class Top:
 
     def ended(self):
         self.read(0.02)
+        if self.code is not None:
+            return True
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid:
             self.code = os.waitstatus_to_exitcode(status)
@@ -164,7 +177,10 @@ def test_the_screen_shows_ranks_and_stacks_and_q_restores_the_terminal():
         top.type("q")
         top.shows("q quit")
         top.type("s")
-        top.shows(r"^stacks of all workers", r"^ranks? 0.*: state ", "q back")
+        while "did not answer" in "".join(top.shows(r"^stacks of all workers", r"^ranks? 0.*: state |did not answer", "q back")):
+            top.type("q")
+            top.shows("q quit")
+            top.type("s")
         top.type("\x1b")
         top.shows("q quit")
         top.type("q")
