@@ -21,7 +21,7 @@ enum {
 struct watched {
     uint64_t delay_ns; /* at the last reading */
     struct load_window window;
-    struct rank_load sent;
+    struct load_sent sent;
 };
 
 struct load_watch {
@@ -96,8 +96,8 @@ static void load_watch_read(struct load_watch *w)
         struct rank_load load;
         load_add_gpu(w, i, &reading);
         if (w->read_ns != 0 && load_window_add(&k->window, &reading, &load) &&
-            load_is_news(&k->sent, &load) && load_put(&text, i, &load) == 0)
-            k->sent = load;
+            load_is_due(&k->sent, &load))
+            (void)load_put(&text, i, &load); /* -ENOMEM: a repetition follows */
     }
     w->read_ns = now;
     if (text.len > 0 && dd_buf_str(&text) != NULL)

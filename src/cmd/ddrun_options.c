@@ -719,7 +719,7 @@ static const struct opt_row rows[] = {
      .group = "Health checks and hung workers",
      .help = "interval of reading what slows ranks down; 0: never",
      .more = "The readings name stragglers in jobs whose ranks mark no steps (ddrun_step). A rank "
-             "is named after at least 8 of them.",
+             "is named after at least 12 of them.",
      FIELD(straggler_interval)},
     HANG_ROWS(struct ddrun_options) STACKS_ROWS(struct ddrun_options)
 

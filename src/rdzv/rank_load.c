@@ -62,11 +62,24 @@ static bool differ(int a, int b)
     return abs(a - b) >= NEWS;
 }
 
-bool load_is_news(const struct rank_load *sent, const struct rank_load *now)
+static bool is_news(const struct rank_load *sent, const struct rank_load *now)
 {
     const int clock = load_clock(now);
     return differ(sent->wait, now->wait) ||
            (clock > 0 && (differ(load_clock(sent), clock) || sent->reason != now->reason));
+}
+
+bool load_is_due(struct load_sent *sent, const struct rank_load *now)
+{
+    if (!sent->any || is_news(&sent->load, now))
+        sent->again = LOAD_REPEATS;
+    else if (sent->again == 0)
+        return false;
+    else
+        sent->again--;
+    sent->any = true;
+    sent->load = *now;
+    return true;
 }
 
 /* ---- comparison ---- */
@@ -133,6 +146,8 @@ int load_text(const struct rank_load *l, const struct load_medians *m, enum load
         [LOAD_POWER_BRAKE] = "; the node's power supply slows it down",
         [LOAD_HARDWARE] = "; its hardware slows it down",
     };
+    if (sign == LOAD_SLOW_CLOCK && load_clock(l) == 0)
+        return dd_buf_puts(out, "uses no GPU that has work");
     if (sign == LOAD_SLOW_CLOCK)
         return dd_buf_printf(out,
                              "uses GPU %d, which runs at %d of %d MHz (%d %%; median of all ranks "

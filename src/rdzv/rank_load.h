@@ -24,7 +24,13 @@ struct rank_load {
     enum load_reason reason;
 };
 
-enum { LOAD_WINDOW = 15, LOAD_MHZ_MAX = 99999, LOAD_GPU_MAX = 1023 };
+enum {
+    LOAD_WINDOW = 15,
+    LOAD_REPEATS = 4, /* messages that repeat a change: the daemon names a rank only if the others
+                         have not changed meanwhile */
+    LOAD_MHZ_MAX = 99999,
+    LOAD_GPU_MAX = 1023
+};
 
 /* The last readings of a rank; zero it. */
 struct load_window {
@@ -35,8 +41,16 @@ struct load_window {
 /* Add a reading, and find the medians of the window. A clock of fewer than 8 readings is not known.
  * False: there are fewer than 8 readings. */
 bool load_window_add(struct load_window *w, const struct rank_load *reading, struct rank_load *ret);
-/* True if the daemon, which has `sent`, is to get the new medians. */
-bool load_is_news(const struct rank_load *sent, const struct rank_load *now);
+
+/* What the daemon knows of a rank; zero it. */
+struct load_sent {
+    struct rank_load load;
+    bool any;
+    int again; /* messages that are to repeat it */
+};
+
+/* True if the daemon is to get the new medians, which are then those in `sent`. */
+bool load_is_due(struct load_sent *sent, const struct rank_load *now);
 
 /* Percent of the highest clock; 0: not known. */
 int load_clock(const struct rank_load *l);

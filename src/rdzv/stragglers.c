@@ -22,14 +22,20 @@ struct straggler_rank {
     int reports;     /* their number */
     bool slow;       /* it is a straggler */
     struct rank_load load;
+    uint64_t heard;      /* turn of its last load; 0: none yet */
+    uint64_t differs;    /* turn since when more signs hold than `signs`; 0: they do not */
     unsigned signs;      /* of the load, that hold */
     enum load_sign sign; /* the last one that held */
-    bool reported;       /* of the first rank of a node: its node has a straggler, as returned */
+    /* Of the first rank of a node. */
+    int named;          /* straggler of the node, as returned; -1: none */
+    bool named_by_load; /* it was */
 };
 
 struct stragglers {
     int n, next;
-    bool marked; /* a rank has sent times */
+    bool marked;   /* a rank has sent times */
+    int silent;    /* ranks that have sent no load */
+    uint64_t turn; /* of loads, from 1: a rank sends one in each, so it takes an interval or more */
     bool by_cpu;
     struct load_medians load_medians;
     int compared;
@@ -49,8 +55,11 @@ int stragglers_new(struct stragglers **ret, int ranks)
         free(s);
         return -ENOMEM;
     }
-    s->n = s->next = ranks;
+    s->n = s->next = s->silent = ranks;
     s->step = -1;
+    s->turn = 1;
+    for (int i = 0; i < ranks; i++)
+        s->v[i].named = -1;
     *ret = s;
     return 0;
 }
@@ -83,8 +92,13 @@ void stragglers_take(struct stragglers *s, int rank, const struct step_times *t)
 
 void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l)
 {
-    if (rank >= 0 && rank < s->n)
-        s->v[rank].load = *l;
+    if (rank < 0 || rank >= s->n)
+        return;
+    struct straggler_rank *r = &s->v[rank];
+    s->silent -= r->heard == 0;
+    s->turn += r->heard == s->turn;
+    r->heard = s->turn;
+    r->load = *l;
 }
 
 /* ---- comparison of times ---- */
@@ -173,12 +187,29 @@ static const struct rank_load *load_of(const void *arg, int i)
     return &s->v[i].load;
 }
 
+/* What all ranks have in common does not reach the daemon at once: a sign must hold for some turns
+ * before it counts. */
+static unsigned confirmed_signs(const struct stragglers *s, struct straggler_rank *r)
+{
+    const unsigned found = load_judge(&r->load, &s->load_medians, r->signs);
+    if ((found & ~r->signs) == 0)
+        r->differs = 0;
+    else if (r->differs == 0)
+        r->differs = s->turn;
+    if (r->differs == 0 || s->turn - r->differs < LOAD_REPEATS)
+        return found & r->signs;
+    r->differs = 0;
+    return found;
+}
+
 static void judge_loads(struct stragglers *s)
 {
+    if (s->silent > 0) /* the median is not known */
+        return;
     load_medians_find(&s->load_medians, s->n, load_of, s);
     for (int i = 0; i < s->n; i++) {
         struct straggler_rank *r = &s->v[i];
-        r->signs = load_judge(&r->load, &s->load_medians, r->signs);
+        r->signs = confirmed_signs(s, r);
         r->slow = r->signs != 0;
         if (r->slow)
             r->sign = r->signs & LOAD_WAITS ? LOAD_WAITS : LOAD_SLOW_CLOCK;
@@ -239,16 +270,31 @@ static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
     return i;
 }
 
+/* The rank of the node that was returned as its straggler is none any more. */
+static void describe_over(const struct stragglers *s, struct straggler_rank *first,
+                          struct straggler *ret)
+{
+    describe(s, first->named, ret);
+    if (first->named_by_load && s->marked)
+        ret->by = STRAGGLER_BY_LOAD_BEFORE;
+    first->named = -1;
+}
+
 bool stragglers_next(struct stragglers *s, struct straggler *ret)
 {
     while (s->next < s->n) {
-        const int first = s->next;
+        struct straggler_rank *first = &s->v[s->next];
         int worst;
-        s->next = look_at_node(s, first, &worst);
-        if (s->v[worst].slow == s->v[first].reported)
+        s->next = look_at_node(s, s->next, &worst);
+        if (s->v[worst].slow == (first->named >= 0))
             continue;
-        s->v[first].reported = !s->v[first].reported;
-        describe(s, worst, ret);
+        if (first->named >= 0) {
+            describe_over(s, first, ret);
+        } else {
+            describe(s, worst, ret);
+            first->named = worst;
+            first->named_by_load = !s->marked;
+        }
         return true;
     }
     return false;
@@ -291,6 +337,9 @@ bool stragglers_times(const struct stragglers *s, int *rank, struct step_times *
 int straggler_text(const struct straggler *g, const char *node, struct dd_buf *out)
 {
     const double ratio = (double)g->us / (double)(g->median_us > 0 ? g->median_us : 1);
+    if (g->by == STRAGGLER_BY_LOAD_BEFORE)
+        return dd_buf_printf(out, "rank %d on %.255s is judged by its steps from now on", g->rank,
+                             node);
     if (g->by == STRAGGLER_BY_LOAD) {
         const int rc = dd_buf_printf(out, "rank %d on %.255s ", g->rank, node);
         return rc < 0 ? rc : load_text(&g->load, &g->load_medians, g->sign, out);

@@ -11,7 +11,8 @@
  * between the first and the last of them, and ceases to be one when it has been below 1.5 times the
  * median as long.
  *
- * Loads count until the first rank has marked a step. */
+ * Loads count until the first rank has marked a step. They are compared once all ranks have sent
+ * one; a rank becomes a straggler when the comparison has held for LOAD_REPEATS further ones. */
 #ifndef DD_RDZV_STRAGGLERS_H
 #define DD_RDZV_STRAGGLERS_H
 
@@ -21,7 +22,12 @@
 
 struct stragglers;
 
-enum straggler_by { STRAGGLER_BY_WORK, STRAGGLER_BY_CPU, STRAGGLER_BY_LOAD };
+enum straggler_by {
+    STRAGGLER_BY_WORK,
+    STRAGGLER_BY_CPU,
+    STRAGGLER_BY_LOAD,
+    STRAGGLER_BY_LOAD_BEFORE, /* it has ceased because ranks mark steps now */
+};
 
 /* A rank and the median of all. */
 struct straggler {
@@ -52,7 +58,8 @@ void stragglers_place(struct stragglers *s, int first, int workers, int node);
 void stragglers_take(struct stragglers *s, int rank, const struct step_times *t);
 void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l);
 /* Compare all ranks. Then call stragglers_next() until it returns false: it returns each node once
- * that has got its first straggler, with that rank, the slowest of the node, or lost its last. */
+ * that has got its first straggler, with that rank, the slowest of the node, or lost its last, with
+ * the rank that was returned at first. */
 void stragglers_judge(struct stragglers *s);
 bool stragglers_next(struct stragglers *s, struct straggler *ret);
 

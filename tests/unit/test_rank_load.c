@@ -87,8 +87,28 @@ static void the_daemon_gets_what_has_changed(void **state)
         {{.mhz = 1980, .max_mhz = 1980}, {.mhz = 1980, .max_mhz = 1980, .reason = LOAD_HOT}, true},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(load_is_news(&rows[i].sent, &rows[i].now), rows[i].news);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct load_sent sent = {.load = rows[i].sent, .any = true};
+        assert_int_equal(load_is_due(&sent, &rows[i].now), rows[i].news);
+    }
+}
+
+static int times_due(struct load_sent *sent, struct rank_load load)
+{
+    int n = 0;
+    for (int i = 0; i < 100; i++)
+        n += load_is_due(sent, &load);
+    return n;
+}
+
+static void a_change_is_sent_and_repeated_a_few_times(void **state)
+{
+    struct load_sent sent = {0};
+    (void)state;
+    assert_int_equal(times_due(&sent, (struct rank_load){0}), 1 + LOAD_REPEATS);
+    assert_int_equal(times_due(&sent, (struct rank_load){.wait = 4}), 0);
+    assert_int_equal(times_due(&sent, (struct rank_load){.wait = 60}), 1 + LOAD_REPEATS);
+    assert_int_equal(sent.load.wait, 60);
 }
 
 /* ---- comparison ---- */
@@ -167,13 +187,15 @@ static void a_clock_is_judged_by_the_median_of_gpus_with_work(void **state)
 
 struct job {
     struct stragglers *s;
+    int n;
+    struct rank_load v[RANKS];
     int began, over; /* events */
     struct straggler last;
 };
 
 static struct job even(int ranks)
 {
-    struct job j = {0};
+    struct job j = {.n = ranks};
     assert_int_equal(stragglers_new(&j.s, ranks), 0);
     for (int node = 0; node < ranks / EACH; node++)
         stragglers_place(j.s, node * EACH, EACH, node);
@@ -191,10 +213,24 @@ static void judge(struct job *j)
     }
 }
 
-static void takes(struct job *j, int rank, struct rank_load load)
+/* A message of one rank. */
+static void sends(struct job *j, int rank)
 {
-    stragglers_take_load(j->s, rank, &load);
+    stragglers_take_load(j->s, rank, &j->v[rank]);
     judge(j);
+}
+
+/* All ranks send n messages. */
+static void all_send(struct job *j, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int rank = 0; rank < j->n; rank++)
+            sends(j, rank);
+}
+
+static void confirm(struct job *j)
+{
+    all_send(j, LOAD_REPEATS + 1);
 }
 
 static void a_node_whose_rank_waits_is_one_event_and_another_one_when_it_is_over(void **state)
@@ -202,18 +238,96 @@ static void a_node_whose_rank_waits_is_one_event_and_another_one_when_it_is_over
     struct job j = even(RANKS);
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
     (void)state;
-    takes(&j, 4, (struct rank_load){.wait = 62});
-    takes(&j, 5, (struct rank_load){.wait = 70});
-    takes(&j, -1, (struct rank_load){.wait = 99});
-    takes(&j, RANKS, (struct rank_load){.wait = 99});
+    j.v[4].wait = 62;
+    confirm(&j);
     assert_true(j.began == 1 && j.last.rank == 4 && j.last.node == 2);
     assert_int_equal(straggler_text(&j.last, "node3", &text), 0);
     assert_string_equal(dd_buf_str(&text), "rank 4 on node3 waits for a processor 62 % of the time "
                                            "(median of all ranks below 5 %)");
-    takes(&j, 4, (struct rank_load){.wait = 3});
+    j.v[5].wait = 70;
+    confirm(&j);
+    j.v[4].wait = 3;
+    confirm(&j);
     assert_int_equal(j.over, 0); /* rank 5 still waits */
-    takes(&j, 5, (struct rank_load){.wait = 3});
+    j.v[5].wait = 3;
+    sends(&j, 5);
     assert_true(j.began == 1 && j.over == 1);
+    stragglers_free(j.s);
+}
+
+static void the_rank_that_began_is_the_one_that_ends(void **state)
+{
+    struct job j = even(RANKS);
+    (void)state;
+    j.v[5].wait = 62;
+    confirm(&j);
+    j.v[5].wait = 1;
+    j.v[4].wait = 10; /* it waits more now, but has never been a straggler */
+    sends(&j, 4);
+    sends(&j, 5);
+    assert_true(j.over == 1 && j.last.rank == 5 && j.last.load.wait == 1);
+    stragglers_free(j.s);
+}
+
+static void a_rank_out_of_range_is_ignored(void **state)
+{
+    struct job j = even(RANKS);
+    (void)state;
+    confirm(&j);
+    for (int i = 0; i < 2 * LOAD_REPEATS; i++) {
+        stragglers_take_load(j.s, -1, &(struct rank_load){.wait = 99});
+        stragglers_take_load(j.s, RANKS, &(struct rank_load){.wait = 99});
+        judge(&j);
+    }
+    assert_int_equal(j.began, 0);
+    stragglers_free(j.s);
+}
+
+/* The agents send one after the other, and the last one long after the first one. */
+static void ranks_that_all_wait_are_no_stragglers_while_their_loads_arrive(void **state)
+{
+    struct job j = even(RANKS);
+    (void)state;
+    for (int i = 0; i < RANKS; i++)
+        j.v[i].wait = 90;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int i = 0; i < 10 * LOAD_REPEATS; i++)
+            sends(&j, rank);
+    confirm(&j);
+    for (int i = 0; i < RANKS; i++)
+        j.v[i].wait = 0;
+    confirm(&j);
+    for (int i = 0; i < RANKS; i++)
+        j.v[i].wait = 90;
+    confirm(&j);
+    assert_int_equal(j.began, 0);
+    stragglers_free(j.s);
+}
+
+/* Each agent sends a change, repeats it, and then is silent. */
+static void a_change_and_its_repetitions_name_the_rank(void **state)
+{
+    struct job j = even(RANKS);
+    (void)state;
+    confirm(&j);
+    j.v[5].wait = 90;
+    for (int i = 0; i < 1 + LOAD_REPEATS; i++) {
+        assert_int_equal(j.began, 0);
+        sends(&j, 5);
+    }
+    assert_true(j.began == 1 && j.last.rank == 5);
+    stragglers_free(j.s);
+    j = even(RANKS);
+    for (int i = 0; i < RANKS; i++)
+        j.v[i].wait = 90;
+    confirm(&j);
+    for (int i = 0; i < RANKS; i++)
+        j.v[i].wait = i == 5 ? 90 : 0;
+    for (int n = 0; n < 1 + LOAD_REPEATS; n++)
+        for (int i = 0; i < RANKS; i++)
+            if (i != 5) /* whose load does not change */
+                sends(&j, i);
+    assert_true(j.began == 1 && j.last.rank == 5);
     stragglers_free(j.s);
 }
 
@@ -223,16 +337,19 @@ static void a_throttled_gpu_is_named_with_the_reason(void **state)
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
     (void)state;
     for (int i = 0; i < RANKS; i++)
-        takes(&j, i, (struct rank_load){.mhz = 1755, .max_mhz = 1980, .gpu = i % EACH});
+        j.v[i] = (struct rank_load){.mhz = 1755, .max_mhz = 1980, .gpu = i % EACH};
+    confirm(&j);
     assert_int_equal(j.began, 0);
-    takes(&j, 7, (struct rank_load){.mhz = 345, .max_mhz = 1980, .gpu = 1, .reason = LOAD_HOT});
+    j.v[7] = (struct rank_load){.mhz = 345, .max_mhz = 1980, .gpu = 1, .reason = LOAD_HOT};
+    confirm(&j);
     assert_true(j.began == 1 && j.last.rank == 7);
     assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
     assert_string_equal(dd_buf_str(&text),
                         "rank 7 on node4 uses GPU 1, which runs at 345 of 1980 MHz (17 %; median "
                         "of all ranks 88 %; the GPU is too hot)");
     dd_buf_clear(&text);
-    takes(&j, 7, (struct rank_load){.mhz = 1740, .max_mhz = 1980, .gpu = 1});
+    j.v[7] = (struct rank_load){.mhz = 1740, .max_mhz = 1980, .gpu = 1};
+    sends(&j, 7);
     assert_true(j.over == 1 && j.last.rank == 7);
     assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
     assert_string_equal(dd_buf_str(&text), "rank 7 on node4 uses GPU 1, which runs at 1740 of 1980 "
@@ -240,11 +357,29 @@ static void a_throttled_gpu_is_named_with_the_reason(void **state)
     stragglers_free(j.s);
 }
 
+static void a_throttled_gpu_without_work_slows_no_rank_down(void **state)
+{
+    struct job j = even(RANKS);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
+    (void)state;
+    for (int i = 0; i < RANKS; i++)
+        j.v[i] = (struct rank_load){.mhz = i == 6 ? 345 : 1755, .max_mhz = 1980};
+    confirm(&j);
+    assert_true(j.began == 1 && j.last.rank == 6);
+    j.v[6] = (struct rank_load){0};
+    sends(&j, 6);
+    assert_true(j.over == 1 && j.last.rank == 6);
+    assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
+    assert_string_equal(dd_buf_str(&text), "rank 6 on node4 uses no GPU that has work");
+    stragglers_free(j.s);
+}
+
 static void the_only_rank_is_compared_with_none(void **state)
 {
     struct job j = even(1);
     (void)state;
-    takes(&j, 0, (struct rank_load){.wait = 99, .mhz = 300, .max_mhz = 1980, .reason = LOAD_HOT});
+    j.v[0] = (struct rank_load){.wait = 99, .mhz = 300, .max_mhz = 1980, .reason = LOAD_HOT};
+    confirm(&j);
     assert_int_equal(j.began, 0);
     stragglers_free(j.s);
 }
@@ -252,17 +387,21 @@ static void the_only_rank_is_compared_with_none(void **state)
 static void loads_do_not_count_once_a_rank_marks_steps(void **state)
 {
     struct job j = even(RANKS);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
     struct steps_view v;
     struct straggler g;
     (void)state;
-    takes(&j, 5, (struct rank_load){.wait = 80});
+    j.v[5].wait = 80;
+    confirm(&j);
     stragglers_view(j.s, &v);
     assert_true(j.began == 1 && !v.marked);
     stragglers_take(j.s, 0, &(struct step_times){.step = 1, .count = 1, .wall_us = 50});
     judge(&j);
     stragglers_view(j.s, &v);
-    assert_true(j.over == 1 && v.marked);
-    takes(&j, 5, (struct rank_load){.wait = 90});
+    assert_true(j.over == 1 && v.marked && j.last.rank == 5);
+    assert_int_equal(straggler_text(&j.last, "node3", &text), 0);
+    assert_string_equal(dd_buf_str(&text), "rank 5 on node3 is judged by its steps from now on");
+    confirm(&j);
     assert_true(j.began == 1 && !stragglers_from(j.s, 0, &g));
     stragglers_free(j.s);
 }
@@ -312,10 +451,16 @@ int main(void)
         cmocka_unit_test(a_load_is_the_median_of_the_last_readings),
         cmocka_unit_test(a_clock_needs_readings_with_work),
         cmocka_unit_test(the_daemon_gets_what_has_changed),
+        cmocka_unit_test(a_change_is_sent_and_repeated_a_few_times),
         cmocka_unit_test(a_rank_is_judged_by_the_median_of_all),
         cmocka_unit_test(a_clock_is_judged_by_the_median_of_gpus_with_work),
         cmocka_unit_test(a_node_whose_rank_waits_is_one_event_and_another_one_when_it_is_over),
+        cmocka_unit_test(the_rank_that_began_is_the_one_that_ends),
+        cmocka_unit_test(a_rank_out_of_range_is_ignored),
+        cmocka_unit_test(ranks_that_all_wait_are_no_stragglers_while_their_loads_arrive),
+        cmocka_unit_test(a_change_and_its_repetitions_name_the_rank),
         cmocka_unit_test(a_throttled_gpu_is_named_with_the_reason),
+        cmocka_unit_test(a_throttled_gpu_without_work_slows_no_rank_down),
         cmocka_unit_test(the_only_rank_is_compared_with_none),
         cmocka_unit_test(loads_do_not_count_once_a_rank_marks_steps),
         cmocka_unit_test(loads_that_are_not_as_the_protocol_says_are_refused),
