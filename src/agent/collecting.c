@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,12 +179,12 @@ static int collecting_how(const struct collecting *co)
     return first | COMPILE_SEND_LATE | (co->leaving ? COMPILE_SEND_REMOVE : 0);
 }
 
-/* In seconds, rounded up: what the worker was writing then is not complete, however long the others
- * take to stop. */
-static int collecting_failed_ago(const struct collecting *co)
+/* In seconds of the wall clock, which files have: what the worker was writing then is not complete,
+ * however long the others take to stop, and the helper to find the files. */
+static uint64_t collecting_failed_at(const struct collecting *co)
 {
-    const uint64_t ago = co->failed_ns == 0 ? 0 : dd_now_ns() - co->failed_ns;
-    return (int)((ago + DD_NS_PER_S - 1) / DD_NS_PER_S);
+    return co->failed_ns == 0 ? 0
+                              : (dd_now_real_ns() - (dd_now_ns() - co->failed_ns)) / DD_NS_PER_S;
 }
 
 /* The part of the message for the cache. */
@@ -196,7 +197,7 @@ static int collecting_put_cache(const struct collecting *co, bool sends, struct 
     rc = rc == 0 ? dd_strv_push(texts, has ? c->kind : "") : rc;
     rc = rc == 0 ? dd_strv_pushf(texts, "%llu", has ? (unsigned long long)c->most : 0) : rc;
     rc = rc == 0 ? dd_strv_pushf(texts, "%d", collecting_how(co)) : rc;
-    return rc == 0 ? dd_strv_pushf(texts, "%d", collecting_failed_ago(co)) : rc;
+    return rc == 0 ? dd_strv_pushf(texts, "%" PRIu64, collecting_failed_at(co)) : rc;
 }
 
 static int collecting_setup(const struct collecting *co, const struct stage_client *client,

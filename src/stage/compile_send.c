@@ -25,7 +25,7 @@ struct choice {
     int how;
     struct timespec mark; /* when the copy was complete */
     time_t now;
-    int64_t late_s; /* age of the oldest file that may be incomplete */
+    int64_t late_from; /* time of the oldest file that may be incomplete */
     char snapshot[40];
 };
 
@@ -49,7 +49,7 @@ static bool is_used(const struct choice *c, const struct stat *st)
 
 static bool is_late(const struct choice *c, const struct stat *st)
 {
-    return (c->how & COMPILE_SEND_LATE) != 0 && c->now - st->st_mtim.tv_sec <= c->late_s;
+    return (c->how & COMPILE_SEND_LATE) != 0 && st->st_mtim.tv_sec >= c->late_from;
 }
 
 static const char *in_cache(const struct collect_item *i)
@@ -203,9 +203,9 @@ static int name_new_snapshot(struct choice *c)
 }
 
 int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how,
-                      int failed_ago)
+                      int64_t failed_at)
 {
-    struct choice c = {.kind = kind, .how = how, .late_s = (int64_t)failed_ago + LATE_S};
+    struct choice c = {.kind = kind, .how = how};
     struct collect_list all = {.unreadable = ignore_unreadable, .alive = l->alive, .arg = l->arg};
     struct stat st;
     DD_AUTO(free) char *mark = NULL;
@@ -217,6 +217,7 @@ int compile_send_list(struct collect_list *l, const char *dir, const char *kind,
     if (lstat(mark, &st) < 0 || name_new_snapshot(&c) < 0)
         return 0;
     c.mark = st.st_ctim;
+    c.late_from = (failed_at > 0 && failed_at < c.now ? failed_at : c.now) - LATE_S;
     int rc = collect_list_tree(&all, COLLECT_CACHE, cache, NULL);
     rc = rc == 0 ? choose(&c, &all, l) : rc;
     collect_list_done(&all);

@@ -5,6 +5,8 @@
 
 #include "stage/collect_list.h"
 
+#include <stdint.h>
+
 /* Bits. */
 enum compile_send_how {
     COMPILE_SEND_LATE = 1,   /* leave out what has changed since some seconds before the first
@@ -14,9 +16,9 @@ enum compile_send_how {
 };
 
 /* Append the files of the private directory `dir` to l, in the order in which they must be sent.
- * Nothing is appended if `dir` has no complete copy. failed_ago: seconds since the first failure,
- * 0 if there was none. 0 or -ENOMEM. */
+ * Nothing is appended if `dir` has no complete copy. failed_at: time of the first failure, in
+ * seconds of the wall clock, 0 if there was none. 0 or -ENOMEM. */
 int compile_send_list(struct collect_list *l, const char *dir, const char *kind, int how,
-                      int failed_ago);
+                      int64_t failed_at);
 
 #endif

@@ -77,8 +77,9 @@ enum {
     STAGE_COLLECT_KIND,      /* directory in DIR for this kind of processor */
     STAGE_COLLECT_MOST,      /* bytes that may come */
     STAGE_COLLECT_CACHE_HOW, /* how its files are sent: enum compile_send_how */
-    STAGE_COLLECT_CACHE_AGO, /* seconds since the first worker of this node has failed; 0: none */
-    STAGE_COLLECT_RULES,     /* this and all further texts: PATTERN, or DIR if it receives */
+    STAGE_COLLECT_CACHE_FAILED, /* when the first worker of this node has failed, in seconds of the
+                                   wall clock; 0: none has */
+    STAGE_COLLECT_RULES,        /* this and all further texts: PATTERN, or DIR if it receives */
 };
 
 enum {

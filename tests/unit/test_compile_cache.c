@@ -290,12 +290,13 @@ static void snapshot_gets_its_name_on_the_node(void **state)
 }
 
 /* The names that would be sent, each with a blank after it. */
-static void assert_sends_after(const struct place *p, int how, int ago, const char *expected)
+static void assert_sends_after(const struct place *p, int how, int64_t failed_at,
+                               const char *expected)
 {
     struct collect_list l = {0};
     char names[2000] = "";
     size_t at = 0;
-    assert_int_equal(compile_send_list(&l, p->local, "cpu", how, ago), 0);
+    assert_int_equal(compile_send_list(&l, p->local, "cpu", how, failed_at), 0);
     for (size_t i = 0; i < l.n; i++) {
         char *name = l.items[i].name;
         char *dash = strchr(name, '-'); /* in the name of a snapshot */
@@ -337,12 +338,13 @@ static void late_files_are_left_out_and_removed(void **state)
 {
     const struct place *p = *state;
     DD_AUTO(fd) int at = open(p->local, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const time_t now = time(NULL);
     assert_int_equal(compile_dir_arrange(at, NULL), 0);
-    write_file(p->local, "0/inductor/done", 1, time(NULL) - 60);
-    write_file(p->local, "0/inductor/half", 1, 0);
-    write_file(p->local, "0/numba/now/x", 1, 0);
+    write_file(p->local, "0/inductor/done", 1, now - 60);
+    write_file(p->local, "0/inductor/half", 1, now + 3600);
+    write_file(p->local, "0/numba/now/x", 1, now + 3600);
     assert_sends(p, COMPILE_SEND_FIRST | COMPILE_SEND_LATE, "cpu/inductor/done ");
-    assert_sends_after(p, COMPILE_SEND_FIRST | COMPILE_SEND_LATE, 58, "");
+    assert_sends_after(p, COMPILE_SEND_FIRST | COMPILE_SEND_LATE, now - 58, "");
     assert_true(exists(p->local, "0/inductor/half"));
     assert_sends(p, COMPILE_SEND_LATE | COMPILE_SEND_REMOVE, "cpu/inductor/done ");
     assert_false(exists(p->local, "0/inductor/half"));
