@@ -444,7 +444,8 @@ class Cluster:
     def popen(self, argv, node="ctl", **how):
         """Start a command (user=, env=, cwd=, tty=), by default in the directory that all machines share."""
         how.setdefault("cwd", self.work)
-        how["env"] = {"DDRUN_HEARTBEAT": "60s", **(how.get("env") or {})}  # a busy machine may stall one process for ddrun's default
+        # A busy machine may stall one process for ddrun's default, and any rank may wait for a processor.
+        how["env"] = {"DDRUN_HEARTBEAT": "60s", "DDRUN_STRAGGLER_INTERVAL": "0", **(how.get("env") or {})}
         return self.machines[node].popen(argv, **how)
 
     def run(self, argv, node="ctl", timeout=LIMIT, **how):

@@ -99,6 +99,7 @@ def clean_env(**extra):
     env["PYTHON_EXEC"] = PYTHON
     env["DDRUN_STACKS"] = "off"  # test_stacks.py has the tests; the others end sooner
     env["DDRUN_HEARTBEAT"] = "60s"  # a machine may stall one process for the 5 s of the default; tests of a silent node set their own
+    env["DDRUN_STRAGGLER_INTERVAL"] = "0"  # beside other tests any rank may wait for a processor; test_load.py has the tests
     env["XDG_CONFIG_HOME"] = CONFIG_HOME  # no ddrun.toml of the developer; browsers, shells and podman may write there
     env.update(extra)
     return env
