@@ -30,7 +30,7 @@ options=()
 while [[ $1 == -* ]]; do options+=("$1"); shift; done
 exec srun "${{options[@]}}" bash {planted} "$@"
 """)
-    with slurm.popen(["salloc", "-Q", "-N4", "--gres=gpu:2", DDCTL, "doctor", "--format=json", "--limit=10s",
+    with slurm.popen(["salloc", "-Q", "-N4", "--gres=gpu:2", DDCTL, "doctor", "--format=json", "--limit=20s",
                       f"--launch-command={wrapper}", *args]) as run:
         done = run.wait(LIMIT)
     found = json.loads(done.out)
@@ -47,7 +47,7 @@ def test_healthy_nodes_have_no_findings(slurm):  # noqa: F811
 
 
 def test_a_report_without_findings_lists_what_was_checked(slurm):  # noqa: F811
-    with slurm.popen(["salloc", "-Q", "-N2", "--gres=gpu:2", DDCTL, "doctor", "--limit=10s"]) as run:
+    with slurm.popen(["salloc", "-Q", "-N2", "--gres=gpu:2", DDCTL, "doctor", "--limit=20s"]) as run:
         done = run.wait(LIMIT)
     assert done.rc == 0, done.err
     first = done.out.splitlines()[0]
@@ -150,7 +150,7 @@ def test_the_port_that_is_asked_for_is_the_one_that_is_looked_at(slurm):  # noqa
     held = ("import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); import time; time.sleep(600)")
     with slurm.cluster.popen([sys.executable, "-c", held], node="node3", user=slurm.user) as holder:
         port = until(lambda: holder.out.strip(), LIMIT, lambda: holder.err)
-        findings, _ = examine(slurm, "", f"--master-port={port}", "--limit=2s")
+        findings, _ = examine(slurm, "", f"--master-port={port}", "--limit=15s")
     assert [what for nodes, what in findings if nodes == "node3"] and all("node3" in nodes + what for nodes, what in findings)
     assert any(nodes == "node3" and str(port) in what and "reach" not in what for nodes, what in findings), findings
 
@@ -186,7 +186,7 @@ def test_a_workers_network_that_ends_somewhere_is_found(slurm):  # noqa: F811
 
 def test_the_address_of_the_first_node_is_the_one_that_is_said(slurm):  # noqa: F811
     said = slurm.cluster.address("node1", "nobody")
-    findings, _ = examine(slurm, "", f"--master-addr={said}", "--limit=2s")
+    findings, _ = examine(slurm, "", f"--master-addr={said}", "--limit=15s")
     assert [nodes for nodes, _ in findings] == ["node[2-4]"]
     assert "node1" in findings[0][1] and said in findings[0][1]
 
