@@ -116,7 +116,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         return;
     (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64,
                    s->spread < s->bytes ? s->spread : s->bytes, s->bytes);
-    serve_send(s, STAGE_MSG_PROGRESS, text);
+    stage_client_progress(s->control, text);
 }
 
 static int serve(void)

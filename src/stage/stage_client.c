@@ -5,10 +5,12 @@
 #include "worker/spawn.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -109,6 +111,16 @@ int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, cons
         memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
     }
     return sendmsg(fd, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+void stage_client_progress(int fd, const char *text)
+{
+    char copy[64];
+    char *const texts[] = {copy, NULL};
+    int unread;
+    (void)snprintf(copy, sizeof(copy), "%s", text);
+    if (ioctl(fd, SIOCOUTQ, &unread) == 0 && unread == 0)
+        (void)stage_client_send(fd, STAGE_MSG_PROGRESS, texts, NULL, 0);
 }
 
 static int client_take_fds(struct msghdr *h, int fds[STAGE_CLIENT_FDS])

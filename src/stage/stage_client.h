@@ -24,6 +24,9 @@ int stage_client_start(struct stage_client *c, const char *helper, const char *m
 void stage_client_limit(int fd);
 /* Send one packet. fds may come along. 0 or -errno. */
 int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, const int *fds, int n);
+/* Send progress, unless the other side has not read all earlier packets: one that is stopped must
+ * not fill the socket, which would block the sender. */
+void stage_client_progress(int fd, const char *text);
 /* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
  * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
 int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS]);

@@ -2,6 +2,7 @@
 #include "stage/stage_codec.h"
 
 #include "base/scratch.h"
+#include "stage/stage_client.h"
 #include "stage/stage_env.h"
 #include "stage/stage_keep.h"
 #include "stage/stage_ledger.h"
@@ -17,6 +18,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,6 +59,37 @@ static void interpreter_is_found_where_uv_has_installed_it(void **state)
             fail_msg("row %zu: %d, '%s'", i, rc, dir != NULL ? dir : "");
         free(dir);
     }
+}
+
+/* ---- progress ---- */
+
+static void assert_received(int fd, const char *text)
+{
+    int fds[STAGE_CLIENT_FDS];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    assert_int_equal(stage_client_receive(fd, &m, fds), 0);
+    assert_int_equal(m.type, STAGE_MSG_PROGRESS);
+    assert_string_equal(m.texts.v[0], text);
+}
+
+/* A socket takes some hundred packets. */
+static void progress_does_not_block_when_nobody_reads_it(void **state)
+{
+    (void)state;
+    int pair[2];
+    char text[32];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    (void)alarm(120); /* ends a test that blocks */
+    for (int i = 0; i < 5000; i++) {
+        (void)snprintf(text, sizeof(text), "%d 5000", i);
+        stage_client_progress(pair[0], text);
+    }
+    assert_received(pair[1], "0 5000");
+    stage_client_progress(pair[0], "5000 5000");
+    assert_received(pair[1], "5000 5000");
+    (void)alarm(0);
+    close(pair[0]);
+    close(pair[1]);
 }
 
 /* ---- codec ---- */
@@ -917,6 +950,7 @@ int main(void)
         cmocka_unit_test(frames_are_read_as_they_were_written),
         cmocka_unit_test(malformed_frame_is_refused),
         cmocka_unit_test(message_without_its_texts_is_refused),
+        cmocka_unit_test(progress_does_not_block_when_nobody_reads_it),
         cmocka_unit_test(every_node_without_a_copy_has_a_way_to_the_root),
         cmocka_unit_test(first_node_reads_the_source_if_no_other_has_an_exact_copy),
         cmocka_unit_test(chunk_that_comes_twice_counts_once),
