@@ -1,6 +1,7 @@
 /* ddctl top: show the workers of a running job on the whole terminal. */
 #include "base/columns.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
@@ -75,6 +76,24 @@ static int ddctl_top_ask(const char *job, struct dd_buf *out, struct dd_err *err
     json_decref(o);
     return text == NULL || dd_buf_puts(out, text) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
                                                       : 0;
+}
+
+/* Take the first sample. Unless --once is given, wait while the job does not answer. */
+static int ddctl_top_first(const struct top_command *o, struct dd_buf *out, struct dd_err *err)
+{
+    static const struct timespec pause = {.tv_sec = 1};
+    const struct dd_log log = {.fd = STDERR_FILENO,
+                               .colours = dd_log_has_colours(STDERR_FILENO),
+                               .level = DD_LOG_NOTICE,
+                               .who = "ddctl top"};
+    int rc = ddctl_top_ask(o->job, out, err);
+    if (rc == -ETIMEDOUT && !o->once)
+        dd_log(&log, DD_LOG_NOTICE, "%s; waiting for an answer (Ctrl-C ends ddctl)", err->text);
+    while (rc == -ETIMEDOUT && !o->once) {
+        (void)nanosleep(&pause, NULL);
+        rc = ddctl_top_ask(o->job, out, err);
+    }
+    return rc;
 }
 
 /* In a child of the loop. */
@@ -175,7 +194,7 @@ int ddctl_top(int argc, char **argv)
     if (rc == 0 && !o.once)
         rc = ddctl_top_check_terminal(&err);
     if (rc == 0)
-        rc = ddctl_top_ask(o.job, &sample, &err);
+        rc = ddctl_top_first(&o, &sample, &err);
     if (rc == 0)
         rc = top_job_read(&job, (const char *)sample.data, sample.len, &err);
     if (rc == 0 && o.once)

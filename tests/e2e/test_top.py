@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 
@@ -43,13 +44,6 @@ class Top:
         self.env = clean_env(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
 
     def __enter__(self):
-        self.start()
-        while self.is_late():
-            os.close(self.fd)
-            self.start()
-        return self
-
-    def start(self):
         self.raw = ""
         self.rest = ""
         self.code = None
@@ -60,11 +54,7 @@ class Top:
         self.before = termios.tcgetattr(self.fd)
         self.resize(self.lines, self.columns)
         os.write(self.fd, b"\n")
-
-    def is_late(self):
-        """True if it has ended since an agent was too slow to answer."""
-        until(lambda: "\x1b[?1049h" in self.raw or self.ended())
-        return self.code is not None and re.search("answer|accept no", self.raw)
+        return self
 
     def __exit__(self, *exc):
         if self.code is None:
@@ -260,6 +250,23 @@ def test_a_signal_restores_the_terminal(sig):
         else:
             os.kill(top.pid, sig)
         assert top.end() == -sig
+        finish(job)
+
+
+def test_it_waits_for_an_agent_that_is_stopped_and_then_shows_the_job():
+    with Job("--nproc-per-node=2", "--heartbeat=1h", *SHELL, "sleep 1000; :") as job:
+        name, (agent,) = job_id(job), job.agents()
+        until(lambda: "2 workers: 2 running" in ddctl(f"--job={name}", "--once").stdout)
+        os.kill(agent, signal.SIGSTOP)
+        once = subprocess.run([DDCTL, "top", f"--job={name}", "--once"], env=clean_env(), capture_output=True, text=True, timeout=LIMIT, check=False)
+        assert once.returncode == 1 and "did not answer" in once.stderr, "a script does not wait"
+        with Top(name) as top:
+            until(lambda: top.read(0.05) and False or "waiting for an answer" in top.raw)
+            assert "did not answer within 3 s; it may be stopped" in top.raw and top.mode() == top.before
+            os.kill(agent, signal.SIGCONT)
+            top.shows("2 running", "q quit")
+            top.type("q")
+            assert top.end() == 0
         finish(job)
 
 
