@@ -608,6 +608,7 @@ static int order_targets(struct reading *d)
  * whatever it runs: the others wait for it. */
 static void add_worker(struct reading *d, int local_rank)
 {
+    static const struct stack podman = {.kind = STACK_UNREAD, .note = STACK_IN_PODMAN};
     const struct round *r = d->reader->round;
     struct target t = {.reading = d,
                        .rank = r->plan.first_rank + local_rank,
@@ -617,6 +618,10 @@ static void add_worker(struct reading *d, int local_rank)
         return;
     }
     t.python = python_process_find(t.worker);
+    if (t.python <= 0 && python_process_is_in_podman(t.worker)) {
+        (void)stacks_add(&d->found, &podman, t.rank, t.rank);
+        return;
+    }
     const bool stopped = t.python <= 0 && children_is_stopped(t.worker);
     if (t.python > 0 || d->all || d->native || stopped)
         (void)children_state(t.python > 0 ? t.python : t.worker, t.kernel, sizeof(t.kernel));

@@ -173,7 +173,8 @@ static int put_stacks(const struct report *r, const struct report_exit *e, struc
     if (last != NULL && last->stack.kind == STACK_ENDED && rank_set_count(&last->ranks) == 1 &&
         rank_set_has(&last->ranks, e->rank))
         shown.n--;
-    if (!stacks_has(&r->stacks, STACK_PYTHON) && !stacks_has(&r->stacks, STACK_KERNEL))
+    if (!stacks_has(&r->stacks, STACK_PYTHON) && !stacks_has(&r->stacks, STACK_KERNEL) &&
+        !stacks_has_note(&r->stacks, STACK_IN_PODMAN))
         return 0;
     if (stacks_text(&shown, "    ", STACKS_TERMINAL_LINES - 1, &text) < 0)
         return 0; /* the report is more important than its details */

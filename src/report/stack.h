@@ -14,6 +14,9 @@ enum stack_kind {
     STACK_KIND_MAX,
 };
 
+/* Note of a STACK_UNREAD that the report shows even if it has nothing else to show. */
+#define STACK_IN_PODMAN "not read: the worker runs in a container of Podman"
+
 /* What is known about one process. Texts are borrowed as arguments; NULL means "". */
 struct stack {
     enum stack_kind kind;

@@ -104,6 +104,14 @@ bool stacks_has(const struct stacks *s, enum stack_kind kind)
     return false;
 }
 
+bool stacks_has_note(const struct stacks *s, const char *note)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->v[i].stack.note, note) == 0)
+            return true;
+    return false;
+}
+
 void stacks_done(struct stacks *s)
 {
     for (size_t i = 0; i < s->n; i++) {

@@ -63,6 +63,7 @@ int stacks_resolve(struct stacks *s);
 void stacks_sort(struct stacks *s);
 void stacks_done(struct stacks *s);
 bool stacks_has(const struct stacks *s, enum stack_kind kind);
+bool stacks_has_note(const struct stacks *s, const char *note);
 
 /* "read, data.py:40": the function that the innermost line of the user's code calls, and that
  * line. */

@@ -59,6 +59,17 @@ pid_t python_process_find(pid_t worker)
     return 0;
 }
 
+bool python_process_is_in_podman(pid_t worker)
+{
+    pid_t pid = worker;
+    for (int i = 0; i < DEPTH && pid > 0; i++) {
+        if (children_is_called(pid, "podman"))
+            return true;
+        pid = first_child(pid);
+    }
+    return false;
+}
+
 size_t python_process_children(pid_t python, pid_t *v, size_t most)
 {
     DD_AUTO(pid_list) struct pid_list found = {0};

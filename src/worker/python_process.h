@@ -2,12 +2,16 @@
 #ifndef DD_WORKER_PYTHON_PROCESS_H
 #define DD_WORKER_PYTHON_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 /* Return the worker, or its first descendant that runs Python: a shell script may start it. It is
  * the first one whose program this process is not permitted to know, too. 0: none runs it. */
 pid_t python_process_find(pid_t worker);
+/* True if the worker, or its first descendant, is a client of Podman: the program in the container
+ * is a child of Podman's monitor. */
+bool python_process_is_in_podman(pid_t worker);
 /* Write the pids of its children that run Python to v, at most `most`, the oldest first, and then
  * of their children: those of multiprocessing's fork server. Return their number. */
 size_t python_process_children(pid_t python, pid_t *v, size_t most);

@@ -131,6 +131,20 @@ def test_a_heartbeat_comes_through_the_wall(runtime, run):
     assert time.monotonic() - start > 15 and len(json_lines(job.out)) == 4
 
 
+@pytest.mark.parametrize("runtime", [pytest.param("podman", marks=pytest.mark.large)], indirect=True)
+def test_the_report_says_that_it_cannot_read_containers_of_podman(runtime, start, tmp_path):
+    """Rank 0 fails when the container of rank 1 runs."""
+    go = tmp_path / "go"
+    inside = " ".join([*runtime, PY, program("inside.py"), "stay"])
+    with start("--nproc-per-node=2", "--no-python", "--shutdown-timeout=0.2s", "--stacks=auto", "--stacks-timeout=120s",
+               "sh", "-c", f"[ $RANK = 1 ] && exec {inside}; until [ -e {go} ]; do sleep 0.1; done; exit 5") as job:
+        ready(job, 1)
+        go.touch()
+        assert job.wait() == 5, job.err
+        assert some_line(job.err, "rank 1: not read: the worker runs in a container of Podman"), job.err
+        job.assert_nothing_left()
+
+
 def test_ddrun_inside(runtime):
     """Each simulated node has a link of its own."""
     job = subprocess.run([*runtime, DDRUN, "--simulate-nodes=2", "--nproc-per-node=2", PY, program("inside.py"), "4"],

@@ -362,6 +362,25 @@ esac
     assert found in ({"0-1": "ended", "2-3": "kernel"}, {"0-1": "ended", "2": "kernel", "3": "kernel"}), found
 
 
+def test_one_line_says_that_workers_in_containers_of_podman_are_not_read(tmp_path):
+    """The program of this test has Podman's name; the kernel keeps the name of a script that starts a shell."""
+    report = tmp_path / "report.json"
+    podman = tmp_path / "podman"
+    podman.write_text(f"#!/bin/sh\n: >{tmp_path}/ready.$RANK\nsleep 1000; :\n")
+    podman.chmod(0o755)
+    script = f"""case $RANK in
+0) exec {podman};;
+1) {podman}; exit 0;;
+*) until [ -e {tmp_path}/ready.0 ] && [ -e {tmp_path}/ready.1 ]; do sleep 0.1; done; exit 3;;
+esac"""
+    job = run("--nproc-per-node=3", SLOW, "--stacks=auto", f"--report={report}", "sh", "-c", script)
+    assert job.p.returncode == 3, job.err
+    note = "not read: the worker runs in a container of Podman"
+    assert len([line for line in job.err.splitlines() if "Podman" in line]) == 1 and some_line(job.err, f"ranks 0-1: {note}"), job.err
+    found = groups(stacks_of(report))["0-1"]
+    assert (found["kind"], found["note"]) == ("unread", note)
+
+
 def test_a_second_signal_does_not_wait_for_the_stacks(tmp_path):
     stuck = tmp_path / "py-spy"
     stuck.write_text(f"#!/bin/sh\n: >{tmp_path}/asked\nexec sleep 1000\n")
