@@ -94,9 +94,13 @@ static const char *requeue_says(int reason)
 
 static void requeue_refused(const struct requeue *r, const char *why)
 {
-    dd_log(r->loop->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
+    const bool forbidden = r->slurm == NULL && strstr(why, "Unauthorized") != NULL;
+    dd_log(r->loop->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s%s",
            r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
-           requeue_says(r->reason), (int)strcspn(why, "\n"), why);
+           requeue_says(r->reason), (int)strcspn(why, "\n"), why,
+           forbidden ? "\n  tip: PBS permits qrerun to its managers and operators only; ask the "
+                       "administrators of the cluster"
+                     : "");
 }
 
 static void on_requeued(void *arg, int code, const char *out)
@@ -104,8 +108,9 @@ static void on_requeued(void *arg, int code, const char *out)
     struct requeue *r = arg;
     char line[240];
     const char *scheduler = r->slurm != NULL ? "Slurm" : "PBS";
-    const bool killed =
-        code > 128; /* killed by the scheduler, which is already ending the job to requeue it */
+    /* Killed by the scheduler, which is already ending the job to requeue it. An exit code of
+     * qrerun may be as high, without a signal: it is the lowest byte of an error of PBS. */
+    const bool killed = code > 128 && out[0] == '\0';
     const char *job = r->slurm != NULL ? r->slurm : r->pbs;
     if (killed)
         dd_log(r->loop->cfg->log, DD_LOG_NOTICE,

@@ -187,6 +187,15 @@ def test_a_lost_node_starts_the_job_again_and_a_refusal_is_told(played, script, 
     assert played.asked() == (["scontrol requeue 77"] if script else [])
 
 
+def test_a_requeue_that_pbs_does_not_permit_is_told(played):
+    """The exit code of OpenPBS 23.06's qrerun is the lowest byte of PBSE_PERM (15007), as if a signal had killed it."""
+    env = played(qrerun="echo 'qrerun: Unauthorized Request  77.head' >&2; exit 159")
+    job = run("--standalone", "--exit-rules=75=requeue", "sh", "-c", "exit 75", env={**env, "PBS_JOBID": "77.head"})
+    assert job.p.returncode == 75 and played.asked() == ["qrerun 77.head"]
+    assert some_line(job.err, "PBS did not requeue job 77.head (its exit code requests it (--exit-rules)): qrerun: Unauthorized Request"), job.err
+    assert some_line(job.err, "tip: PBS permits qrerun to its managers and operators only"), job.err
+
+
 def test_the_node_that_took_the_lost_ones_place_starts_the_job_again(played):
     """The leader's node is lost with the daemon, and too few nodes are left."""
     env = {**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"}

@@ -248,3 +248,11 @@ def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
     assert {line["begun"] for line in begun[2:]} == set(NODES) - {victim} and {line["restarts"] for line in begun} == {"0"}
     assert sorted(line["saved"] for line in lines if "saved" in line) == sorted(first)
     assert some_line(done.err, victim, "is taken offline by PBS (reason: broken fan)")
+
+
+def test_a_requeue_that_pbs_does_not_permit_is_told(pbs):
+    """OpenPBS permits qrerun to managers and operators, not to the owner of the job."""
+    done = pbs.submit(DDRUN, "--nproc-per-node=1", "--exit-rules=75=requeue", "sh", "-c", "[ $RANK = 0 ] && exit 75; exec sleep 600").wait()
+    assert done.rc == 75, done.err
+    assert some_line(done.err, "PBS did not requeue job", "its exit code requests it (--exit-rules)", "Unauthorized Request"), done.err
+    assert "tip: PBS permits qrerun to its managers and operators only" in done.err
