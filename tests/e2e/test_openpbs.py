@@ -250,6 +250,23 @@ def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
     assert some_line(done.err, victim, "is taken offline by PBS (reason: broken fan)")
 
 
+def test_a_job_that_is_rerun_remembers_its_charges(pbs):
+    """A manager reruns the job: PBS does not permit it to the owner. The worker of node2 fails in the first round of each run."""
+    worker = (f'[ "$(hostname -s)" != node2 ] || [ "$DDRUN_ROUND" != 0 ] || {{ echo "ValueError: bad memory in run $RUN" >&2; exit 3; }}; '
+              f'touch {pbs.place}/round.$RUN.$DDRUN_ROUND.$RANK; [ $RUN = 2 ] && [ $DDRUN_ROUND = 1 ] || exec sleep 1000')
+    script = "\n".join([f"export HOME={pbs.place} RUN=1; [ ! -e round.1.1.0 ] || RUN=2",
+                        f"exec {DDRUN} {UNTIRED} --nproc-per-node=1 --max-restarts=1 --blame-window=1h --report=report.$RUN sh -c {shlex.quote(worker)}"])
+    job = pbs.submit(script=script)
+    until(lambda: pbs.exists("round.1.1.*", 3) and pbs.exists(f".ddrun/pbs.{job.id}.*.charges"), LIMIT, job.said)
+    done = pbs.cluster.ctl.run(["qrerun", job.id])
+    assert done.rc == 0, done.err
+    assert job.wait().rc == 0, job.said()
+    report = json.loads(job.text("report.2"))
+    assert [(c["node"], c["charges"]) for c in report["charges"]] == [("node2.cluster.test", 2)], job.said()
+    assert some_line(job.err, "node2.cluster.test stays in the job", "2 failures within --blame-window"), job.said()
+    assert not pbs.exists(".ddrun/*.charges"), "the job has succeeded"
+
+
 def test_a_requeue_that_pbs_does_not_permit_is_told(pbs):
     """OpenPBS permits qrerun to managers and operators, not to the owner of the job."""
     done = pbs.submit(DDRUN, "--nproc-per-node=1", "--exit-rules=75=requeue", "sh", "-c", "[ $RANK = 0 ] && exit 75; exec sleep 600").wait()
