@@ -29,6 +29,11 @@ static const struct failure_cause stuck_loader = {
            "multiprocessing_context='spawn' avoids deadlocks after fork()",
 };
 
+/* Instead of the advice to look for a rank: the report names it. */
+#define TIP_FOR_CULPRIT                                                                            \
+    "find out why the others had to wait for the culprit; --stacks-native adds native frames to "  \
+    "its stack"
+
 static const struct failure_cause hung_in_mpi = {
     .id = "hang",
     .cause = "the worker showed no activity for the time that --hang-timeout allows",
@@ -47,7 +52,8 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "the worker showed no activity for the time that --hang-timeout allows",
      .tip = "one rank is probably stuck and the others wait for it; compare the stacks, or rerun "
-            "with -x PYTHONFAULTHANDLER=1 or --stacks-native"},
+            "with -x PYTHONFAULTHANDLER=1 or --stacks-native",
+     .tip_for_culprit = TIP_FOR_CULPRIT},
     /* ---- GPU ---- */
     {.id = "cuda-out-of-memory",
      .texts = {"CUDA out of memory", "torch.OutOfMemoryError", "CUDA error: out of memory",
@@ -153,7 +159,8 @@ static const struct failure_cause rows[] = {
      .texts = {"collective operation timeout", "WorkNCCL::checkTimeout"},
      .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
      .cause = "an NCCL operation timed out: another rank did not take part in it",
-     .tip = "look for the rank that is stuck; --hang-timeout finds it"},
+     .tip = "look for the rank that is stuck; --hang-timeout finds it",
+     .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "nccl-remote-error",
      .texts = {"ncclRemoteError", "remote process exited or there was a network error",
                "Connection closed by remote peer", "NCCL communicator was aborted"},
@@ -336,7 +343,8 @@ static const struct failure_cause rows[] = {
      .texts = {"Timed out waiting", "Application timeout caused pair closure"},
      .flags = CAUSE_CASCADE,
      .cause = "a gloo operation timed out: another rank did not take part in it",
-     .tip = "look for the rank that is stuck; --hang-timeout finds it"},
+     .tip = "look for the rank that is stuck; --hang-timeout finds it",
+     .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "gloo-peer-lost",
      .texts = {"Connection closed by peer", "gloo/transport/tcp/pair.cc"},
      .flags = CAUSE_CASCADE,
@@ -351,7 +359,8 @@ static const struct failure_cause rows[] = {
      .texts = {"wait timeout after", "DistStoreError", "client socket has timed out"},
      .flags = CAUSE_CASCADE,
      .cause = "the worker waited in vain for a key of the store: another rank did not write it",
-     .tip = "look for the rank that did not start or is stuck"},
+     .tip = "look for the rank that did not start or is stuck",
+     .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "store-lost",
      .texts = {"DistNetworkError", "Failed to recv, got 0 bytes", "recvValue failed"},
      .flags = CAUSE_CASCADE,
@@ -367,7 +376,8 @@ static const struct failure_cause rows[] = {
      .texts = {"Barrier timed out", "DEADLINE_EXCEEDED"},
      .flags = CAUSE_CASCADE,
      .cause = "a process did not reach a barrier of JAX or TensorFlow in time",
-     .tip = "look for the process that did not start or is stuck"},
+     .tip = "look for the process that did not start or is stuck",
+     .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "tensorflow-peer-lost",
      .texts = {"UnavailableError", "UNAVAILABLE: Socket closed",
                "failed to connect to all addresses"},

@@ -19,13 +19,14 @@ enum {
 };
 
 struct failure_cause {
-    const char *id;       /* stable, for programs: "cuda-out-of-memory" */
-    const char *texts[4]; /* one of them occurs in the message; none: by signal alone */
-    const char *also;     /* occurs in the last lines, too; NULL: no condition */
-    int signal, code;     /* conditions; 0: none. Exit code 128 + N counts as signal N */
-    int flags;            /* CAUSE_* */
-    const char *cause;    /* one sentence */
-    const char *tip;      /* NULL: none */
+    const char *id;              /* stable, for programs: "cuda-out-of-memory" */
+    const char *texts[4];        /* one of them occurs in the message; none: by signal alone */
+    const char *also;            /* occurs in the last lines, too; NULL: no condition */
+    int signal, code;            /* conditions; 0: none. Exit code 128 + N counts as signal N */
+    int flags;                   /* CAUSE_* */
+    const char *cause;           /* one sentence */
+    const char *tip;             /* NULL: none */
+    const char *tip_for_culprit; /* instead, if the others waited for a known rank; NULL: tip */
 };
 
 /* Return a row of the table; NULL: the cause is not known. */

@@ -79,13 +79,19 @@ static bool has_native_frames(const struct report *r)
     return false;
 }
 
-/* True if the ranks hung in MPI, and only native frames could show for which one they waited. */
-static bool wants_native_frames(const struct report *r, const struct report_exit *e)
+/* True if the report names ranks for which e waited. */
+static bool names_suspects(const struct report *r, const struct report_exit *e)
 {
     DD_AUTO(rank_set) struct rank_set ranks = {0};
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    return report_suspects(r, e, &ranks, &why) > 0;
+}
+
+/* True if the ranks hung in MPI, and only native frames could show for which one they waited. */
+static bool wants_native_frames(const struct report *r, const struct report_exit *e)
+{
     return strstr(e->error, FAILURE_CAUSE_IN_MPI) != NULL && !has_native_frames(r) &&
-           report_suspects(r, e, &ranks, &why) == 0;
+           !names_suspects(r, e);
 }
 
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e)
@@ -96,4 +102,12 @@ const struct failure_cause *report_cause(const struct report *r, const struct re
     return own != NULL && strcmp(own->id, "hang") == 0 && wants_native_frames(r, e)
                ? failure_cause_hung_in_mpi()
                : own;
+}
+
+const char *report_tip(const struct report *r, const struct report_exit *e)
+{
+    const struct failure_cause *c = report_cause(r, e);
+    if (c == NULL)
+        return NULL;
+    return c->tip_for_culprit != NULL && names_suspects(r, e) ? c->tip_for_culprit : c->tip;
 }

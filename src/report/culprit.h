@@ -23,4 +23,8 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
  * waited. NULL: it is not known. */
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e);
 
+/* Return the tip of this cause, NULL: there is none. It does not advise to look for a rank that
+ * the report names. */
+const char *report_tip(const struct report *r, const struct report_exit *e);
+
 #endif

@@ -187,7 +187,7 @@ static json_t *charges(const struct report *r)
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
     const struct report_exit *e = report_culprit(r);
-    const struct failure_cause *known = e != NULL ? report_cause(r, e) : NULL;
+    const char *tip = e != NULL ? report_tip(r, e) : NULL;
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     if (e != NULL && report_sentence(e, &sentence) < 0)
         return -ENOMEM;
@@ -197,7 +197,7 @@ int report_json(const struct report *r, bool brief, struct dd_buf *out)
                           "version", 1, "job", report_json_text(r->cfg.job_id), "ok", r->code == 0,
                           "code", r->code, "cause",
                           report_json_text(e != NULL ? dd_buf_str(&sentence) : r->cause),
-                          "what_to_do", report_json_text(known != NULL ? known->tip : ""), "nodes",
+                          "what_to_do", report_json_text(tip != NULL ? tip : ""), "nodes",
                           r->cfg.nnodes, "world_size", r->world_size, "restarts", r->round, "start",
                           start, "ended", seconds(r, r->end_ns), "rounds", rounds(r), "failures",
                           failures(r, brief), "failed", r->nfailed, "warnings", warnings(r));

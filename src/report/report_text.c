@@ -291,6 +291,7 @@ int report_text(const struct report *r, struct dd_buf *out)
     if (rc < 0 || e == NULL)
         return rc < 0 ? rc : put_cause(r, out);
     const struct failure_cause *known = report_cause(r, e);
+    const char *tip = report_tip(r, e);
     rc = report_sentence(e, out);
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");
@@ -318,8 +319,8 @@ int report_text(const struct report *r, struct dd_buf *out)
         rc = put_nccl_ras(r, out);
     if (rc == 0)
         rc = put_stacks(r, e, out);
-    if (rc == 0 && known != NULL && known->tip != NULL)
-        rc = dd_buf_printf(out, "  tip: %s\n", known->tip);
+    if (rc == 0 && tip != NULL)
+        rc = dd_buf_printf(out, "  tip: %s\n", tip);
     if (rc == 0 && stacks_tip(&r->stacks) != NULL)
         rc = dd_buf_printf(out, "  tip: %s\n", stacks_tip(&r->stacks));
     return rc;

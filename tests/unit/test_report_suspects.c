@@ -462,6 +462,32 @@ static void a_hang_in_mpi_without_native_frames_has_a_tip_that_names_the_option(
     }
 }
 
+static void tip_looks_for_a_rank_only_if_the_report_names_none(void **state)
+{
+    static const struct {
+        const char *message;
+        struct doing doing[4];
+        const char *tip;
+    } rows[] = {
+        {HUNG, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "wait for the culprit"},
+        {TIMEOUT, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "wait for the culprit"},
+        {HUNG, {{&held, 3, 3}}, "wait for the culprit"},
+        {HUNG, {{&reduce, 0, 3}}, "one rank is probably stuck"},
+        {TIMEOUT, {{NULL, 0, 0}}, "look for the rank that is stuck"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct report *r = waiting(rows[i].message, (const int[]){0, 1}, 2, rows[i].doing);
+        json_t *o = json_of(r, false);
+        DD_AUTO(free) char *text = text_of(r);
+        const char *tip = json_string_value(json_object_get(o, "what_to_do"));
+        assert_non_null(strstr(tip, rows[i].tip));
+        assert_non_null(strstr(text, tip));
+        json_decref(o);
+        report_free(r);
+    }
+}
+
 /* ---- ranks that wait for a process of their own ---- */
 
 #define PYTHON "/usr/lib/python3.11/"
@@ -619,6 +645,7 @@ int main(void)
         cmocka_unit_test(a_timeout_that_ends_the_ranks_leaves_the_culprit_known),
         cmocka_unit_test(native_frames_show_for_which_rank_the_others_waited),
         cmocka_unit_test(a_hang_in_mpi_without_native_frames_has_a_tip_that_names_the_option),
+        cmocka_unit_test(tip_looks_for_a_rank_only_if_the_report_names_none),
         cmocka_unit_test(rank_that_waits_for_a_process_of_its_own_is_the_culprit),
         cmocka_unit_test(rank_that_has_not_entered_a_collective_is_the_culprit),
     };
