@@ -164,7 +164,7 @@ static void describe_used(const struct hangs *s, const struct hung *u, uint64_t 
     size_t n = 0;
     out[0] = '\0';
     if ((signs & HANG_SIGN_CPU) != 0)
-        n += (size_t)snprintf(out, size, ", needed %.1f %% of a CPU",
+        n += (size_t)snprintf(out, size, ", used %.1f %% of a CPU",
                               silent_ns > 0 ? 100.0 * (double)c.cpu_ns / (double)silent_ns : 0);
     if ((signs & HANG_SIGN_IO) != 0 && n < size)
         n += (size_t)snprintf(out + n, size - n, ", %" PRIu64 " bytes read or written", c.io_bytes);

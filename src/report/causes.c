@@ -210,15 +210,15 @@ static const struct failure_cause rows[] = {
      .texts = {"exited unexpectedly", "is killed by signal: "},
      .also = "DataLoader worker",
      .flags = CAUSE_ANYWHERE,
-     .cause = "a process of a DataLoader ended before its time",
+     .cause = "a process of a DataLoader ended unexpectedly",
      .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
             "node"},
     {.id = "dataloader-worker-lost",
      .texts = {"ConnectionResetError", "ConnectionRefusedError", "EOFError",
                "FileNotFoundError: [Errno 2]"},
      .also = "resource_sharer",
-     .cause = "a process of a DataLoader, which shared a tensor with this worker, ended before its "
-              "time",
+     .cause = "a process of a DataLoader, which shared a tensor with this worker, ended "
+              "unexpectedly",
      .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
             "node"},
     {.id = "fork-of-cuda",
@@ -450,8 +450,8 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_SENDER,
      .cause = "another process sent SIGKILL; the kernel has counted no OOM kill in the worker's "
               "cgroup",
-     .tip = "often a limit of the scheduler, an administrator, or an OOM killer above the cgroup; "
-            "check 'dmesg -T' on the node"},
+     .tip = "common senders are the scheduler at a limit, an administrator, and the OOM killer for "
+            "a parent cgroup; check 'dmesg -T' on the node"},
     {.id = "sigterm",
      .signal = SIGTERM,
      .flags = CAUSE_SENDER,

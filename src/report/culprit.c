@@ -59,11 +59,11 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
         return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
     if (*ret_blame == REPORT_BLAME_UNKNOWN && failure_is_cascade(e))
         return dd_buf_printf(out,
-                             "unknown; rank %d only noticed first that another process was "
-                             "lost or late",
+                             "unknown; rank %d was only the first to notice that another process "
+                             "was lost or late",
                              e->rank);
     if (*ret_blame == REPORT_BLAME_UNKNOWN)
-        return dd_buf_printf(out, "unknown; rank %d is one of several that were silent", e->rank);
+        return dd_buf_printf(out, "unknown; rank %d is one of several without activity", e->rank);
     return put_first_failure(r, e, out);
 }
 

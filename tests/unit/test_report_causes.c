@@ -512,8 +512,8 @@ static void an_end_without_a_message_does_not_displace_a_cascade(void **state)
     for (int i = 0; i < 3; i++) {
         const struct report_exit e[] = {worker(0, 2 * S, GLOO), worker(2, 3 * S, tails[i])};
         reports(e, 2, "rank 0 on node1 failed: RuntimeError",
-                "  culprit: unknown; rank 0 only noticed first that another process was lost or "
-                "late\n");
+                "  culprit: unknown; rank 0 was only the first to notice that another process was "
+                "lost or late\n");
     }
 }
 
@@ -533,7 +533,7 @@ static void ranks_that_wait_for_a_hung_one_are_not_blamed(void **state)
     (void)state;
     struct report_exit e[] = {worker(0, 2 * S, NULL), worker(2, 3 * S, NULL)};
     e[0].error = e[1].error = "hung: no output for 60 s";
-    reports(e, 2, "rank 0", "  culprit: unknown; rank 0 is one of several that were silent\n");
+    reports(e, 2, "rank 0", "  culprit: unknown; rank 0 is one of several without activity\n");
     reports(e, 1, "rank 0", "  culprit: rank 0 on node1, the only rank that failed by itself\n");
 }
 

@@ -139,7 +139,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 is one of several that were silent"},
+     "unknown; rank 3 is one of several without activity"},
     {HUNG,
      {3, 0},
      2,
@@ -147,7 +147,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 is one of several that were silent"},
+     "unknown; rank 3 is one of several without activity"},
     {HUNG,
      {1},
      1,
@@ -163,7 +163,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 only noticed first that another process was lost or late"},
+     "unknown; rank 3 was only the first to notice that another process was lost or late"},
     {"ValueError: boom",
      {1},
      1,
@@ -255,7 +255,7 @@ static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **sta
         has_culprit(r, found ? others_wait[i].found[0] - '0' : 0,
                     found ? others_wait[i].found : "0", found ? "worker" : "unknown",
                     found ? others_wait[i].why
-                          : "unknown; rank 0 is one of several that were silent");
+                          : "unknown; rank 0 is one of several without activity");
         report_free(r);
     }
 }
@@ -347,8 +347,9 @@ static void a_timeout_that_ends_the_ranks_leaves_the_culprit_known(void **state)
         const bool found = timed_out[i].why != NULL;
         has_culprit(
             r, found ? 2 : 0, found ? "2" : "0", found ? "worker" : "unknown",
-            found ? timed_out[i].why
-                  : "unknown; rank 0 only noticed first that another process was lost or late");
+            found
+                ? timed_out[i].why
+                : "unknown; rank 0 was only the first to notice that another process was lost or late");
         report_free(r);
     }
 }
@@ -426,7 +427,7 @@ static void native_frames_show_for_which_rank_the_others_waited(void **state)
         has_culprit(r, found ? native_stacks[i].found[0] - '0' : 0,
                     found ? native_stacks[i].found : "0", found ? "worker" : "unknown",
                     found ? native_stacks[i].why
-                          : "unknown; rank 0 is one of several that were silent");
+                          : "unknown; rank 0 is one of several without activity");
         report_free(r);
     }
 }
@@ -600,7 +601,7 @@ static void rank_that_waits_for_a_process_of_its_own_is_the_culprit(void **state
         has_culprit(r, found != NULL ? found[0] - '0' : 0, found != NULL ? found : "0",
                     found != NULL ? "worker" : "unknown",
                     found != NULL ? of_its_own[i].why
-                                  : "unknown; rank 0 is one of several that were silent");
+                                  : "unknown; rank 0 is one of several without activity");
         json_t *o = json_of(r, false);
         assert_string_equal(json_string_value(json_object_get(o, "known_cause")),
                             of_its_own[i].known);
