@@ -250,18 +250,18 @@ static int put_stragglers(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
-/* Append the nodes on which rounds failed first, if that is more than the last failure. */
+/* Append the number of failures charged to each node, if it is more than the last failure. */
 static int put_charges(const struct report *r, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
     int64_t total = 0;
-    int rc = dd_buf_puts(&line, "first failures of rounds: ");
+    int rc = dd_buf_puts(&line, "failures charged: ");
     for (int i = 0; i < r->ncharges; i++)
         total += r->charges[i].n;
     if (r->cfg.nnodes <= 1 || total <= 1)
         return 0;
     for (int i = 0; i < r->ncharges && i < CHARGES_SHOWN && rc == 0; i++)
-        rc = dd_buf_printf(&line, "%s%d on %s", i > 0 ? ", " : "", r->charges[i].n,
+        rc = dd_buf_printf(&line, "%s%d to %s", i > 0 ? ", " : "", r->charges[i].n,
                            r->charges[i].node);
     if (rc == 0 && r->ncharges > CHARGES_SHOWN)
         rc = dd_buf_printf(&line, ", and %d more nodes", r->ncharges - CHARGES_SHOWN);

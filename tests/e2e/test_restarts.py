@@ -178,8 +178,8 @@ def test_the_failure_that_ends_the_job_is_charged_in_the_report(tmp_path):
     (charge,) = report["charges"]
     node = report["culprit"]["node"]
     assert (job.p.returncode, charge["node"], charge["charges"]) == (3, node, 2) and "boom" in charge["text"]
-    assert some_line(job.err, f"first failures of rounds: 2 on {node}"), job.err
-    assert f"  first failures of rounds: 2 on {node}\n" in ddctl("report", f"{tmp_path}/r.json")
+    assert some_line(job.err, f"failures charged: 2 to {node}"), job.err
+    assert f"  failures charged: 2 to {node}\n" in ddctl("report", f"{tmp_path}/r.json")
     with open(tmp_path / "t.json") as f:
         events = [e["args"] for e in json.load(f) if e["name"] == "charge"]
     assert [(e["round"], e["count"], e["node"]) for e in events] == [(0, 1, node), (1, 2, node)]

@@ -296,8 +296,8 @@ static void charges_of_nodes_are_in_the_file_and_several_in_the_text(void **stat
     } rows[] = {
         {"", 0, NULL},
         {"", 1, NULL}, /* the first line names the node */
-        {"", 3, "\n  first failures of rounds: 2 on node1, 1 on node2"},
-        {"lost node1: it ended", 3, "lost node1: it ended\n  first failures of rounds: 2 on node1"},
+        {"", 3, "\n  failures charged: 2 to node1, 1 to node2"},
+        {"lost node1: it ended", 3, "lost node1: it ended\n  failures charged: 2 to node1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -305,7 +305,7 @@ static void charges_of_nodes_are_in_the_file_and_several_in_the_text(void **stat
         DD_AUTO(free) char *text = text_of(r);
         json_t *o = json_of(r, false);
         const json_t *list = json_object_get(o, "charges");
-        assert_true((strstr(text, "first failures") != NULL) == (rows[i].line != NULL));
+        assert_true((strstr(text, "failures charged") != NULL) == (rows[i].line != NULL));
         assert_true(rows[i].line == NULL || strstr(text, rows[i].line) != NULL);
         assert_null(strchr(text, '\x1b'));
         assert_int_equal(json_array_size(list), rows[i].last < 2 ? rows[i].last : 2);
@@ -331,7 +331,7 @@ static void charges_of_too_many_nodes_are_dropped(void **state)
     assert_int_equal(json_array_size(json_object_get(o, "charges")), REPORT_CHARGES);
     json_decref(o);
     DD_AUTO(free) char *text = text_of(r);
-    assert_non_null(strstr(text, "1 on n7, and 56 more nodes"));
+    assert_non_null(strstr(text, "1 to n7, and 56 more nodes"));
     report_free(r);
 }
 
