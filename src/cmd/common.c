@@ -60,6 +60,15 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 
+/* Its `needs` are one option, or two of which one is enough. */
+static void warn_of_idle(const struct opt_row *row, const struct dd_log *log)
+{
+    const size_t first = strcspn(row->needs, ",");
+    const bool two = row->needs[first] == ',';
+    dd_log(log, DD_LOG_WARN, "--%s has no effect without --%.*s%s%s", row->name, (int)first,
+           row->needs, two ? " or --" : "", two ? row->needs + first + 1 : "");
+}
+
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                       const struct dd_log *log)
 {
@@ -67,8 +76,7 @@ void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
         return;
     for (size_t i = 0; i < t->n_rows; i++)
         if (opt_is_idle(res, t, &t->rows[i]))
-            dd_log(log, DD_LOG_WARN, "--%s has no effect without --%s", t->rows[i].name,
-                   t->rows[i].needs);
+            warn_of_idle(&t->rows[i], log);
 }
 
 /* Handle --help and similar options. Return -1 if there is none, otherwise the exit code. */

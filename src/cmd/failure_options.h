@@ -132,7 +132,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          OPT_FIELD(type, failure.progress_file)},                                                                             \
     {                                                                                                                         \
         .name = "progress-restarts", .kind = OPT_INT, .metavar = "N", .def = "3", .min = 1,                                   \
-        .max = 1000000, .group = "Failures",                                                                                  \
+        .max = 1000000, .needs = "progress-regex,progress-file", .group = "Failures",                                         \
         .help = "end the job after N restarts without a new step",                                                            \
         .more = "N restarts in a row that reach no step beyond the highest one end the job with "                             \
                 "exit code 93, even if --max-restarts allows more. Needs --progress-regex or "                                \

@@ -219,6 +219,8 @@ def test_old_clients_are_served_only_when_asked_for(new_server):
     (["--hang-sign=file"], ("--hang-sign", "--hang-timeout")),
     (["--duplicate-stdout-filters=loss"], ("--duplicate-stdout-filters", "--tee")),
     (["--grow=now"], ("--grow", "--nnodes=MIN:MAX")),
+    (["--progress-restarts=5"], ("--progress-restarts has no effect without --progress-regex or --progress-file",)),
+    (["--progress-restarts=5", "--progress-file=step"], None),
     (["--nnodes=1:1", "--grow=now"], None),
     (["--hang-sign=file", "--hang-timeout=1h"], None),
 ])
