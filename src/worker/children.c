@@ -237,18 +237,25 @@ static void kernel_stack(pid_t pid, char *out, size_t size)
     }
 }
 
-const char *children_state(pid_t pid, char *out, size_t size)
+/* Write where in the kernel a process waits: the stack, otherwise the function that it is in. */
+static void kernel_wait(pid_t pid, char *out, size_t size)
 {
-    struct proc_stat st = {.state = '?'};
     char path[40];
-    char stack[200] = "";
-    (void)proc_stat_read(pid, &st);
-    kernel_stack(pid, stack, sizeof(stack));
+    kernel_stack(pid, out, size);
     (void)snprintf(path, sizeof(path), "/proc/%d/wchan", (int)pid);
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
     const char *wchan = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
-    if (stack[0] == '\0' && wchan != NULL && wchan[0] != '\0' && strcmp(wchan, "0") != 0)
-        (void)snprintf(stack, sizeof(stack), "%.80s", wchan);
+    if (out[0] == '\0' && wchan != NULL && wchan[0] != '\0' && strcmp(wchan, "0") != 0)
+        (void)snprintf(out, size, "%.80s", wchan);
+}
+
+const char *children_state(pid_t pid, char *out, size_t size)
+{
+    struct proc_stat st = {.state = '?'};
+    char stack[200] = "";
+    (void)proc_stat_read(pid, &st);
+    if (st.state != 'R') /* its stack would be that of the interrupt which preempted it */
+        kernel_wait(pid, stack, sizeof(stack));
     (void)snprintf(out, size, stack[0] != '\0' ? "%c, kernel function %s" : "%c%s", st.state,
                    stack);
     return out;

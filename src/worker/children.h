@@ -41,7 +41,8 @@ void children_kill(pid_t pid, uint64_t since_ns);
 char children_state_letter(pid_t pid); /* as in proc(5), '?': it has ended */
 /* True if SIGSTOP or a debugger has stopped it. */
 bool children_is_stopped(pid_t pid);
-/* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. */
+/* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. Of a process
+ * that runs it is "R" alone. */
 const char *children_state(pid_t pid, char *out, size_t size);
 
 /* Send sig to those processes of these groups that have a handler for it. If the group leader has

@@ -3,15 +3,18 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/activity.h"
+#include "worker/children.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +53,25 @@ static void processor_time_of_a_descendant_counts(void **state)
         ;
     assert_true(now_used(getpid()).cpu_ns >= 20 * DD_NS_PER_MS);
     close(fds[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* Root could read a kernel stack: that of the interrupt which preempted the process. */
+static void state_of_a_running_process_has_no_kernel_function(void **state)
+{
+    (void)state;
+    char out[300];
+    const pid_t child = fork();
+    if (child == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
+        for (volatile bool busy = true; busy;)
+            ;
+    assert_true(child > 0);
+    for (int running = 0; running < 50;)
+        if (children_state(child, out, sizeof(out))[0] == 'R') {
+            assert_string_equal(out, "R");
+            running++;
+        }
+    assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
@@ -110,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processor_time_of_a_descendant_counts),
+        cmocka_unit_test(state_of_a_running_process_has_no_kernel_function),
         cmocka_unit_test(bytes_that_are_read_count),
         cmocka_unit_test(bytes_of_tcp_connections_count),
         cmocka_unit_test(process_that_is_gone_has_used_nothing),
