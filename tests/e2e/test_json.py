@@ -184,6 +184,42 @@ def test_documents_of_a_running_job_and_its_timeline(tmp_path):
     assert [phase["phase"] for phase in document["rounds"][0]["phases"]] == ["stop", "restart"]
 
 
+# Rank 1 fails while the others wait for it: rank 0 for a process that it has started.
+WAITS = """
+import os, subprocess, sys, time
+rank = os.environ["RANK"]
+print("ready", os.environ["TORCHELASTIC_RUN_ID"], rank, 0, flush=True)
+if rank == "0":
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(3600)"])
+while rank != "1" or not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+raise ValueError("boom")
+"""
+
+
+def test_report_and_stacks_of_a_job_that_fails(tmp_path):
+    go, file = tmp_path / "go", tmp_path / "report.json"
+    program = tmp_path / "waits.py"
+    program.write_text(WAITS)
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", "--stacks=auto", f"--report={file}", workers=4, command=(PYTHON, program, go)) as job:
+        shown = until(lambda: (s := json.loads(job.ctl("stacks", "--format=json")))["children"] and s, say="the process of rank 0")
+        compare("stacks", shown)
+        job.finish(code=1)
+    report = json.loads(file.read_text())
+    assert report["culprit"]["rank"] == 1 and report["charges"] and report["stacks"]["groups"]
+    compare("report", report)
+    compare("stacks", {"version": 1, **report["stacks"]})
+
+
+@pytest.mark.parametrize("node, options", [("ok", ()), ("unfit", ("--health-check=false",))])
+def test_report_without_a_failed_worker(tmp_path, node, options):
+    file = tmp_path / "report.json"
+    run("--simulate-nodes=2", f"--report={file}", *options, "true")
+    report = json.loads(file.read_text())
+    assert (report["culprit"] is None) == (node == "ok") and report["failures"] == []
+    compare("report", report)
+
+
 @pytest.mark.parametrize("args", [("--dry-run=xml", "true"), ("--show-config=yaml", "true")])
 def test_an_unknown_form_is_refused(args):
     job = run(*args)
