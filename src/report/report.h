@@ -82,9 +82,10 @@ void report_finish(struct report *r, const char *cause, int code, uint64_t now_n
 /* Append the last output of a worker for report_exit.tail: at most 20 lines of 400 bytes. */
 int report_tail(const char *text, struct dd_buf *out);
 
-/* Return the failure that explains the end of the round: the earliest that is not a consequence of
- * another (report/causes.h), or the earliest if all are. NULL: none, or another event had ended the
- * round before. */
+/* Return the failure of the first line: the earliest that is not a consequence of another
+ * (report/causes.h), or the earliest if all are. NULL: none, or another event had ended the round
+ * before. After a hang or a timeout, the line about the culprit may name another rank, which need
+ * not have failed (report/culprit.h). */
 const struct report_exit *report_culprit(const struct report *r);
 
 /* Append the cause, "ValueError: boom" or "killed by the kernel, out of memory", if it is known. */
