@@ -717,7 +717,7 @@ static const struct opt_row rows[] = {
      .def = "5s",
      .max = INT64_C(3600000000000),
      .group = "Health checks and hung workers",
-     .help = "interval of reading what slows ranks down; 0: never",
+     .help = "look for stragglers at this interval; 0: never",
      .more = "The readings name stragglers in jobs whose ranks mark no steps (ddrun_step). A rank "
              "is named after at least 12 of them.",
      FIELD(straggler_interval)},
