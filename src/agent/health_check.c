@@ -94,7 +94,7 @@ static void on_command_end(void *arg, int code, const char *out)
 {
     struct health *h = arg;
     char what[UNFIT_MAX];
-    (void)snprintf(what, sizeof(what), "--health-check=%.200s", h->cfg->command);
+    (void)snprintf(what, sizeof(what), "--health-check='%.200s'", h->cfg->command);
     if (code != 0)
         take_reason(h, what, code, out);
     command_free(DD_TAKE(h->command));

@@ -24,7 +24,7 @@ static int ddctl_report_print(struct dd_buf *out, const char *path, struct dd_er
     if (rc < 0)
         return rc;
     rc = report_read(text.len > 0 ? (const char *)text.data : "", text.len, out, err);
-    return rc < 0 ? dd_err_where(err, rc, "%s", path) : 0;
+    return rc < 0 ? dd_err_where(err, rc, "'%s'", path) : 0;
 }
 
 int ddctl_report(int argc, char **argv)

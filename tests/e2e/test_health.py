@@ -19,6 +19,7 @@ def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
     ("--health=storage=/proc", "storage=/proc", "cannot write a temporary file in /proc"),
     ("--health=shm,memory=1048576G", "memory", "less than 1048576.0 GiB"),
     ("--health-check=nosuchprogram-of-ddrun", "--health-check", "not found"),
+    ("--health-check=test -d /nonexistent", "--health-check", "--health-check='test -d /nonexistent' exited with code 1"),
 ])
 def test_the_report_names_the_node_and_the_check_that_end_the_job(tmp_path, option, check, says):
     path = tmp_path / "report.json"
