@@ -29,7 +29,7 @@ struct load_watch {
     struct event *timer;
     uint64_t read_ns; /* time of the last reading; 0: none yet */
     struct worker_gpus gpus;
-    struct gpu_usage usage[GPU_USAGE_MAX]; /* at this reading */
+    struct gpu_usage usage[GPU_USAGE_MAX]; /* of the last reading */
     int nusage;
     uint64_t usage_readings;
     struct watched v[];
@@ -48,17 +48,15 @@ static int load_read_wait(const struct load_watch *w, struct watched *k, int loc
     return percent < 100 ? (int)percent : 100;
 }
 
-/* The process that reads the GPUs may hang: an old reading counts once. */
-static void load_read_gpus(struct load_watch *w)
+/* Return true if the process that reads the GPUs has done so since the last time. */
+static bool load_read_gpus(struct load_watch *w)
 {
     const struct round *r = w->round;
     const uint64_t was = w->usage_readings;
-    w->nusage = 0;
     if (r->cfg->health.gpus == 0 || r->port->gpus == NULL)
-        return;
-    const int n = r->port->gpus(r->port_arg, w->usage, &w->usage_readings);
-    if (w->usage_readings != was)
-        w->nusage = n;
+        return false;
+    w->nusage = r->port->gpus(r->port_arg, w->usage, &w->usage_readings);
+    return w->usage_readings != was;
 }
 
 static enum load_reason load_reason_of(uint64_t throttle)
@@ -70,36 +68,48 @@ static enum load_reason load_reason_of(uint64_t throttle)
     return throttle & NVML_CLOCKS_HW_SLOWDOWN ? LOAD_HARDWARE : LOAD_NO_REASON;
 }
 
-static void load_add_gpu(const struct load_watch *w, int local_rank, struct rank_load *l)
+static struct rank_load load_clock_of(const struct load_watch *w, int local_rank)
 {
     const struct gpu_usage *used[GPU_USAGE_MAX];
     const int n = worker_gpus_find(&w->gpus, w->usage, w->nusage, local_rank, used);
     const struct gpu_usage *u = gpu_usage_slowest(used, n);
     if (u == NULL || u->clock_mhz > LOAD_MHZ_MAX || u->clock_max_mhz > LOAD_MHZ_MAX ||
         u->index > LOAD_GPU_MAX)
-        return;
-    l->mhz = (int)u->clock_mhz;
-    l->max_mhz = (int)u->clock_max_mhz;
-    l->gpu = u->index;
-    l->reason = load_reason_of(u->throttle);
+        return (struct rank_load){0};
+    return (struct rank_load){.mhz = (int)u->clock_mhz,
+                              .max_mhz = (int)u->clock_max_mhz,
+                              .gpu = u->index,
+                              .reason = load_reason_of(u->throttle)};
 }
 
+/* Read the loads of all workers. */
 static void load_watch_read(struct load_watch *w)
 {
-    const struct round *r = w->round;
     const uint64_t now = dd_now_ns();
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT((size_t)r->plan.local_size * TEXT_EACH + 1);
-    load_read_gpus(w);
-    for (int i = 0; i < r->plan.local_size; i++) {
+    const bool gpus = load_read_gpus(w);
+    for (int i = 0; i < w->round->plan.local_size; i++) {
         struct watched *k = &w->v[i];
-        struct rank_load reading = {.wait = load_read_wait(w, k, i, now)};
-        struct rank_load load;
-        load_add_gpu(w, i, &reading);
-        if (w->read_ns != 0 && load_window_add(&k->window, &reading, &load) &&
-            load_is_due(&k->sent, &load))
-            (void)load_put(&text, i, &load); /* -ENOMEM: a repetition follows */
+        const int wait = load_read_wait(w, k, i, now);
+        const struct rank_load clock = gpus ? load_clock_of(w, i) : (struct rank_load){0};
+        if (w->read_ns != 0)
+            load_window_add_wait(&k->window, wait);
+        if (gpus)
+            load_window_add_clock(&k->window, &clock);
     }
     w->read_ns = now;
+}
+
+/* Send those that have changed. */
+static void load_watch_send(struct load_watch *w)
+{
+    const struct round *r = w->round;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT((size_t)r->plan.local_size * TEXT_EACH + 1);
+    for (int i = 0; i < r->plan.local_size; i++) {
+        struct watched *k = &w->v[i];
+        struct rank_load load;
+        if (load_window_median(&k->window, &load) && load_is_due(&k->sent, &load))
+            (void)load_put(&text, i, &load); /* -ENOMEM: a repetition follows */
+    }
     if (text.len > 0 && dd_buf_str(&text) != NULL)
         round_send(r, MSG(LOAD, .round = r->plan.round, .text = dd_buf_str(&text)));
 }
@@ -119,6 +129,7 @@ static void load_watch_on_timer(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     load_watch_read(w);
+    load_watch_send(w);
     load_watch_wait(w);
 }
 

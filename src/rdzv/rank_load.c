@@ -24,7 +24,7 @@ int load_clock(const struct rank_load *l)
 
 static int compare_waits(const void *a, const void *b)
 {
-    return ((const struct rank_load *)a)->wait - ((const struct rank_load *)b)->wait;
+    return *(const int *)a - *(const int *)b;
 }
 
 static int compare_clocks(const void *a, const void *b)
@@ -32,28 +32,42 @@ static int compare_clocks(const void *a, const void *b)
     return load_clock(a) - load_clock(b);
 }
 
-/* With an even number of readings, the one that is nearer to normal. */
-bool load_window_add(struct load_window *w, const struct rank_load *reading, struct rank_load *ret)
+static size_t readings_in(unsigned n)
 {
-    struct rank_load v[LOAD_WINDOW];
-    w->v[w->n++ % LOAD_WINDOW] = *reading;
-    const size_t n = w->n < LOAD_WINDOW ? w->n : LOAD_WINDOW;
+    return n < LOAD_WINDOW ? n : LOAD_WINDOW;
+}
+
+void load_window_add_wait(struct load_window *w, int percent)
+{
+    w->wait[w->nwait++ % LOAD_WINDOW] = percent;
+}
+
+void load_window_add_clock(struct load_window *w, const struct rank_load *reading)
+{
+    w->clock[w->nclock++ % LOAD_WINDOW] = *reading;
+}
+
+/* With an even number of readings, the one that is nearer to normal. */
+bool load_window_median(const struct load_window *w, struct rank_load *ret)
+{
+    struct rank_load clocks[LOAD_WINDOW];
+    int waits[LOAD_WINDOW];
+    const size_t n = readings_in(w->nwait);
     size_t known = 0;
+    *ret = (struct rank_load){0};
     if (n < READINGS_LEAST)
         return false;
+    for (size_t i = 0; i < readings_in(w->nclock); i++)
+        if (load_clock(&w->clock[i]) > 0)
+            clocks[known++] = w->clock[i];
+    if (known >= READINGS_LEAST) {
+        qsort(clocks, known, sizeof(clocks[0]), compare_clocks);
+        *ret = clocks[known / 2];
+    }
     for (size_t i = 0; i < n; i++)
-        v[i] = w->v[i];
-    qsort(v, n, sizeof(v[0]), compare_waits);
-    *ret = (struct rank_load){.wait = v[(n - 1) / 2].wait};
-    for (size_t i = 0; i < n; i++)
-        if (load_clock(&w->v[i]) > 0)
-            v[known++] = w->v[i];
-    if (known < READINGS_LEAST)
-        return true;
-    qsort(v, known, sizeof(v[0]), compare_clocks);
-    const int wait = ret->wait;
-    *ret = v[known / 2];
-    ret->wait = wait;
+        waits[i] = w->wait[i];
+    qsort(waits, n, sizeof(waits[0]), compare_waits);
+    ret->wait = waits[(n - 1) / 2];
     return true;
 }
 

@@ -34,13 +34,17 @@ enum {
 
 /* The last readings of a rank; zero it. */
 struct load_window {
-    struct rank_load v[LOAD_WINDOW];
-    unsigned n; /* readings so far */
+    int wait[LOAD_WINDOW];
+    struct rank_load clock[LOAD_WINDOW]; /* without the wait */
+    unsigned nwait, nclock;              /* readings so far */
 };
 
-/* Add a reading, and find the medians of the window. A clock of fewer than 8 readings is not known.
- * False: there are fewer than 8 readings. */
-bool load_window_add(struct load_window *w, const struct rank_load *reading, struct rank_load *ret);
+void load_window_add_wait(struct load_window *w, int percent);
+/* Add a reading of the GPUs; clock not known: none has work. */
+void load_window_add_clock(struct load_window *w, const struct rank_load *reading);
+/* Find the medians of the window. A clock that was known in fewer than 8 readings is not known.
+ * False: there are fewer than 8 readings of the wait. */
+bool load_window_median(const struct load_window *w, struct rank_load *ret);
 
 /* What the daemon knows of a rank; zero it. */
 struct load_sent {

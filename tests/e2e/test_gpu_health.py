@@ -301,7 +301,8 @@ def test_the_node_whose_gpu_is_throttled_is_named_and_no_other(gpus):
             return json.loads(ddctl("status", f"--job={job_id(job)}", "--format=json")).get("stragglers")
         gpus.file.write_text("clock:3=345,throttle:3=0x48")
         (found,) = until(stragglers, say="a straggler")
-        node, = [w["node"] for w in top_of(job) if [g["index"] for g in w["gpus"]] == [3]]
+        workers = top_of(job, lambda workers: all(w["gpus"] for w in workers))
+        node, = [w["node"] for w in workers if [g["index"] for g in w["gpus"]] == [3]]
         assert found["node"] == node and found["text"].startswith(f"rank {found['rank']} on {node} uses GPU 3, which runs at 345 of 1980 MHz")
         assert "88 %" in found["text"] and "too hot" in found["text"]
         gpus.file.write_text("")

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 # Rank 1 computes on a processor that four other processes use, too. The other ranks never run, so on no machine do they wait for a processor.
 STARVED = RANK_IS_READY + f"""
-[ "$RANK" = 1 ] || exec tail -f /dev/null
+[ "$RANK" = 1 ] || exec sleep 600
 loop='while :; do :; done'
-for i in 1 2 3 4; do nice -n 10 taskset -c {min(os.sched_getaffinity(0))} sh -c "$loop" & done
-exec nice -n 10 taskset -c {min(os.sched_getaffinity(0))} sh -c "$loop"
+for i in 1 2 3 4; do nice -n 5 taskset -c {min(os.sched_getaffinity(0))} sh -c "$loop" & done
+exec nice -n 5 taskset -c {min(os.sched_getaffinity(0))} sh -c "$loop"
 """
 
 
