@@ -6,8 +6,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define DEFAULT_GROUP "default_pg" /* description of the group of all ranks */
 
 /* A dump may name one list many times, so its size does not bound their products. */
 enum { FLIGHT_TENSORS_MAX = 10000, FLIGHT_DIMENSIONS_MAX = 64 };
@@ -125,18 +128,31 @@ static const json_t *flight_choose(const json_t *entries)
     return last;
 }
 
+/* The name tells groups apart; several groups may have one description: those of a dimension of a
+ * device mesh, and all that were made without one. Older versions have names only. */
+static void flight_group(char out[FLIGHT_TEXT_MAX], const json_t *group)
+{
+    const char *name = json_string_value(json_array_get(group, 0));
+    const char *description = json_string_value(json_array_get(group, 1));
+    const bool described = description != NULL && strcmp(description, "undefined") != 0;
+    char text[2 * FLIGHT_TEXT_MAX];
+    if (name == NULL || description == NULL || strcmp(description, DEFAULT_GROUP) == 0) {
+        flight_record_copy(out, description != NULL ? description : name);
+        return;
+    }
+    (void)snprintf(text, sizeof(text), described ? "group %s (%s)" : "group %s", name, description);
+    flight_record_copy(out, text);
+}
+
 static void flight_fill(struct flight_record *r, const json_t *entry)
 {
     const char *name = flight_text(entry, "profiling_name");
-    const char *colon = name != NULL ? strchr(name, ':') : NULL;   /* "nccl:all_reduce" */
-    const json_t *group = json_object_get(entry, "process_group"); /* its name and description */
-    const char *description = json_string_value(json_array_get(group, 1));
+    const char *colon = name != NULL ? strchr(name, ':') : NULL; /* "nccl:all_reduce" */
     r->waiting = !flight_is_over(entry);
     r->number = json_integer_value(json_object_get(entry, "collective_seq_id"));
     r->bytes = flight_bytes(entry);
     flight_record_copy(r->name, colon != NULL ? colon + 1 : name);
-    flight_record_copy(r->group, description != NULL ? description
-                                                     : json_string_value(json_array_get(group, 0)));
+    flight_group(r->group, json_object_get(entry, "process_group"));
     flight_place(r->place, entry);
 }
 
@@ -209,13 +225,19 @@ enum flight_side {
     FLIGHT_BEHIND /* has not entered the collective */
 };
 
+/* True for the group of all ranks; without a description its name is 0. */
+static bool flight_is_of_all(const struct flight_record *r)
+{
+    return strcmp(r->group, DEFAULT_GROUP) == 0 || strcmp(r->group, "0") == 0;
+}
+
 static enum flight_side flight_side_of(const struct flight_record *r,
                                        const struct flight_record *at)
 {
     if (r->waiting && flight_same(r, at))
         return FLIGHT_IN;
-    if (r->number <= 0)
-        return FLIGHT_BEHIND;
+    if (r->number <= 0) /* it may be in no other group */
+        return flight_is_of_all(at) ? FLIGHT_BEHIND : FLIGHT_ASIDE;
     if (strcmp(r->group, at->group) != 0)
         return FLIGHT_ASIDE;
     if (r->number < at->number)

@@ -17,7 +17,7 @@ enum { FLIGHT_TEXT_MAX = 64 }; /* bytes of a name, with its end */
 struct flight_record {
     bool waiting;   /* in the collective; false: has finished it and entered no other */
     int64_t number; /* of the collective in its group, from 1; 0: none so far */
-    char group[FLIGHT_TEXT_MAX]; /* description of the process group: "default_pg" */
+    char group[FLIGHT_TEXT_MAX]; /* process group: "default_pg", "group 3 (mesh_tp)" or "group 4" */
     char name[FLIGHT_TEXT_MAX];  /* "all_reduce" */
     uint64_t bytes;              /* of the input of this rank; 0: unknown */
     char place[FLIGHT_TEXT_MAX]; /* "train.py:26", the caller outside of PyTorch; "": unknown */

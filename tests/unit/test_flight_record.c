@@ -89,10 +89,14 @@ static const struct compared compared[] = {
      3,
      "rank 1 waits in another collective than all_reduce, collective 4 of dp, in which ranks 0,2 "
      "wait"},
-    {"several are behind",
+    {"several are behind, and one may be in no group",
      {IN(0, 9, "all_gather"), DONE(3, 8, "all_gather"), DONE(4, 8, "x"), DONE(5, 2, "y"), {7, {0}}},
      5,
-     "ranks 3-5,7 have not entered all_gather, collective 9 of dp, in which rank 0 waits"},
+     "ranks 3-5 have not entered all_gather, collective 9 of dp, in which rank 0 waits"},
+    {"one is in no collective of the group of all",
+     {{0, {.waiting = true, .number = 1, .group = "default_pg", .name = "barrier"}}, {1, {0}}},
+     2,
+     "rank 1 has not entered barrier, collective 1 of default_pg, in which rank 0 waits"},
     {"another group",
      {IN(0, 9, "all_gather"), {1, {.number = 3, .group = "tp", .name = "broadcast"}}},
      2,
@@ -210,6 +214,58 @@ static void a_dump_without_collectives_is_a_rank_without_any(void **state)
     assert_int_equal(flight_record_read(&r, "}.", 2), -EPROTO);
 }
 
+/* A text of at most 255 bytes, as an instruction. */
+static void put_text(struct dd_buf *dump, const char *text)
+{
+    const char head[] = {'X', (char)strlen(text), 0, 0, 0};
+    assert_int_equal(dd_buf_append(dump, head, sizeof(head)), 0);
+    assert_int_equal(dd_buf_puts(dump, text), 0);
+}
+
+/* Read the dump of a rank that is in its all-reduce `number` of this group. */
+static struct flight_record in_group(const char *name, const char *description,
+                                     unsigned char number)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1000);
+    const unsigned char integer[] = {'K', number};
+    struct flight_record r;
+    PUT("\x80\x02}(");
+    put_text(&text, "version");
+    put_text(&text, "2.10");
+    put_text(&text, "entries");
+    PUT("](}(");
+    put_text(&text, "process_group");
+    PUT("(");
+    put_text(&text, name);
+    put_text(&text, description);
+    PUT("t");
+    put_text(&text, "collective_seq_id");
+    assert_int_equal(dd_buf_append(&text, integer, sizeof(integer)), 0);
+    put_text(&text, "profiling_name");
+    put_text(&text, "nccl:all_reduce");
+    PUT("ueu.");
+    assert_int_equal(flight_record_read(&r, text.data, text.len), 0);
+    return r;
+}
+
+/* Ranks 0 to 2 wait for a rank that has no record; the others have done fewer collectives, of
+ * another group. */
+static void groups_with_one_description_are_not_compared(void **state)
+{
+    static const char *const descriptions[] = {"mesh_tp", "undefined"};
+    static const char *const groups[] = {"group 7 (mesh_tp)", "group 7"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+        const struct flight_record ahead = in_group("7", descriptions[i], 90);
+        const struct flight_record other = in_group("8", descriptions[i], 20);
+        const struct flight_of_rank ranks[] = {
+            {0, ahead}, {1, ahead}, {2, ahead}, {4, other}, {5, other}};
+        assert_string_equal(ahead.group, groups[i]);
+        assert_int_equal(flight_record_compare(&out, ranks, 5), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +276,7 @@ int main(void)
         cmocka_unit_test(numbers_are_read),
         cmocka_unit_test(a_dump_that_names_a_list_many_times_is_read_at_once),
         cmocka_unit_test(a_dump_without_collectives_is_a_rank_without_any),
+        cmocka_unit_test(groups_with_one_description_are_not_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
