@@ -95,7 +95,7 @@ static int charges_file_run(void *arg)
 
 /* ---- agent ---- */
 
-/* Without --blame-window, charges have no effect on the next run: no warning. Otherwise one. */
+/* Warn once, and only with --blame-window: without it, charges have no effect on the next run. */
 static void charges_file_failed(struct charges_file *f, const char *why)
 {
     const bool matters = f->parts.loop->cfg->rdzv.blame_window_ns > 0 && !f->warned;

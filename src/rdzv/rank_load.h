@@ -5,7 +5,8 @@
  *   time is lost. The processor time itself tells nothing: ranks that wait may use much or little.
  * - A GPU of the worker has work, and runs at a low clock.
  *
- * A rank is compared with the median of all ranks, so what all have in common names none. */
+ * A rank is compared with the median of all ranks, so a load that all ranks have in common names no
+ * rank. */
 #ifndef DD_RDZV_RANK_LOAD_H
 #define DD_RDZV_RANK_LOAD_H
 
@@ -40,7 +41,7 @@ struct load_window {
 };
 
 void load_window_add_wait(struct load_window *w, int percent);
-/* Add a reading of the GPUs; clock not known: none has work. */
+/* Add a reading of the GPUs; without a clock: no GPU of the worker has work. */
 void load_window_add_clock(struct load_window *w, const struct rank_load *reading);
 /* Find the medians of the window. A clock that was known in fewer than 8 readings is not known.
  * False: there are fewer than 8 readings of the wait. */

@@ -27,8 +27,8 @@ struct straggler_rank {
     unsigned signs;      /* of the load, that hold */
     enum load_sign sign; /* the last one that held */
     /* Of the first rank of a node. */
-    int named;          /* straggler of the node, as returned; -1: none */
-    bool named_by_load; /* it was */
+    int named;          /* rank returned as the straggler of the node; -1: none */
+    bool named_by_load; /* its load, not its times, made it the straggler */
 };
 
 struct stragglers {
@@ -84,7 +84,7 @@ void stragglers_take(struct stragglers *s, int rank, const struct step_times *t)
     s->v[rank].t = *t;
     if (t->step > s->step)
         s->step = t->step;
-    if (!s->marked) /* what was found by loads is over */
+    if (!s->marked) /* stragglers by load cease: times are compared from now on */
         for (int i = 0; i < s->n; i++)
             s->v[i].slow = false;
     s->marked = true;
@@ -187,8 +187,8 @@ static const struct rank_load *load_of(const void *arg, int i)
     return &s->v[i].load;
 }
 
-/* What all ranks have in common does not reach the daemon at once: a sign must hold for some turns
- * before it counts. */
+/* A load that all ranks have in common does not reach the daemon from all nodes at once, so a sign
+ * counts only after it has held for some turns. */
 static unsigned confirmed_signs(const struct stragglers *s, struct straggler_rank *r)
 {
     const unsigned found = load_judge(&r->load, &s->load_medians, r->signs);
@@ -270,7 +270,7 @@ static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
     return i;
 }
 
-/* The rank of the node that was returned as its straggler is none any more. */
+/* The rank that was returned as the straggler of the node has ceased to be one. */
 static void describe_over(const struct stragglers *s, struct straggler_rank *first,
                           struct straggler *ret)
 {

@@ -144,7 +144,7 @@ def test_what_one_node_cannot_do_ends_the_job_on_all_nodes_at_once():
     common = ["--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--rdzv-id=one-cannot"]
     rest = [Job(*common, f"--node-rank={i}", "--log-level=debug", "sleep", "100", env=env) for i in (0, 1)]
     with rest[0], rest[1]:
-        rest[0].errors("event=join", 2)  # who comes later than the end of the job waits for another one
+        rest[0].errors("event=join", 2)  # a node that starts after the end of the job waits for another job
         with Job(*common, "--node-rank=2", "nosuchprogram-of-ddrun", env=env) as bad:
             assert [job.wait() for job in (*rest, bad)] == [2, 2, 2]
             lines = [line for job in (*rest, bad) for line in (job.errors_seen + job.err).splitlines()]

@@ -277,7 +277,7 @@ def test_the_successor_is_found_where_the_host_was_though_etcd_was_away(tmp_path
                 assert_whole(a.said(1) + b.said(2), 3)
                 assert a.hosts() and not b.hosts()
                 assert until(lambda: host_of(etcd, "next")["started"])
-                until(lambda: b.processes("ddrun-web") == [], say="the end of the helpers: who has a link needs none")
+                until(lambda: b.processes("ddrun-web") == [], say="the end of the helpers: an agent with a link needs none")
                 etcd.stop()
                 for pid in marked(a.mark):  # stopped first: no process may observe the end of another
                     os.kill(pid, signal.SIGSTOP)

@@ -135,7 +135,7 @@ while True:
     ("open('/dev/full', 'wb', buffering=0).write(b'result')", "disk-full", "OSError: [Errno 28] No space left on device"),
 ])
 def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path, fault, known, last):
-    """Without -m mpi4py, the rank waits for the others in MPI_Finalize for ever (docs/failures.md)."""
+    """Without -m mpi4py, the rank waits for the others in MPI_Finalize forever (docs/failures.md)."""
     script, report = tmp_path / "train.py", tmp_path / "report.json"
     script.write_text(MPI4PY.format(fault))
     env = clean_env(PYTHON_EXEC=PYTHON_OF_MPI4PY, OMPI_MCA_mpi_yield_when_idle="1")

@@ -208,7 +208,7 @@ static const struct stack stopped_gather = {.kind = STACK_PYTHON,
 static const struct {
     int ranks;
     struct doing doing[4];
-    const char *found, *why; /* NULL: nobody */
+    const char *found, *why; /* NULL: no rank */
 } others_wait[] = {
     {8,
      {{&gather, 5, 5}, {&reduce_90, 0, 4}, {&reduce_90, 6, 7}},
@@ -291,7 +291,7 @@ static const struct stack logging = {
 static const struct {
     const char *tails[4]; /* of ranks that have failed; NULL: the rank was stopped */
     struct doing doing[4];
-    const char *why; /* NULL: nobody */
+    const char *why; /* NULL: no rank */
 } timed_out[] = {
     /* all have failed, whatever could be read */
     {{OF_REDUCE, OF_REDUCE, OF_GATHER, OF_REDUCE}, {{&ended, 0, 3}}, WAITED},
@@ -391,7 +391,7 @@ static const struct stack held = {.kind = STACK_KERNEL, .state = "state T"};
 
 static const struct {
     struct doing doing[4];
-    const char *found, *why; /* NULL: nobody */
+    const char *found, *why; /* NULL: no rank */
 } native_stacks[] = {
     {{{&mpi_reduce, 0, 0}, {&mpi_reduce_2, 1, 1}, {&block, 2, 2}, {&mpi_clock, 3, 3}},
      "2",
