@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "rdzv/msg.h"
 #include "report/causes.h"
+#include "report/rank_set.h"
 #include "report/stacks.h"
 #include "worker/activity.h"
 #include "worker/children.h"
@@ -31,6 +32,8 @@ enum {
     ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
     DUMP_LINES = 100,
     MISSING_TEXT = 80,
+    USED_TEXT = 160,
+    RANKS_TEXT = 1 << 16,
     SOON_MS = 500, /* between ticks while stacks are being read, or dumps written */
 };
 
@@ -155,21 +158,22 @@ static bool hang_watch_is_joint(const struct hangs *s)
     return (s->signs & HANG_SIGNS_USED) != 0;
 }
 
-/* Append what the worker has used meanwhile, less than what counts as activity. */
-static void describe_used(const struct hangs *s, const struct hung *u, uint64_t silent_ns,
-                          char *out, size_t size)
+/* Return, as text, what a worker has used meanwhile, less than what counts as activity. */
+static const char *describe_used(const struct hangs *s, const struct hang_counters *c,
+                                 uint64_t silent_ns, char *out, size_t size)
 {
     const int signs = s->signs;
-    const struct hang_counters c = hang_used(s->watch, u->local_rank);
     size_t n = 0;
     out[0] = '\0';
     if ((signs & HANG_SIGN_CPU) != 0)
         n += (size_t)snprintf(out, size, ", used %.1f %% of a CPU",
-                              silent_ns > 0 ? 100.0 * (double)c.cpu_ns / (double)silent_ns : 0);
+                              silent_ns > 0 ? 100.0 * (double)c->cpu_ns / (double)silent_ns : 0);
     if ((signs & HANG_SIGN_IO) != 0 && n < size)
-        n += (size_t)snprintf(out + n, size - n, ", %" PRIu64 " bytes read or written", c.io_bytes);
+        n += (size_t)snprintf(out + n, size - n, ", %" PRIu64 " bytes read or written",
+                              c->io_bytes);
     if ((signs & HANG_SIGN_NETWORK) != 0 && n < size)
-        (void)snprintf(out + n, size - n, ", %" PRIu64 " bytes on TCP connections", c.net_bytes);
+        (void)snprintf(out + n, size - n, ", %" PRIu64 " bytes on TCP connections", c->net_bytes);
+    return out;
 }
 
 /* Return why a rank may be hung although it uses a processor; the report recognizes the words. */
@@ -181,16 +185,59 @@ static const char *hang_watch_note(const struct hangs *s)
 static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, uint64_t now)
 {
     const struct round *r = u->round;
+    const struct hang_counters c = hang_used(s->watch, u->local_rank);
     const uint64_t silent_ns = hang_silent(s->watch, u->local_rank, now);
-    char where[300], missing[MISSING_TEXT], used[160];
-    describe_used(s, u, silent_ns, used, sizeof(used));
+    char where[300], missing[MISSING_TEXT], used[USED_TEXT];
     dd_log(r->cfg->log, DD_LOG_ERR,
            "rank %d on %s %s: %s for %.0f s%s (local rank %d, pid %d, state %s%s)",
            r->plan.first_rank + u->local_rank, r->cfg->node_name,
            children_is_stopped(pid) ? "is stopped by a signal" : "seems hung",
            hang_missing(s->signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
            hang_watch_note(s), u->local_rank, (int)pid, children_state(pid, where, sizeof(where)),
-           used);
+           describe_used(s, &c, silent_ns, used, sizeof(used)));
+}
+
+static void hang_watch_most(struct hang_counters *most, const struct hang_counters *c)
+{
+    most->cpu_ns = c->cpu_ns > most->cpu_ns ? c->cpu_ns : most->cpu_ns;
+    most->io_bytes = c->io_bytes > most->io_bytes ? c->io_bytes : most->io_bytes;
+    most->net_bytes = c->net_bytes > most->net_bytes ? c->net_bytes : most->net_bytes;
+}
+
+/* Report several ranks by one line, since a hung job may have thousands. */
+static void report_hung_ranks(const struct hangs *s, const struct rank_set *local, uint64_t now)
+{
+    const struct round *r = s->round;
+    const int first = r->plan.first_rank;
+    DD_AUTO(rank_set) struct rank_set ranks = {0};
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(RANKS_TEXT);
+    struct hang_counters most = {0};
+    uint64_t silent_ns = UINT64_MAX;
+    char missing[MISSING_TEXT], used[USED_TEXT];
+    for (size_t i = 0; i < rank_set_count(local); i++) {
+        const int l = rank_set_nth(local, i);
+        const struct hang_counters c = hang_used(s->watch, l);
+        const uint64_t silent = hang_silent(s->watch, l, now);
+        hang_watch_most(&most, &c);
+        silent_ns = silent < silent_ns ? silent : silent_ns;
+        (void)rank_set_add(&ranks, first + l, first + l);
+    }
+    (void)rank_set_text(&ranks, &text);
+    (void)describe_used(s, &most, silent_ns, used, sizeof(used));
+    dd_log(r->cfg->log, DD_LOG_ERR, "ranks %s on %s seem hung: %s for %.0f s%s%s%s%s",
+           dd_buf_str(&text), r->cfg->node_name, hang_missing(s->signs, missing, sizeof(missing)),
+           (double)silent_ns / 1e9, hang_watch_note(s), used[0] != '\0' ? " (each" : "",
+           used[0] != '\0' ? used + 1 : "", used[0] != '\0' ? " at most)" : "");
+}
+
+static void report_waiting(const struct hangs *s, const struct rank_set *local, uint64_t now)
+{
+    const size_t n = rank_set_count(local);
+    const struct hung *u = n == 1 ? &s->v[rank_set_nth(local, 0)] : NULL;
+    if (u != NULL)
+        report_hang(s, u, worker_group_pid(s->round->group, u->local_rank), now);
+    else if (n > 1)
+        report_hung_ranks(s, local, now);
 }
 
 /* ---- watching ---- */
@@ -282,15 +329,18 @@ static void on_hung(struct hangs *s)
 {
     const uint64_t now = dd_now_ns();
     const struct round *r = s->round;
+    DD_AUTO(rank_set) struct rank_set waiting = {0};
     for (int i = 0; i < s->n && r->group != NULL; i++) {
         struct hung *u = &s->v[i];
         const pid_t pid = worker_group_pid(r->group, i);
         if (pid == 0 || u->reported || !hang_look(s->watch, i, sign_of_life(s, u), now))
             continue;
         u->reported = u->waits = true;
-        report_hang(s, u, pid, now);
+        if (children_is_stopped(pid) || rank_set_add(&waiting, i, i) < 0)
+            report_hang(s, u, pid, now);
         cuda_core_start(r);
     }
+    report_waiting(s, &waiting, now);
 }
 
 /* The end of a hung worker lets others fail, so the stacks of all workers are read before. Do not

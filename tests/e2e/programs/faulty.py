@@ -116,4 +116,10 @@ def main():
         dist.all_reduce(t)
 
 
-main()
+try:
+    main()
+except Exception:  # pylint: disable=broad-exception-caught
+    # gloo's thread may abort a process whose interpreter is ending (see train_ddp.py), so that the exit code would vary.
+    sys.excepthook(*sys.exc_info())
+    sys.stderr.flush()
+    os._exit(1)
