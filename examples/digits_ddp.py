@@ -94,6 +94,8 @@ def main():
     if rank == 0:
         print(f"test accuracy {score:.3f} after {time.monotonic() - start:.1f} s", flush=True)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # while Python exits normally, a thread of gloo may abort the process (PyTorch 2.13)
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def test_unknown_store_is_refused():
 def test_torch_groups_work_through_relays(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("""
-import datetime, torch, torch.distributed as dist
+import datetime, os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 pair = dist.new_group([0, 3])
 x = torch.ones(1) * dist.get_rank()
@@ -110,6 +110,7 @@ try:
 except dist.DistStoreError:
     print(f"sum={x.item():.0f}", flush=True)
 dist.destroy_process_group()
+os._exit(0)  # see train_ddp.py
 """)
     job = run(*NODES, PYTHON, str(script))
     assert job.p.returncode == 0, job.err
