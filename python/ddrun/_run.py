@@ -3,10 +3,12 @@
 _run.py DIRECTORY
 """
 
+import atexit
 import os
 import pickle
 import runpy
 import sys
+import threading
 import traceback
 import types
 from typing import Any, Dict
@@ -58,5 +60,19 @@ def main(directory: str) -> int:
     return 1 if "traceback" in record else 0
 
 
+def leave(code: int) -> None:
+    """Exit as a forked process of multiprocessing does, after threads and atexit functions.
+
+    While the interpreter ends, a thread of PyTorch's gloo may abort the process, although its result is written.
+    """
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    leave(main(sys.argv[1]))

@@ -1,9 +1,12 @@
 """Calls of ddrun.launch() for test_python.py: launching.py NAME [OPTION...]; prints one JSON line."""
 
+import atexit
+import ctypes
 import json
 import os
 import signal
 import sys
+import threading
 import time
 
 import ddrun
@@ -53,6 +56,15 @@ def fail_once():
     if worker.round == 0 and worker.rank == 1:
         raise ValueError("only once")
     return worker.round, worker.restarts
+
+
+def abort_late():
+    """Register a function that aborts the process after Python has ended, as a thread of PyTorch's gloo may."""
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc.abort, None)
+    atexit.register(print, "at exit", flush=True)
+    threading.Timer(0.1, lambda: print("of a thread", flush=True)).start()
+    return "result"
 
 
 def stay():
@@ -163,6 +175,7 @@ CALLS = {
     "library": simple(library, nproc_per_node=2),
     "library-errors": simple(errors_of_library, nproc_per_node=2),
     "round-over": simple(wait_while_one_fails, nproc_per_node=2, max_restarts=1),
+    "late": simple(abort_late),
     "lambda": simple(lambda: 3, nproc_per_node=2),
     "script": lambda: ddrun.launch("sh", ["-c", 'echo "script $RANK"; exit $1', "sh", OPTIONS[0]], nproc_per_node=2),
     "hosts": ddrun.hosts,
