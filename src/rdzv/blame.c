@@ -10,6 +10,5 @@
 bool blame_is_remote(const struct report_exit *e, const char *why)
 {
     /* all ranks were idle: the first one that ddrun ends is not to blame */
-    const bool hung = why != NULL && strstr(why, "the job hung: no ") != NULL;
-    return hung || e->signal == SIGPIPE || failure_is_cascade(e);
+    return failure_is_job_hung(why) || e->signal == SIGPIPE || failure_is_cascade(e);
 }

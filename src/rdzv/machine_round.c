@@ -2,6 +2,7 @@
 #include "rdzv/machine_inner.h"
 
 #include "base/sig.h"
+#include "report/causes.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -165,6 +166,27 @@ static bool follows_own_stop(const struct rdzv *m, const struct rdzv_event *exit
            !(before && rdzv_rule_ends(m, exit->code));
 }
 
+/* The round failed since this worker did: say how. Where the whole job hung, name no rank. */
+static void fail_by_exit(struct rdzv *m, const struct rdzv_event *e)
+{
+    const char *why = e->text != NULL ? e->text : "";
+    const char *colon = why[0] != '\0' ? ": " : "";
+    char how[80] = "failed";
+    char code[40] = "";
+    if (failure_is_job_hung(why)) {
+        rdzv_fail(m, e->code, "%.200s", why);
+        return;
+    }
+    if (e->signal > 0)
+        (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
+                       dd_signal_name(e->signal));
+    else
+        (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
+    rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s",
+              rdzv_round_rank_of(m, e->id) + e->local_rank, rdzv_member_name(m, e->id), how, colon,
+              why, code);
+}
+
 int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     const struct member *p = &m->members[e->id];
@@ -176,18 +198,7 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     rdzv_suspect_exit(m, e, now);
     if (m->failed)
         return 0;
-    const char *why = e->text != NULL ? e->text : "";
-    const char *colon = why[0] != '\0' ? ": " : "";
-    char how[80] = "failed";
-    char code[40] = "";
-    if (e->signal > 0)
-        (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
-                       dd_signal_name(e->signal));
-    else
-        (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
-    rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s",
-              rdzv_round_rank_of(m, e->id) + e->local_rank, rdzv_member_name(m, e->id), how, colon,
-              why, code);
+    fail_by_exit(m, e);
     return stop_failed(m, now);
 }
 

@@ -36,7 +36,7 @@ static const struct failure_cause stuck_loader = {
 
 static const struct failure_cause hung_in_mpi = {
     .id = "hang",
-    .cause = "the worker showed no activity for the time that --hang-timeout allows",
+    .cause = "no activity for the time that --hang-timeout allows",
     .tip =
         "rerun with --stacks-native, which needs eu-stack or gdb on the nodes: it shows in which "
         "MPI function each rank waits, and for which rank",
@@ -50,7 +50,7 @@ static const struct failure_cause rows[] = {
     {.id = "hang",
      .texts = {"hung: no "},
      .flags = CAUSE_ANYWHERE,
-     .cause = "the worker showed no activity for the time that --hang-timeout allows",
+     .cause = "no activity for the time that --hang-timeout allows",
      .tip = "one rank is probably stuck and the others wait for it; compare the stacks, or rerun "
             "with -x PYTHONFAULTHANDLER=1 or --stacks-native",
      .tip_for_culprit = TIP_FOR_CULPRIT},
@@ -596,6 +596,11 @@ bool failure_is_cascade(const struct report_exit *e)
 {
     const struct failure_cause *c = failure_cause_find(e);
     return c != NULL && (c->flags & CAUSE_CASCADE) != 0;
+}
+
+bool failure_is_job_hung(const char *message)
+{
+    return message != NULL && strncmp(message, FAILURE_JOB_HUNG, strlen(FAILURE_JOB_HUNG)) == 0;
 }
 
 const struct failure_cause *failure_cause_stuck_loader(void)

@@ -33,6 +33,11 @@ struct failure_cause {
 const struct failure_cause *failure_cause_find(const struct report_exit *e);
 bool failure_is_cascade(const struct report_exit *e);
 
+/* Start of the message of each worker that ddrun ends because no worker of the job was active. */
+#define FAILURE_JOB_HUNG "the job hung: no "
+/* True for such a message: no more than any other rank is this one to blame. NULL: false. */
+bool failure_is_job_hung(const char *message);
+
 /* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */
 const struct failure_cause *failure_cause_stuck_loader(void);
 

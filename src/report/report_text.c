@@ -25,6 +25,7 @@ enum {
 /* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
 struct pieces {
     struct dd_buf *out;
+    const char *name; /* "others" */
     int n, rc;
 };
 
@@ -34,7 +35,7 @@ __attribute__((format(printf, 3, 4))) static void piece(struct pieces *p, int co
     va_list ap;
     if (count <= 0 || p->rc < 0)
         return;
-    p->rc = dd_buf_puts(p->out, p->n++ == 0 ? "  others: " : ", ");
+    p->rc = p->n++ == 0 ? dd_buf_printf(p->out, "  %s: ", p->name) : dd_buf_puts(p->out, ", ");
     va_start(ap, fmt);
     if (p->rc == 0)
         p->rc = dd_buf_vprintf(p->out, fmt, ap);
@@ -46,6 +47,12 @@ static const char *was(int n)
     return n == 1 ? "was" : "were";
 }
 
+/* True for a worker that ddrun ended together with e, since the whole job hung. */
+static bool is_ended_with(const struct report_exit *o, const struct report_exit *e)
+{
+    return failure_is_job_hung(e->error) && failure_is_job_hung(o->error);
+}
+
 /* Append the failures other than e, one per line. */
 static int put_later(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
@@ -53,7 +60,7 @@ static int put_later(const struct report *r, const struct report_exit *e, struct
     for (int i = 0, shown = 0; i < r->nkept && shown < LATER_SHOWN && rc == 0; i++) {
         const struct report_exit *o = &r->exits[i];
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
-        if (o == e)
+        if (o == e || is_ended_with(o, e))
             continue;
         shown++;
         rc = o < e ? dd_buf_printf(&line, "%.3f s earlier ", report_seconds(o->at_ns, e->at_ns))
@@ -70,21 +77,34 @@ static int put_later(const struct report *r, const struct report_exit *e, struct
     return rc;
 }
 
+/* Return how many workers ddrun ended together with e, including those that are not kept. */
+static int count_ended_with(const struct report *r, const struct report_exit *e)
+{
+    int n = r->nfailed - r->nkept;
+    for (int i = 0; i < r->nkept; i++)
+        n += &r->exits[i] != e && is_ended_with(&r->exits[i], e);
+    return failure_is_job_hung(e->error) ? n : 0;
+}
+
 static int put_others(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     const struct report_ends *n = &r->ends;
+    const bool hung = failure_is_job_hung(e->error);
     const int earlier = (int)(e - r->exits);
-    struct pieces p = {.out = out};
+    const int others = r->nfailed - 1 - count_ended_with(r, e);
+    const int kept = others < r->nkept - 1 ? others : r->nkept - 1;
+    const int shown = kept < LATER_SHOWN ? kept : LATER_SHOWN;
+    struct pieces p = {.out = out, .name = hung ? "workers" : "others"};
     piece(&p, n->left, "%d had already exited with 0", n->left);
+    piece(&p, hung ? r->nfailed - others : 0, "%d hung", r->nfailed - others);
     piece(&p, n->stopped, "%d %s stopped", n->stopped, was(n->stopped));
     piece(&p, n->killed, "%d %s killed after the grace period", n->killed, was(n->killed));
     piece(&p, earlier, "%d failed earlier", earlier);
-    piece(&p, r->nfailed - 1 - earlier, "%d failed later", r->nfailed - 1 - earlier);
-    const int shown = r->nkept - 1 < LATER_SHOWN ? r->nkept - 1 : LATER_SHOWN;
-    if (p.rc == 0 && r->nfailed - 1 > shown)
+    piece(&p, others - earlier, "%d failed later", others - earlier);
+    if (p.rc == 0 && others > shown)
         p.rc = dd_buf_printf(out, ", the first %d of them", shown);
     if (p.rc == 0 && p.n > 0)
-        p.rc = dd_buf_puts(out, r->nfailed > 1 ? ":\n" : "\n");
+        p.rc = dd_buf_puts(out, others > 0 ? ":\n" : "\n");
     return p.rc < 0 ? p.rc : put_later(r, e, out);
 }
 
@@ -110,12 +130,22 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
     if (e->pid == 0)
         return 0;
     report_time(r, e->at_ns, at);
-    int rc = dd_buf_printf(out,
-                           "  local rank %d, pid %d, %.3f s after the start of the workers, %s",
-                           e->local_rank, e->pid, report_seconds(r->round_ns, e->at_ns), at);
+    int rc = dd_buf_puts(out, "  ");
+    if (rc == 0 && !failure_is_job_hung(e->error))
+        rc = dd_buf_printf(out, "local rank %d, pid %d, ", e->local_rank, e->pid);
+    if (rc == 0)
+        rc = dd_buf_printf(out, "%.3f s after the start of the workers, %s",
+                           report_seconds(r->round_ns, e->at_ns), at);
     if (rc == 0 && r->cfg.max_restarts > 0)
         rc = dd_buf_printf(out, ", attempt %d", r->round + 1);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+static int put_tail_title(const struct report_exit *e, struct dd_buf *out)
+{
+    if (!failure_is_job_hung(e->error))
+        return dd_buf_puts(out, "  last lines of output:\n");
+    return dd_buf_printf(out, "  last lines of output of rank %d on %s:\n", e->rank, e->node);
 }
 
 static int put_said(const struct report *r, const struct report_exit *e, struct dd_buf *out)
@@ -135,7 +165,7 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
         said = true; /* no other worker's lines were printed between its output and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
-        rc = dd_buf_puts(out, "  last lines of output:\n");
+        rc = put_tail_title(e, out);
         return rc < 0 ? rc
                       : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN),
                                          LINE_MAX_BYTES);

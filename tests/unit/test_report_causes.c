@@ -537,6 +537,38 @@ static void ranks_that_wait_for_a_hung_one_are_not_blamed(void **state)
     reports(e, 1, "rank 0", "  culprit: rank 0 on node1, the only rank that failed by itself\n");
 }
 
+static void a_hang_of_the_whole_job_names_no_rank(void **state)
+{
+    (void)state;
+    struct report_exit e[] = {worker(0, 2 * S, NULL), worker(2, 3 * S, NULL),
+                              worker(3, 4 * S, "ValueError: boom")};
+    for (int i = 0; i < 2; i++) {
+        e[i].error = "the job hung: no output for 60 s";
+        e[i].signal = SIGABRT;
+    }
+    reports(e, 2,
+            "the job hung: no output for 60 s\n"
+            "  culprit: unknown; nothing shows for which rank the others waited\n",
+            "  workers: 2 hung\n  tip: ");
+    reports(e, 3, "the job hung: no output for 60 s\n",
+            "  workers: 2 hung, 1 failed later:\n"
+            "    2.000 s later rank 3 on node2 failed: ValueError: boom (exit code 1)\n");
+    e[0].tail = "Fatal Python error: Aborted";
+    reports(e, 2, "the job hung: ",
+            "  last lines of output of rank 0 on node1:\n    Fatal Python error: Aborted\n");
+}
+
+static void a_hung_job_without_memory_names_the_rank_that_the_kernel_killed(void **state)
+{
+    (void)state;
+    struct report_exit e = worker(2, 2 * S, NULL);
+    e.error = "the job hung: no output for 60 s";
+    e.signal = SIGKILL;
+    e.oom = true;
+    reports(&e, 1, "rank 2 on node2 was killed by signal 9 (SIGKILL): killed by the kernel, out",
+            "");
+}
+
 static void an_oom_kill_is_not_blamed_on_a_cascade_of_its_node(void **state)
 {
     (void)state;
@@ -571,6 +603,8 @@ int main(void)
         cmocka_unit_test(an_end_without_a_message_does_not_displace_a_cascade),
         cmocka_unit_test(a_signal_from_outside_blames_no_node),
         cmocka_unit_test(ranks_that_wait_for_a_hung_one_are_not_blamed),
+        cmocka_unit_test(a_hang_of_the_whole_job_names_no_rank),
+        cmocka_unit_test(a_hung_job_without_memory_names_the_rank_that_the_kernel_killed),
         cmocka_unit_test(an_oom_kill_is_not_blamed_on_a_cascade_of_its_node),
         cmocka_unit_test(text_that_would_control_the_terminal_is_replaced),
     };
