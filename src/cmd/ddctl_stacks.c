@@ -103,8 +103,8 @@ static int ddctl_stacks_write(json_t *o, bool as_json, struct dd_buf *out, struc
     json_t *versioned = as_json ? json_pack("{s:i}", "version", 1) : NULL;
     if (versioned != NULL && json_object_update_missing(versioned, o) < 0)
         json_decref(DD_TAKE(versioned));
-    DD_AUTO(free) char *text = json_dumps(as_json ? versioned : o,
-                                          as_json ? JSON_INDENT(2) : JSON_COMPACT);
+    DD_AUTO(free) char *text = json_dumps(
+        as_json ? versioned : o, as_json ? JSON_INDENT(2) | JSON_REAL_PRECISION(15) : JSON_COMPACT);
     json_decref(versioned);
     if (text == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -112,7 +112,9 @@ static int ddctl_status_add_workers(json_t *status)
 static int ddctl_status_write_json(struct dd_buf *out, json_t *status)
 {
     int rc = ddctl_status_add_workers(status);
-    DD_AUTO(free) char *text = rc == 0 ? json_dumps(status, JSON_INDENT(2)) : NULL;
+    DD_AUTO(free) char *text = rc == 0
+                                   ? json_dumps(status, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+                                   : NULL;
     return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
 }
 

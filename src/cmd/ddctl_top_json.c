@@ -95,7 +95,8 @@ int top_job_json(const struct top_job *j, struct dd_buf *out)
         top_json_number(j->has_cpu ? j->cpu_percent : -1), "memory_bytes",
         top_json_number(j->has_memory ? j->memory : -1), "nodes", top_json_nodes(j), "workers",
         top_json_workers(j), "stragglers", top_json_stragglers(j));
-    DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+                                         : NULL;
     json_decref(o);
     return text == NULL || dd_buf_printf(out, "%s\n", text) < 0 ? -ENOMEM : 0;
 }
