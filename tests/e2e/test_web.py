@@ -19,6 +19,7 @@ import pytest
 from support import ATTACKER, LIMIT, PYTHON, SYSTEM_PYTHON, as_user, clean_env, parent, until
 from test_ddctl_job import DDCTL, RANK_IS_READY, Running, ddctl
 from test_metrics import STORE_WORKER
+from test_steps import Training
 
 CHROMIUM = shutil.which("chromium")
 MARKUP = "<script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
@@ -278,6 +279,29 @@ def test_chromium_shows_the_failed_rank_of_an_ended_job(tmp_path):
         cells = re.findall(r'<i class="cell (\w+)" data-rank="\d" title="rank (\d)[^"]*">([^<]*)</i>', dom)
         assert cells == [("ended", "0", "0"), ("ended", "1", "1"), ("failed", "2", "✕"), ("ended", "3", "3")], dom
         assert "<title>failed: exit code 3 · " in dom and "this page no longer changes" in dom
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")
+def test_chromium_shows_the_stragglers_until_the_job_ends(tmp_path):
+    with Training(tmp_path, "marked", "slow") as job:
+        until(lambda: len(job.stragglers()) == 2, say="both ranks of the slow node")
+        with Page(job) as page:
+            dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
+            shown = re.findall(r"<li>Straggler: (rank \d) on (\S+) takes [^<]* the median time per step", dom)
+            assert len(shown) == 2 and len({node for _, node in shown}) == 1 and "<dt>Time per step</dt>" in dom, dom
+            job.ends()
+            until(lambda: page.state()["ended"], say="the end of the job")
+            assert "Straggler" not in browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")
+def test_chromium_shows_that_the_whole_job_hung(tmp_path):
+    with Running(tmp_path, "--nproc-per-node=2", "--hang-timeout=10s", "--shutdown-timeout=2s", script=RANK_IS_READY + "exec sleep 600\n") as job, \
+            Page(job) as page:
+        assert job.wait() == 134, job.err
+        until(lambda: page.state()["ended"], say="the end of the job")
+        dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
+        assert '<p id="failure-line">the job hung: no output, ' in dom, dom
 
 
 class Browser:

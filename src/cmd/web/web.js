@@ -89,7 +89,8 @@ function showFailure(state) {
   at("failure").hidden = failures.length === 0;
   if (failures.length === 0) return;
   const others = failures.length - 1;
-  setText(at("failure-line"), failures[0].line);
+  const whole = failures[0].text.startsWith("the job hung: "); // no rank is the first
+  setText(at("failure-line"), whole ? failures[0].text : failures[0].line);
   setText(at("failure-where"), failures[0].time + (others > 0 ? ", followed by " + count(others) + (others === 1 ? " other failure" : " other failures") : ""));
 }
 
@@ -105,12 +106,19 @@ function showFacts(state) {
     ["Restarts used", s.restarts + " of " + s.max_restarts],
     ["Running time", duration(s.seconds)],
     ["Time to start", seconds("ddrun_startup_seconds")],
+    ["Time per step", s.steps ? duration(s.steps.seconds) : undefined],
     ["Last recovery", seconds("ddrun_recovery_seconds")],
     ["Lost nodes", m.get("ddrun_lost_nodes_total") ? count(m.get("ddrun_lost_nodes_total")) : undefined],
     ["Refused connections", m.get("ddrun_refused_connections_total") ? count(m.get("ddrun_refused_connections_total")) : undefined],
   ]);
   at("missing").hidden = !s.missing;
   setText(at("missing"), "Missing nodes: " + s.missing);
+}
+
+function showStragglers(state) {
+  const list = state.ended ? [] : (state.status.steps || state.status).stragglers || [];
+  at("stragglers").hidden = list.length === 0;
+  at("stragglers").replaceChildren(...list.map((g) => element("li", "", "Straggler: " + g.text)));
 }
 
 // ---- nodes and ranks ----
@@ -297,6 +305,7 @@ function show(state) {
   showHead(state);
   showFailure(state);
   showFacts(state);
+  showStragglers(state);
   showNodes(state);
   showStore(state);
   showEvents(state);
