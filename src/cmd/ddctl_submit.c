@@ -123,7 +123,7 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .example = "gpu",
      .group = "Resources",
-     .help = "partition of Slurm, or queue of PBS (also: --queue)",
+     .help = "partition (Slurm) or queue (PBS, Grid Engine); also --queue",
      FIELD(request.queue)},
     {.name = "account",
      .kind = OPT_CUSTOM,
