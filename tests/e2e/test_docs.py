@@ -1,13 +1,14 @@
 """The commands of the pages work as written: every block "sh" of docs/*.md that is not marked, in order, in one directory."""
 
 import glob
+import json
 import os
 import re
 import subprocess
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, clean_env, kill_marked
+from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, built_with, clean_env, kill_marked
 
 TOP = os.path.abspath(os.path.join(HERE, "..", ".."))
 BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```sh\n(.*?)^```$", re.M | re.S)
@@ -60,6 +61,40 @@ def test_the_tutorial_works_as_written_and_shows_what_it_says(tmp_path):
     assert "restarting (1 of 1)" in restarted and restarted.count("begins, attempt 1") == 4 and restarted.count("is done") >= 4
     assert "first-output" in times and "round 0:" in times and "rank 3 on sim2 failed" in times and "round 1:" in times
     assert sorted(os.listdir(tmp_path)) == ["logs", "timeline.json", "train.py"]
+
+
+def page_for_administrators():
+    with open(os.path.join(TOP, "docs", "administrators.md"), encoding="utf-8") as f:
+        return f.read()
+
+
+def table_of(program):
+    """Return the options of a program and of its commands, and the names of the commands."""
+    done = subprocess.run([os.path.join(BUILD, program), "--dump-options=json"], stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
+    table = json.loads(done.stdout)
+    commands = table.get("commands", [])
+    return {option["name"] for part in [table, *commands] for option in part["options"]}, {part["program"] for part in commands}
+
+
+def test_options_and_commands_on_the_page_for_administrators_exist():
+    """Options of configure, srun and node_exporter aside."""
+    text = page_for_administrators()
+    named = set(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text)) - {"prefix", "sysconfdir", "ntasks-per-node", "collector"}
+    (of_ddrun, _), (of_ddctl, commands) = table_of("ddrun"), table_of("ddctl")
+    assert len(named) > 15 and not named - of_ddrun - of_ddctl
+    assert not set(re.findall(r"\bddctl [a-z]+", text)) - commands
+
+
+@pytest.mark.skipif(not built_with("TOML"), reason="configure has not found toml++ (Debian: libtomlplusplus-dev)")
+@pytest.mark.parametrize("profile", sorted(glob.glob(os.path.join(TOP, "contrib", "profiles", "*.toml"))), ids=os.path.basename)
+def test_the_settings_on_the_page_for_administrators_are_accepted(tmp_path, profile):
+    text = re.search(r"^```toml\n(.*?)^```$", page_for_administrators(), re.M | re.S).group(1)
+    with open(profile, encoding="utf-8") as f:
+        (tmp_path / "fabric.toml").write_text(f.read())
+    (tmp_path / "ddrun.toml").write_text(text)
+    done = subprocess.run([DDRUN, "--show-config=json", "true"], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=LIMIT, check=False, env=clean_env(XDG_CONFIG_HOME=str(tmp_path), SLURMD_NODENAME="gpu007", PBS_QUEUE="long"))
+    assert done.returncode == 0 and "NCCL_SOCKET_IFNAME" in done.stdout and '"5/24h"' in done.stdout and "gpu,ib,shm" in done.stdout, done.stdout
 
 
 def test_the_pages_are_found():
