@@ -99,7 +99,7 @@ void report_collect_free(struct report_collect *c)
  * failure may be earlier, and the first one may only follow from another. */
 int report_collect_code(const struct report_collect *c, int machine_code)
 {
-    const struct report_exit *e = report_culprit(c->report);
+    const struct report_exit *e = report_first_failure(c->report);
     return e != NULL && machine_code != 0 ? e->code : machine_code;
 }
 

@@ -98,7 +98,7 @@ static void end_round(struct report *r, uint64_t now_ns)
 {
     struct report_round *last = r->nrounds > 0 ? &r->rounds[r->nrounds - 1] : NULL;
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
-    const struct report_exit *e = report_culprit(r);
+    const struct report_exit *e = report_first_failure(r);
     if (last == NULL || last->round != r->round || last->end_ns != 0)
         return;
     last->end_ns = now_ns;
@@ -264,7 +264,7 @@ static bool explains(const struct report_exit *e)
     return (c->flags & (e->signal > 0 ? CAUSE_CASCADE : CAUSE_CASCADE | CAUSE_SENDER)) == 0;
 }
 
-const struct report_exit *report_culprit(const struct report *r)
+const struct report_exit *report_first_failure(const struct report *r)
 {
     if (!r->by_itself || r->nkept == 0)
         return NULL;

@@ -86,7 +86,7 @@ int report_tail(const char *text, struct dd_buf *out);
  * (report/causes.h), or the earliest if all are. NULL: none, or another event had ended the round
  * before. After a hang or a timeout, the line about the culprit may name another rank, which need
  * not have failed (report/culprit.h). */
-const struct report_exit *report_culprit(const struct report *r);
+const struct report_exit *report_first_failure(const struct report *r);
 
 /* Append the cause, "ValueError: boom" or "killed by the kernel, out of memory", if it is known. */
 int report_why(const struct report_exit *e, struct dd_buf *out);

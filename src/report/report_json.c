@@ -53,20 +53,28 @@ static json_t *class_of(const char *error)
     return n > 0 && report_is_exception(error, n) ? json_stringn(error, n) : json_null();
 }
 
+/* What the sentence about a failure says after the colon; null: nothing. */
+static json_t *why_of(const struct report_exit *e)
+{
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    return report_why(e, &why) < 0 ? NULL : report_json_text(dd_buf_str(&why));
+}
+
 static json_t *failure(const struct report *r, const struct report_exit *e, bool message,
                        bool output)
 {
     char at[REPORT_TIME];
     const struct failure_cause *known = failure_cause_find(e);
     report_time(r, e->at_ns, at);
-    return json_pack("{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o s:o s:b}", "rank",
-                     e->rank, "local_rank", e->local_rank, "node", report_json_text(e->node), "pid",
-                     e->pid, "code", e->code, "signal",
+    return json_pack("{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o s:o s:o s:b}",
+                     "rank", e->rank, "local_rank", e->local_rank, "node",
+                     report_json_text(e->node), "pid", e->pid, "code", e->code, "signal",
                      e->signal > 0 ? json_sprintf("SIG%s", dd_signal_name(e->signal)) : json_null(),
                      "out_of_memory", e->oom, "time", at, "at", seconds(r, e->at_ns), "exception",
                      class_of(e->error), "message", report_json_text(message ? e->error : ""),
-                     "traceback", lines(output ? e->trace : ""), "stderr",
-                     lines(output ? e->tail : ""), "log", report_json_text(e->log), "known_cause",
+                     "why", message ? why_of(e) : json_null(), "traceback",
+                     lines(output ? e->trace : ""), "stderr", lines(output ? e->tail : ""), "log",
+                     report_json_text(e->log), "known_cause",
                      report_json_text(known != NULL ? known->id : ""), "cascade",
                      known != NULL && (known->flags & CAUSE_CASCADE) != 0);
 }
@@ -186,7 +194,7 @@ static json_t *charges(const struct report *r)
 
 int report_json(const struct report *r, bool brief, struct dd_buf *out)
 {
-    const struct report_exit *e = report_culprit(r);
+    const struct report_exit *e = report_first_failure(r);
     const char *tip = e != NULL ? report_tip(r, e) : NULL;
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     if (e != NULL && report_sentence(e, &sentence) < 0)

@@ -316,7 +316,7 @@ static int put_cause(const struct report *r, struct dd_buf *out)
 
 int report_text(const struct report *r, struct dd_buf *out)
 {
-    const struct report_exit *e = report_culprit(r);
+    const struct report_exit *e = report_first_failure(r);
     int rc = r->verdict != NULL ? dd_buf_printf(out, "%s\n  last failure: ", r->verdict) : 0;
     if (rc < 0 || e == NULL)
         return rc < 0 ? rc : put_cause(r, out);

@@ -76,6 +76,7 @@ esac
     found = json.loads(report.read_text())
     assert found["culprit"] == {"failure": 1, "rank": 2, "ranks": "2", "node": "sim2", "blame": "worker", "check": None, "why": found["culprit"]["why"]}
     assert [f["cascade"] for f in found["failures"]] == [True, False]
+    assert [f["why"] for f in found["failures"]] == ["RuntimeError: Connection closed by peer [127.0.0.1]:5", "ValueError: boom"]
     assert (found["others"]["failed_earlier"], found["others"]["failed_later"]) == (1, 0)
 
 

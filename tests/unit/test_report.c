@@ -146,7 +146,7 @@ static void everything_is_bounded(void **state)
         e.error = long_text + 3000;
         assert_int_equal(report_exit_add(r, &e, true), 0);
     }
-    assert_int_equal(report_culprit(r)->rank, 999); /* the earliest failure is kept */
+    assert_int_equal(report_first_failure(r)->rank, 999); /* the earliest failure is kept */
     report_finish(r, "", 1, START + S);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_JSON_MAX);
     assert_int_equal(report_json(r, false, &out), -EMSGSIZE);
