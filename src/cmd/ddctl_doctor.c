@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
+#include "cmd/ddctl_doctor_fabric.h"
 #include "config.h"
 #include "doctor/answers.h"
 #include "doctor/judge.h"
@@ -27,7 +28,7 @@ enum { MOST_OUT = 64 << 20, GIVE_MS = 10000, NOT_GIVEN = 3, NET_MS = 2 * PAIR_MS
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket,
-        *format, *id, *answer_to;
+        *format, *id, *answer_to, *profiles;
     const char *master_addr, *rdzv_endpoint, *iface;
     int node_rank, master_port;
     uint64_t limit;
@@ -131,6 +132,14 @@ static const struct opt_row rows[] = {
      .group = "Connections",
      .help = "time limit for nodes to reach each other",
      FIELD(limit)},
+    {.name = "profiles",
+     .kind = OPT_STRING,
+     .metavar = "DIR",
+     .def_doc = "those of contrib/profiles",
+     .example = "/etc/ddrun",
+     .group = "Connections",
+     .help = "directory of fabric profiles to compare variables with",
+     FIELD(profiles)},
     {.name = "net",
      .kind = OPT_FLAG,
      .group = "Connections",
@@ -538,8 +547,11 @@ static int ddctl_doctor_tell(const struct doctor *d, json_t *findings)
 
 static int ddctl_doctor_judge_and_tell(struct doctor *d)
 {
-    json_t *findings = ddctl_doctor_sort_looks(d) == 0 ? doctor_judge(d->looks, d->alloc->nodes)
-                                                       : NULL;
+    json_t *advice = doctor_fabric_advice(d->looks, d->o->profiles);
+    json_t *findings = ddctl_doctor_sort_looks(d) == 0
+                           ? doctor_judge(d->looks, d->alloc->nodes, advice)
+                           : NULL;
+    json_decref(advice);
     int code = findings == NULL || ddctl_doctor_tell(d, findings) < 0 ||
                doctor_faults(findings) > 0;
     json_decref(findings);
@@ -561,6 +573,8 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
             err, -EINVAL,
             "ddctl doctor needs node names from a scheduler, --hosts or --hostfile; etcd "
             "provides none");
+    if (d->o->profiles != NULL && access(d->o->profiles, X_OK) < 0)
+        return dd_err_set(err, -errno, "--profiles: cannot open '%s': %m", d->o->profiles);
     int rc = ddctl_doctor_find_job(d, err);
     if (rc < 0)
         return rc;

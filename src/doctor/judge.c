@@ -24,6 +24,7 @@ enum {
 struct judge {
     const json_t *looks;
     const struct hostlist *nodes;
+    const json_t *advice;
     json_t *findings;
 };
 
@@ -363,6 +364,16 @@ static void judge_missing(struct judge *j)
     }
 }
 
+/* Variables that matter to NCCL only: a node without GPUs does not need them. */
+static void judge_fabric(struct judge *j, const json_t *l)
+{
+    size_t i;
+    json_t *v;
+    if (judge_num(l, "gpus", 0) > 0)
+        json_array_foreach (json_object_get(j->advice, judge_str(l, "fabric")), i, v)
+            judge_hintf(j, l, judge_str(v, "do"), "%s", judge_str(v, "what"));
+}
+
 /* ---- all ---- */
 
 static void judge_node(struct judge *j, const json_t *l)
@@ -380,6 +391,7 @@ static void judge_node(struct judge *j, const json_t *l)
     judge_kernel(j, l);
     json_array_foreach (json_object_get(l, "variables"), i, v)
         judge_variable(j, l, v);
+    judge_fabric(j, l);
 }
 
 /* Fold the node names of a finding to a host list. */
@@ -403,9 +415,9 @@ static int judge_fold_nodes(json_t *finding)
     return json_object_del(finding, "on");
 }
 
-json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
+json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes, const json_t *advice)
 {
-    struct judge j = {.looks = looks, .nodes = nodes, .findings = json_array()};
+    struct judge j = {.looks = looks, .nodes = nodes, .advice = advice, .findings = json_array()};
     size_t i;
     json_t *o;
     judge_missing(&j);

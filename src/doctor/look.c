@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
+#include "doctor/fabric.h"
 #include "doctor/pair.h"
 #include "net/addr.h"
 #include "net/handshake_pool.h"
@@ -102,6 +103,7 @@ static void look_put_devices(json_t *o, char *const *env)
     }
     node_cpus_done(&cpus);
     look_put(o, "infiniband", json_boolean(look_has_infiniband()));
+    look_put(o, "fabric", look_text(fabric_detect("")));
     if (node_gpus_count(&gpus, env, "", NULL) == 0)
         look_put(o, "gpus", json_integer(gpus.count));
 }

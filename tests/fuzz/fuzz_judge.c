@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = json_array_size(looks); i > 0; i--)
             if (!json_is_object(json_array_get(looks, i - 1)))
                 (void)json_array_remove(looks, i - 1); /* the asking node keeps only objects */
-        json_t *findings = doctor_judge(looks, nodes);
+        json_t *findings = doctor_judge(looks, nodes, NULL);
         must(findings != NULL);
         check(findings);
         json_decref(findings);

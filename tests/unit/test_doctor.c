@@ -40,7 +40,7 @@ static json_t *judged(const char *more)
         assert_non_null(o);
         assert_int_equal(json_array_append_new(looks, o), 0);
     }
-    json_t *findings = doctor_judge(looks, nodes);
+    json_t *findings = doctor_judge(looks, nodes, NULL);
     assert_non_null(findings);
     json_decref(looks);
     return findings;
@@ -120,7 +120,7 @@ static void nodes_that_share_a_fault_or_are_missing_are_named_together(void **st
     json_t *looks = json_pack("[{s:s,s:i,s:i},{s:s,s:i,s:i}]", "node", "n1", "index", 0, "nofile",
                               9, "node", "n2", "index", 1, "nofile", 9);
     assert_int_equal(hostlist_parse(&nodes, "n[1-4]", NULL), 0);
-    json_t *f = doctor_judge(looks, nodes);
+    json_t *f = doctor_judge(looks, nodes, NULL);
     assert_int_equal(json_array_size(f), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(f, 0), "nodes")),
                         "n[3-4]");
@@ -362,12 +362,41 @@ static void other_lines_are_no_part_of_a_look(void **state)
     look_lines_free(l);
 }
 
+/* Nodes without GPUs and nodes of another fabric get no advice. */
+static void advice_is_a_hint_for_nodes_with_gpus_of_that_fabric(void **state)
+{
+    (void)state;
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    json_t *advice = json_pack("{s:[{s:s,s:s}]}", "roce", "what", "X is not set", "do", "reason");
+    json_t *looks = json_pack("[{s:s,s:i,s:i,s:s},{s:s,s:i,s:i,s:s},{s:s,s:i,s:i,s:s}]", "node",
+                              "n1", "index", 0, "gpus", 4, "fabric", "roce", "node", "n2", "index",
+                              1, "gpus", 4, "fabric", "efa", "node", "n3", "index", 2, "gpus", 4,
+                              "fabric", "roce");
+    assert_int_equal(hostlist_parse(&nodes, "n[1-3]", NULL), 0);
+    json_t *f = doctor_judge(looks, nodes, advice);
+    assert_int_equal(json_array_size(f), 1);
+    assert_int_equal(doctor_faults(f), 0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 0), "nodes")),
+                        "n[1,3]");
+    json_decref(f);
+    size_t i;
+    json_t *l;
+    json_array_foreach (looks, i, l)
+        assert_int_equal(json_object_set_new(l, "gpus", json_integer(0)), 0);
+    f = doctor_judge(looks, nodes, advice);
+    assert_int_equal(json_array_size(f), 0);
+    json_decref(f);
+    json_decref(looks);
+    json_decref(advice);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_comes_back_from_its_lines),
         cmocka_unit_test(other_lines_are_no_part_of_a_look),
         cmocka_unit_test(healthy_nodes_have_no_findings),
+        cmocka_unit_test(advice_is_a_hint_for_nodes_with_gpus_of_that_fabric),
         cmocka_unit_test(each_fault_is_found_on_its_node),
         cmocka_unit_test(one_core_is_a_launchers_fault),
         cmocka_unit_test(nodes_that_share_a_fault_or_are_missing_are_named_together),

@@ -211,7 +211,7 @@ static void shown(const struct measured *m, int n, char table[4096], char findin
     assert_int_equal(pair_figures_write(&f, &out), 0);
     (void)snprintf(table, 4096, "%s", dd_buf_str(&out));
     pair_figures_done(&f);
-    json_t *findings = doctor_judge(looks, nodes);
+    json_t *findings = doctor_judge(looks, nodes, NULL);
     finding[0] = '\0';
     json_array_foreach (findings, i, one)
         if (strstr(json_string_value(json_object_get(one, "what")), "n2") != NULL)
