@@ -49,7 +49,7 @@ static const struct {
     {"exit", "round {round}: rank {rank} ({node}) failed with {how}: {text}"},
     {"stop", "{text}"},
     {"signal", "{signal} sent to all workers from {node}"},
-    {"drain", "{node} drained: {text}"},
+    {"drain", "{node} excluded: {text}"},
     {"warning", "{node}: {text}"},
     {"straggler", "straggler: {text}"},
     {"straggler-over", "no longer a straggler: {text}"},

@@ -244,7 +244,7 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
     (void)snprintf(why, sizeof(why), "drained by ddctl on %.200s", s->name);
     const bool restarts = !v.unfit && v.part && rdzv_state(c->machine) == RDZV_RUNNING;
     ctl_answer(s, m->id, json_pack("{s:b,s:b}", "known", v.unfit, "restarts", restarts));
-    c->ops->drain(c->arg, id, m->text, why, v.unfit);
+    c->ops->drain(c->arg, id, why);
 }
 
 /* ---- keys ---- */

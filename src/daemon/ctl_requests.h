@@ -21,7 +21,7 @@ struct ctl_ops {
     /* usage_collect_ask() */
     int (*usage)(void *arg, struct session *from, int64_t id, const char *ranks, bool all_lines);
     /* Exclude a node from further rounds; known: it was already excluded. */
-    void (*drain)(void *arg, int id, const char *node, const char *why, bool known);
+    void (*drain)(void *arg, int id, const char *why);
 };
 
 struct ctl_requests { /* all pointers are borrowed */

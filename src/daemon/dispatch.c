@@ -404,12 +404,9 @@ static void dispatch_ctl_stop(void *arg, struct session *from, int sig, const ch
                          .kind = RDZV_STOP_REQUEST, .id = from->id, .signal = sig, .text = why});
 }
 
-static void dispatch_ctl_drain(void *arg, int id, const char *node, const char *why, bool known)
+static void dispatch_ctl_drain(void *arg, int id, const char *why)
 {
     const struct dispatch *d = arg;
-    if (!known)
-        job_publish(d->job,
-                    &(struct journal_event){.kind = JOURNAL_DRAIN, .node = node, .text = why});
     job_step(d->job, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});
 }
 

@@ -187,6 +187,12 @@ static void job_send_note(struct job *j, struct session *s, const struct rdzv_ac
     session_send(s, MSG(STATUS, .text = a->text));
 }
 
+static void job_note_excluded(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    job_publish(j,
+                &(struct journal_event){.kind = JOURNAL_EXCLUDE, .node = s->name, .text = a->text});
+}
+
 static job_action_f *const job_actions[] = {
     [RDZV_SEND_REFUSE] = job_send_refuse,
     [RDZV_SEND_WELCOME] = job_send_welcome,
@@ -199,6 +205,7 @@ static job_action_f *const job_actions[] = {
     [RDZV_SEND_FINISH] = job_send_finish,
     [RDZV_SEND_NOTE] = job_send_note,
     [RDZV_SEND_SIGNAL] = job_send_signal,
+    [RDZV_EXCLUDED] = job_note_excluded,
 };
 
 static void job_run_actions(struct job *j)

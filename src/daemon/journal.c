@@ -36,7 +36,7 @@ static const struct {
     [JOURNAL_EXIT] = {"exit", ROUND | RANK | NODE | CODE | SIGNAL | TEXT},
     [JOURNAL_STOP] = {"stop", NODE | SIGNAL | TEXT},
     [JOURNAL_SIGNAL] = {"signal", NODE | SIGNAL},
-    [JOURNAL_DRAIN] = {"drain", NODE | TEXT},
+    [JOURNAL_EXCLUDE] = {"drain", NODE | TEXT},
     [JOURNAL_REFUSED] = {"refused", ADDRESS | UID | TEXT | COUNT},
     [JOURNAL_WARNING] = {"warning", NODE | TEXT},
     [JOURNAL_STRAGGLER] = {"straggler", ROUND | RANK | NODE | TEXT},

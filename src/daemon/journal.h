@@ -19,7 +19,7 @@ enum journal_kind {
     JOURNAL_EXIT,
     JOURNAL_STOP,
     JOURNAL_SIGNAL,
-    JOURNAL_DRAIN,
+    JOURNAL_EXCLUDE, /* the node gets no part in further rounds */
     JOURNAL_REFUSED,
     JOURNAL_WARNING,        /* a health check has found something that does not exclude the node */
     JOURNAL_STRAGGLER,      /* a worker of a node holds up the others */

@@ -169,7 +169,7 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     case JOURNAL_STOP:
         (void)dd_buf_printf(out, "%s", text);
         break;
-    case JOURNAL_DRAIN:
+    case JOURNAL_EXCLUDE:
         (void)dd_buf_printf(out, "excluded %s: %s", node, text);
         break;
     case JOURNAL_FINISH:

@@ -3,6 +3,7 @@
 #include "base/io.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct report_collect {
@@ -42,6 +43,13 @@ static void report_collect_finish(const struct report_collect *c, const struct j
     report_finish(c->report, e->text, e->code, e->now_ns);
 }
 
+static void report_collect_exclude(const struct report_collect *c, const struct journal_event *e)
+{
+    char text[512];
+    (void)snprintf(text, sizeof(text), "excluded from further rounds: %s", e->text);
+    (void)report_warning_add(c->report, e->node, text);
+}
+
 static void report_collect_on_event(void *arg, const struct journal_event *e)
 {
     const struct report_collect *c = arg;
@@ -56,6 +64,8 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
         report_ends_add(c->report, e->ends);
     else if (e->kind == JOURNAL_WARNING || e->kind == JOURNAL_MARK)
         (void)report_warning_add(c->report, e->node, e->text);
+    else if (e->kind == JOURNAL_EXCLUDE)
+        report_collect_exclude(c, e);
     else if (e->kind == JOURNAL_STRAGGLER)
         (void)report_straggler_add(c->report, e->node, e->rank, e->text, e->now_ns);
     else if (e->kind == JOURNAL_STRAGGLER_OVER)

@@ -89,6 +89,7 @@ enum rdzv_action_kind {
     RDZV_SEND_NOTE,   /* to id: text is a notice for the user */
     RDZV_DROP_STORE,  /* delete the keys of the round that has ended */
     RDZV_SEND_SIGNAL, /* to id: pass `signal` to its workers, which are to save their state */
+    RDZV_EXCLUDED,    /* id gets no part in further rounds; text is the reason */
 };
 
 struct rdzv_action {

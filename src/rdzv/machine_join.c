@@ -72,6 +72,9 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     p->unfit_why = strdup(why);
     if (p->index >= 0)
         m->excluded[p->index] = true;
+    int rc = rdzv_act_text(m, RDZV_EXCLUDED, id, "%.300s", why);
+    if (rc < 0)
+        return rc;
     if (!m->begun &&
         m->cfg.expected - rdzv_count_excluded(m) <
             m->cfg.min_nodes) /* too few are left: check_excluded() ends the job with this reason */

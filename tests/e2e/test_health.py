@@ -1,11 +1,14 @@
 """Checks before each round: ddrun names an unfit node and excludes it."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
 from support import BUILD, LIMIT, Job, clean_env, json_lines, program, run, some_line, until
+from test_ddctl_job import ddctl
+from test_top import job_id
 
 def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
     job = run("--simulate-nodes=2", "--health-check=echo first; echo ECC errors on GPU 3 >&2; exit 3", program("show_env.py"))
@@ -67,13 +70,20 @@ if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
     if [ $RANK = 1 ]; then touch {tmp_path}/restarting; exit 5; fi
     sleep 600
 fi
-echo "{{\\"world\\": $WORLD_SIZE}}" """
+echo "{{\\"world\\": $WORLD_SIZE}}"
+until [ -e {tmp_path}/go ]; do sleep 0.05; done"""
     path = tmp_path / "report.json"
-    job = run("--simulate-nodes=3", "--nnodes=2:3", "--max-restarts=1", f"--health-check={check}", f"--report={path}", "sh", "-c", script)
-    assert job.p.returncode == 0, job.err
+    with Job("--simulate-nodes=3", "--nnodes=2:3", "--max-restarts=1", f"--health-check={check}", f"--report={path}", "sh", "-c", script) as job:
+        said = until(lambda: [line for line in ddctl("events", f"--job={job_id(job)}").splitlines() if " excluded: " in line], say="the event")
+        (tmp_path / "go").touch()
+        assert job.wait() == 0, job.err
+    assert len(said) == 1 and "GPU is lost" in said[0], said
     assert some_line(job.err, "excluded", "GPU is lost")
     assert [line["world"] for line in json_lines(job.out)] == [2, 2]
-    assert json.loads(path.read_text())["world_size"] == 2
+    report = json.loads(path.read_text())
+    (left,) = report["warnings"]
+    assert report["world_size"] == 2 and re.search("^excluded from further rounds: .*GPU is lost", left["text"]), report
+    assert f"Z  {left['node']} excluded: " in said[0], said
 
 
 @pytest.mark.parametrize("command, says", [

@@ -110,7 +110,8 @@ static void run_actions(struct world *w, int d)
     struct rdzv_action a;
     bool checked = false;
     while (p->alive && rdzv_next_action(p->m, &a)) {
-        if (a.kind == RDZV_DROP_STORE)
+        w->left_out += a.kind == RDZV_EXCLUDED;
+        if (a.kind == RDZV_DROP_STORE || a.kind == RDZV_EXCLUDED)
             continue;
         int link = p->link_of[a.id];
         must(w, link >= 0, "actions are for who is here");
@@ -131,7 +132,6 @@ static void run_actions(struct world *w, int d)
             w->successes++;
         }
         w->left += a.kind == RDZV_SEND_NOTE && strstr(a.text, "; restarting without ") != NULL;
-        w->left_out += a.kind == RDZV_SEND_NOTE && strstr(a.text, "excluded ") != NULL;
         send_down(w, link, &a, p->m);
         if (a.kind == RDZV_SEND_REFUSE) {
             p->link_of[a.id] = -1;

@@ -165,6 +165,8 @@ static void run_actions(struct world *w)
                      "no worker lives when the store is dropped");
             continue;
         }
+        if (a.kind == RDZV_EXCLUDED) /* no message */
+            continue;
         int n = w->node_of[a.id];
         if (a.kind == RDZV_SEND_PLAN)
             check_plan(w, &a);
@@ -268,6 +270,7 @@ static void node_gets(struct world *w, const struct item *it)
     case RDZV_SEND_ROUND_MEMBERS:
     case RDZV_SEND_SIGNAL:
     case RDZV_SEND_NOTE:
+    case RDZV_EXCLUDED:
     case RDZV_DROP_STORE:
         break;
     }

@@ -43,9 +43,9 @@ static inline const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "welcome", "plan",  "probe",
-                                            "begun",  "commit",  "round", "stop",
-                                            "finish", "note",    "drop",  "signal"};
+        static const char *const names[] = {"refuse", "welcome", "plan",   "probe",  "begun",
+                                            "commit", "round",   "stop",   "finish", "note",
+                                            "drop",   "signal",  "exclude"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);

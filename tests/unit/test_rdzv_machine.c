@@ -545,7 +545,7 @@ static void machine_goes_on_at_once_without_a_drained_node(void **state)
     assert_false(rdzv_can_drain(b.m, 0)); /* 1 of 2 without the daemon's node is no majority */
     assert_int_equal(event(&b, RDZV_DRAIN, 0, 0, 0, 0), -EINVAL);
     assert_int_equal(event(&b, RDZV_DRAIN, 1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "note0 stop0 stop1");
+    assert_string_equal(actions(&b), "exclude1 note0 stop0 stop1");
     assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 143, SIGTERM), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
@@ -569,7 +569,7 @@ static void machine_drains_a_spare_without_a_word_to_the_workers(void **state)
         assert_int_equal(come(&b, i, i, &two_of_three), 0);
     (void)actions(&b);
     assert_int_equal(event(&b, RDZV_DRAIN, 2, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "note0");
+    assert_string_equal(actions(&b), "exclude2 note0");
     assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
     bed_free(&b);
 }
@@ -733,7 +733,7 @@ static void machine_leaves_an_unfit_node_out(void **state)
         rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 3, .unfit = "its GPU is gone"},
                   0),
         0);
-    assert_string_equal(actions(&b), "note0 note0 drop-1 plan0 plan1 plan2");
+    assert_string_equal(actions(&b), "exclude3 note0 note0 drop-1 plan0 plan1 plan2");
     bed_free(&b);
 }
 
@@ -757,7 +757,7 @@ static void machine_does_not_wait_for_an_unfit_node(void **state)
                                                     .unfit = "no GPU"},
                                0),
                      0);
-    assert_string_equal(actions(&b), "note0 plan0 plan1 plan2");
+    assert_string_equal(actions(&b), "exclude3 note0 plan0 plan1 plan2");
     bed_free(&b);
 }
 

@@ -66,7 +66,7 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
                      0);
     assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.1")), 0);
     assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.1")), 0);
-    assert_string_equal(actions(&b), "note0 plan1 plan2 begun0");
+    assert_string_equal(actions(&b), "exclude0 note0 plan1 plan2 begun0");
     assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 3, 0), 0);
     assert_string_equal(actions(&b), "stop1 stop2");
     assert_true(rdzv_has_begun(b.m));
