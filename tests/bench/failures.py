@@ -191,7 +191,7 @@ def shortened(line, most=150):
 
 
 def by_ddrun(err, code):
-    found = re.search(r"^ddrun.*?: error: (rank (?!.* (?:seems hung|is stopped)).*|\S+ cannot be used: .*)$", err, re.M)
+    found = re.search(r"^ddrun.*?: error: (rank (?!.* (?:seems hung|is stopped)).*|the job hung: .*|\S+ cannot be used: .*)$", err, re.M)
     if code is None or found is None:
         return "nothing" if code is None else shortened(err.strip().splitlines()[-1])
     lines = ["`" + shortened(found[1]) + "`"]
