@@ -349,7 +349,7 @@ def test_a_wheel_has_the_package_and_finds_its_programs(stage, tmp_path):
         names = z.namelist()
     assert sorted(n for n in names if n.startswith("ddrun/")) == [
         f"ddrun/{n}" for n in sorted(os.listdir(os.path.join(PACKAGE, "ddrun"))) if not n.startswith("__pycache__")]
-    assert not any("share/ddrun/python" in n for n in names)
+    assert "hydra_plugins/ddrun_launcher.py" in names and not any("share/ddrun/python" in n for n in names)
     subprocess.run([LAUNCH_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps",
                     "--ignore-installed", "--prefix", tmp_path, wheel], check=True, timeout=LIMIT)
     [place] = tmp_path.glob("lib/python*/site-packages")

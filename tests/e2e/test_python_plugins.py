@@ -1,6 +1,6 @@
-"""TorchX, submitit, Lightning and Accelerate with ddrun: the real packages.
+"""TorchX, submitit, Hydra, Lightning and Accelerate with ddrun: the real packages.
 
-PLUGIN_PYTHON  a Python with torchx (0.7.0 was tried), submitit (1.5.4), lightning (2.6.6) and accelerate (1.15.0); by default
+PLUGIN_PYTHON  a Python with torchx (0.7.0 was tried), submitit (1.5.4), hydra-core (1.3.8; with cloudpickle, as of submitit), lightning (2.6.6) and accelerate (1.15.0); by default
                the tests' own
 """
 
@@ -17,7 +17,7 @@ from test_python import package_env
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
 
 PLUGIN_PYTHON = os.environ.get("PLUGIN_PYTHON", PYTHON)
-FOUND = {name: has_module(PLUGIN_PYTHON, name) for name in ("torchx", "submitit", "lightning", "accelerate")}
+FOUND = {name: has_module(PLUGIN_PYTHON, name) for name in ("torchx", "submitit", "hydra", "lightning", "accelerate")}
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -117,6 +117,59 @@ def test_submitit_without_srun_runs_launch_on_all_nodes_of_a_slurm_job(slurm):  
     until(lambda: os.path.exists(path), LIMIT, lambda: f"result: {[open(f).read() for f in glob.glob(logs + '/*log*')]}")
     with open(path, "rb") as f:
         assert pickle.load(f) == ("success", [[rank, 4, rank // 2, 3] for rank in range(4)])
+
+
+HYDRA = """
+    import json, logging, os, hydra
+
+    @hydra.main(version_base=None, config_path=None, config_name=None)
+    def main(cfg):
+        logging.getLogger("train").info("rank %s, lr %s", os.environ["RANK"], cfg.lr)
+        print(json.dumps({"seen": [int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), cfg.lr]}), flush=True)
+        if cfg.get("fails") == [int(os.environ["RANK"]), cfg.lr]:
+            raise ValueError("loss is nan")
+
+    if __name__ == "__main__":
+        main()
+"""
+MULTIRUN = ["--multirun", "hydra/launcher=ddrun", "hydra.launcher.nproc_per_node=2", "hydra.sweep.dir=sweep"]
+
+
+def hydra(tmp_path, *words):
+    """Run the program in tmp_path; return its exit code, its output and what the ranks have printed."""
+    (tmp_path / "main.py").write_text(textwrap.dedent(HYDRA))
+    with Job("main.py", *words, program=PLUGIN_PYTHON, env=package_env(PYTHON_EXEC=PLUGIN_PYTHON), cwd=tmp_path) as job:
+        code = job.wait()
+        job.assert_nothing_left()
+    return code, job.out + job.err, sorted(line["seen"] for line in json_lines(job.out))
+
+
+@needs("hydra")
+def test_hydra_runs_each_job_of_a_multirun_on_all_workers(tmp_path):
+    code, said, seen = hydra(tmp_path, *MULTIRUN, "hydra.launcher.options=['--simulate-nodes=2']", "+lr=1,2")
+    assert code == 0, said
+    assert seen == [[rank, 4, lr] for rank in range(4) for lr in (1, 2)]
+    for number, lr in enumerate((1, 2)):
+        job = tmp_path / "sweep" / str(number)
+        assert (job / "main.log").read_text().count("rank 0, lr") == 1 and "rank 1" not in (job / "main.log").read_text()
+        assert (job / ".hydra" / "overrides.yaml").read_text() == f"- +lr={lr}\n"
+
+
+@needs("hydra")
+def test_hydra_runs_the_jobs_after_a_failed_one_and_names_the_failed_rank(tmp_path):
+    code, said, seen = hydra(tmp_path, *MULTIRUN, "+lr=1,2", "+fails=[1,1]")
+    assert code == 1 and "rank 1 on " in said and "ValueError: loss is nan" in said, said
+    assert [1, 2, 1] in seen and [[rank, lr] for rank, _, lr in seen if lr == 2] == [[0, 2], [1, 2]], said
+
+
+@needs("hydra")
+def test_hydra_programs_are_workers_with_one_directory(tmp_path):
+    (tmp_path / "main.py").write_text(textwrap.dedent(HYDRA))
+    words = ["--nproc-per-node=2", "main.py", "+lr=1", "hydra.run.dir=outputs/${oc.env:TORCHELASTIC_RUN_ID}"]
+    with Job(*words, env=package_env(PYTHON_EXEC=PLUGIN_PYTHON), cwd=tmp_path) as job:
+        assert job.wait() == 0, job.err
+    assert sorted(line["seen"] for line in json_lines(job.out)) == [[0, 2, 1], [1, 2, 1]]
+    assert len(os.listdir(tmp_path / "outputs")) == 1
 
 
 LAUNCHED = {"accelerate": """
