@@ -58,8 +58,9 @@ static void put(const char *name, const char *text, size_t len)
         (void)mkdir(path, 0700);
         *p = '/';
     }
-    DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    must(fd >= 0 && write(fd, text, len) == (ssize_t)len);
+    /* Without O_TRUNC: ext4 writes a file that was truncated to disk when it is closed. */
+    DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    must(fd >= 0 && write(fd, text, len) == (ssize_t)len && ftruncate(fd, (off_t)len) == 0);
 }
 
 static void walk(const char *s)

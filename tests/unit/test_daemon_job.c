@@ -2,6 +2,7 @@
  * daemon's reply to each message. There is no other process, and the kernel chooses the port. */
 #include "base/auto.h"
 #include "base/io.h"
+#include "clock_world.h"
 #include "daemon/daemon.h"
 #include "net/link.h"
 #include "net/listen.h"
@@ -19,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { LIMIT_S = 60 };
+enum { LIMIT_S = 60, USAGE_LIMIT_MS = 2000 };
 
 struct world {
     struct event_base *base;
@@ -559,6 +560,8 @@ static void the_time_limit_ends_the_wait_for_what_workers_use(void **state)
     begin(&w, 0);
     start_round(&w);
     say(&w, ASK_WORKERS(""));
+    (void)await(&w, MSG_USAGE_REQUEST);
+    clock_skip(USAGE_LIMIT_MS);
     const struct msg_ctl_reply *a = &await(&w, MSG_CTL_REPLY)->ctl_reply;
     assert_true(a->ok);
     assert_non_null(strstr(a->detail, "\"silent\":1"));

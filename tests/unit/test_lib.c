@@ -1,4 +1,5 @@
 /* libddrun with a real store server; a thread stands for each worker. */
+#include "clock_world.h"
 #include "lib_world.h"
 
 #include "base/step_page.h"
@@ -533,9 +534,20 @@ static void lib_ends_waits_when_the_round_is_over(void **state)
 }
 
 /* Even calls without timeout fail at once: the daemon listens before there are workers. */
+static void *hurry(void *stop)
+{
+    while (!atomic_load((atomic_bool *)stop)) {
+        (void)usleep(1000);
+        clock_skip(CLOCK_STEP_MS);
+    }
+    return NULL;
+}
+
 static void lib_says_that_the_daemon_is_gone(void **state)
 {
     (void)state;
+    atomic_bool stop = false;
+    pthread_t clock;
     struct ddrun *d[2];
     struct ddrun *late = NULL;
     struct ddrun_request *r = NULL;
@@ -545,12 +557,15 @@ static void lib_says_that_the_daemon_is_gone(void **state)
     assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "a", 1, &r),
                      0); /* uses the only connection */
     world_hang_up(w);
+    pthread_create(&clock, NULL, hurry, &stop);
     assert_int_equal(ddrun_get(d[0], "k", &value, &len, DDRUN_FOREVER), -ECANCELED);
     assert_int_equal(ddrun_add(d[0], "k", 1, NULL, DDRUN_FOREVER), -ECANCELED);
     ddrun_request_free(r);
     world_env(1, 2, world_port(w));
     assert_int_equal(ddrun_init(&late, DDRUN_FOREVER), -ECONNREFUSED);
     assert_non_null(strstr(ddrun_error(), "daemon or its node is down"));
+    atomic_store(&stop, true);
+    pthread_join(clock, NULL);
     world_free(w);
 }
 

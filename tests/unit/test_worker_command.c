@@ -1,6 +1,7 @@
 /* worker/command: a short command of the agent, with limits on its time and output. */
 #include "base/auto.h"
 #include "base/io.h"
+#include "clock_world.h"
 #include "worker/command.h"
 
 #include <errno.h>
@@ -21,6 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+enum { LIMIT_MS = 60000, GIVE_UP_MS = 2000 };
 
 struct result {
     struct event_base *base;
@@ -53,16 +56,28 @@ static bool lose_pidfd(int error)
 
 static char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"WORD=hello"}, NULL};
 
-/* Run sh -c SCRIPT to its end. */
-static struct result run(const char *script, unsigned limit_ms)
+/* Wait until the command has printed this text. */
+static void await_out(struct result *r, struct command *c, const char *text)
+{
+    while (strstr(command_out(c), text) == NULL && r->times == 0)
+        (void)event_base_loop(r->base, EVLOOP_ONCE);
+    assert_int_equal(r->times, 0);
+}
+
+/* Run sh -c SCRIPT to its end, or to its time limit once it has printed late_after; NULL: no limit.
+ */
+static struct result run(const char *script, const char *late_after)
 {
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"sh", "-c", script, NULL};
-    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = limit_ms};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = LIMIT_MS};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
     assert_true(command_pid(c) > 0);
-    event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
+    if (late_after != NULL) {
+        await_out(&r, c, late_after);
+        clock_skip(LIMIT_MS);
+    }
     event_base_dispatch(r.base);
     assert_int_equal(r.times, 1);
     assert_int_equal(command_pid(c), 0);
@@ -85,7 +100,7 @@ static void code_and_output_come_back(void **state)
         {"read x || echo nothing to read", 0, "nothing to read\n"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct result r = run(rows[i].script, 60000);
+        struct result r = run(rows[i].script, NULL);
         assert_int_equal(r.code, rows[i].code);
         assert_string_equal(r.out, rows[i].out);
         free(r.out);
@@ -161,7 +176,7 @@ static void a_program_may_be_in_a_directory_of_its_own(void **state)
 static void who_takes_too_long_is_killed_with_its_children(void **state)
 {
     (void)state;
-    struct result r = run("trap '' TERM; sleep 1000 & echo $!; wait; wait", 3000);
+    struct result r = run("trap '' TERM; sleep 1000 & echo $!; wait; wait", "\n");
     assert_int_equal(r.code, COMMAND_TOO_LATE);
     int child = atoi(r.out);
     assert_true(child > 0);
@@ -180,7 +195,7 @@ static void who_takes_too_long_is_killed_with_its_children(void **state)
 static void what_a_command_leaves_behind_is_killed(void **state)
 {
     (void)state;
-    struct result r = run("sleep 1000 & exit 0", 60000); /* sleep keeps the pipe open */
+    struct result r = run("sleep 1000 & exit 0", NULL); /* sleep keeps the pipe open */
     assert_int_equal(r.code, 0);
     free(r.out);
 }
@@ -188,7 +203,7 @@ static void what_a_command_leaves_behind_is_killed(void **state)
 static void too_much_output_is_cut_and_nobody_waits(void **state)
 {
     (void)state;
-    struct result r = run("yes | head -c 1000000", 60000);
+    struct result r = run("yes | head -c 1000000", NULL);
     assert_int_equal(r.code, 0);
     assert_int_equal(strlen(r.out), 65536);
     free(r.out);
@@ -250,12 +265,16 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
     (void)close(fd);
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"/proc/self/exe", "held", path, NULL};
-    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 10000};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = LIMIT_MS};
     struct command *c = NULL;
     struct command *other = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
     assert_int_equal(command_start(&other, r.base, &spec, on_done, &r, NULL), 0);
-    event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
+    await_out(&r, c, "held");
+    await_out(&r, other, "held");
+    clock_skip(LIMIT_MS);
+    (void)event_base_loop(r.base, EVLOOP_NONBLOCK); /* kills both */
+    clock_skip(GIVE_UP_MS);
     event_base_dispatch(r.base);
     assert_int_equal(r.times, 1);
     assert_int_equal(r.code, COMMAND_TOO_LATE);

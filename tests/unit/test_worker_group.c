@@ -1,6 +1,7 @@
 /* worker/worker_group: start, supervision and stop of real processes and their descendants. */
 #include "base/auto.h"
 #include "base/io.h"
+#include "clock_world.h"
 #include "worker/worker_group.h"
 #include "worker/spawn.h"
 
@@ -206,6 +207,19 @@ static void assert_no_children(void)
 static void stop_gently(struct bench *b)
 {
     worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000);
+}
+
+/* Workers or orphans ignore SIGTERM: reach their SIGKILL without waiting. */
+static void stop_and_hurry(struct bench *b)
+{
+    stop_gently(b);
+    clock_hurry(b->base, 2500);
+}
+
+static void hurry_after_last_exit(struct bench *b)
+{
+    if (b->nexits == b->n)
+        clock_hurry(b->base, 4500);
 }
 
 static void stop_in_200_ms(struct bench *b)
@@ -455,7 +469,7 @@ static void group_ends_what_workers_leave_behind(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         sh(b, rows[i]);
     b->tells = 5;
-    b->after_tells = stop_gently;
+    b->after_tells = stop_and_hurry;
     run(b);
     assert_told_are_gone(b);
     assert_no_children();
@@ -473,6 +487,7 @@ static void group_ends_leftovers_without_a_stop(void **state)
           "echo $x >$TELL; exit 4");
     sh(b, "(setsid sh -c 'trap \"\" TERM; echo $$ >$DIR/ready1; exec sleep 1000' &);"
           "read x <$DIR/ready1; echo $x >$TELL");
+    b->after_exit = hurry_after_last_exit;
     run(b);
     assert_int_equal(exit_of(b, 0)->code, 4);
     assert_int_equal(lines(&b->told), 2);

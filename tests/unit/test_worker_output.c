@@ -1,6 +1,7 @@
 /* worker/output: options, files, and what reaches the console from real processes. */
 #include "base/auto.h"
 #include "base/io.h"
+#include "clock_world.h"
 #include "worker/worker_group.h"
 #include "worker/output.h"
 
@@ -50,6 +51,7 @@ struct bench {
     int codes[MAX];
     char tail[MAX][1000]; /* at the end of the worker */
     bool empty, late;
+    bool hurries;     /* the clock, after the exit of a worker */
     bool writes_last; /* rank 1 writes, and exits, when the exit of rank 0 is handled */
     bool has_output_after_exit;
     char dir[64];
@@ -105,6 +107,8 @@ static void on_exit_(void *arg, const struct worker_exit *e)
     b->codes[e->local_rank] = e->code;
     if (b->out != NULL && worker_output_first_ns(b->out, e->local_rank) > e->at_ns)
         b->has_output_after_exit = true;
+    if (b->hurries)
+        clock_hurry(b->base, 6000);
     if (b->writes_last && e->local_rank == 0)
         rank_1_writes(b);
     (void)snprintf(b->tail[e->local_rank], sizeof(b->tail[0]), "%s",
@@ -824,6 +828,7 @@ static void output_gives_up_on_a_stuck_console_after_a_stop(void **state)
     b->spec.label = true;
     b->n = 1;
     b->scripts[0] = "exec yes";
+    b->hurries = true;
     struct event *stop = evtimer_new(b->base, on_stop, b);
     event_add(stop, &(struct timeval){.tv_usec = 300000});
     console_begin(b);
