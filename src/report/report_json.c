@@ -102,14 +102,18 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
     if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
     const bool others = ranks.n > 0; /* than the one that failed first */
-    if (!others && rank_set_add(&ranks, e->rank, e->rank) < 0)
+    const bool known = others || blame != REPORT_BLAME_UNKNOWN || !failure_is_job_hung(e->error);
+    if (!others && known && rank_set_add(&ranks, e->rank, e->rank) < 0)
         return NULL;
     (void)rank_set_text(&ranks, &list);
-    const int rank = ranks.v[0].first;
-    return json_pack("{s:i s:i s:o s:o s:s s:n s:o}", "failure", (int)(e - r->exits), "rank", rank,
-                     "ranks", report_json_text(dd_buf_str(&list)), "node",
-                     report_json_text(others ? report_node_of(r, rank) : e->node), "blame",
-                     blames[blame], "check", "why", report_json_text(dd_buf_str(&why)));
+    const int rank = known ? ranks.v[0].first : -1;
+    return json_pack("{s:i s:o s:o s:o s:s s:n s:o}", "failure", (int)(e - r->exits), "rank",
+                     known ? json_integer(rank) : json_null(), "ranks",
+                     report_json_text(dd_buf_str(&list)), "node",
+                     report_json_text(others  ? report_node_of(r, rank)
+                                      : known ? e->node
+                                              : ""),
+                     "blame", blames[blame], "check", "why", report_json_text(dd_buf_str(&why)));
 }
 
 /* The fields that `ddctl report` needs to print the report again, and the counts of the others. */

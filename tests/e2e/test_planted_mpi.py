@@ -113,6 +113,7 @@ def test_without_native_frames_the_report_of_a_hang_names_the_option_that_reads_
     job, found = faulty(("--mpi=auto", mpi[1]), tmp_path, "sleep", 2, "--nproc-per-node=2", *HANG)
     assert job.p.returncode in (134, 137), job.err
     assert found["culprit"]["blame"] == "unknown" and found["known_cause"] == "hang", job.err
+    assert (found["culprit"]["rank"], found["culprit"]["ranks"], found["culprit"]["node"]) == (None, None, None), found["culprit"]
     assert found["failures"][0]["message"] == f"the job hung: {HUNG}", job.err
     assert len(tips(job)) == 1 and "--stacks-native" in tips(job)[0] and "MPI" in tips(job)[0], job.err
     assert "  tip: " + found["what_to_do"] == tips(job)[0], job.err
