@@ -895,6 +895,11 @@ static void run(struct world *w, unsigned seed)
     check_end(w);
 }
 
+static void run_again(void *w, unsigned seed)
+{
+    run(w, seed);
+}
+
 int main(int argc, char **argv)
 {
     unsigned seeds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 20000;
@@ -902,6 +907,8 @@ int main(int argc, char **argv)
     struct world *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return 1;
+    w->kit.again = run_again;
+    w->kit.arg = w;
     w->blind = argc > 3 && strcmp(argv[3], "blind") == 0;
     unsigned well = 0;
     for (unsigned s = first; s < first + seeds; s++) {

@@ -498,6 +498,11 @@ static void run(struct world *w, unsigned seed)
     rdzv_free(w->machine);
 }
 
+static void run_again(void *w, unsigned seed)
+{
+    run(w, seed);
+}
+
 int main(int argc, char **argv)
 {
     unsigned seeds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 20000;
@@ -505,6 +510,8 @@ int main(int argc, char **argv)
     struct world *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return 1;
+    w->kit.again = run_again;
+    w->kit.arg = w;
     unsigned restarted = 0;
     unsigned well = 0;
     for (unsigned s = first; s < first + seeds; s++) {
