@@ -55,6 +55,11 @@ int dd_strv_pushf(struct dd_strv *sv, const char *fmt, ...)
     return strv_take(sv, s);
 }
 
+int dd_strv_push_option(struct dd_strv *sv, const char *name, const char *value)
+{
+    return value == NULL ? 0 : dd_strv_pushf(sv, "--%s=%s", name, value);
+}
+
 int dd_strv_copy(struct dd_strv *to, char *const *from)
 {
     int rc = 0;

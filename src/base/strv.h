@@ -15,6 +15,8 @@ struct dd_strv {
 int dd_strv_push(struct dd_strv *sv, const char *s);
 int dd_strv_pushn(struct dd_strv *sv, const char *s, size_t len);
 int dd_strv_pushf(struct dd_strv *sv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Append --NAME=VALUE; value NULL: nothing. */
+int dd_strv_push_option(struct dd_strv *sv, const char *name, const char *value);
 int dd_strv_copy(struct dd_strv *to, char *const *from); /* appends all of from */
 /* Split at any byte in `seps`; drop empty pieces. */
 int dd_strv_split(struct dd_strv *sv, const char *s, const char *seps);

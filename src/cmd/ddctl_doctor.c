@@ -349,11 +349,6 @@ static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const c
     }
 }
 
-static int ddctl_doctor_push_option(struct dd_strv *out, const char *name, const char *value)
-{
-    return value == NULL ? 0 : dd_strv_pushf(out, "--%s=%s", name, value);
-}
-
 /* The command for another node: this program, which determines its own index if one starter starts
  * all nodes. */
 static int ddctl_doctor_local_command(void *arg, struct dd_strv *out, int index)
@@ -379,7 +374,7 @@ static int ddctl_doctor_local_command(void *arg, struct dd_strv *out, int index)
     if (rc == 0)
         rc = dd_strv_push(out, "--local");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
-        rc = ddctl_doctor_push_option(out, options[i].name, options[i].value);
+        rc = dd_strv_push_option(out, options[i].name, options[i].value);
     if (rc == 0 && o->master_port > 0)
         rc = dd_strv_pushf(out, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)

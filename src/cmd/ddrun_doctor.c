@@ -8,11 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int push(struct dd_strv *argv, const char *name, const char *value)
-{
-    return value == NULL ? 0 : dd_strv_pushf(argv, "--%s=%s", name, value);
-}
-
 int doctor_become(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
@@ -49,7 +44,7 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
     if (rc == 0)
         rc = dd_strv_push(&argv, "doctor");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
-        rc = push(&argv, options[i].name, options[i].value);
+        rc = dd_strv_push_option(&argv, options[i].name, options[i].value);
     if (rc == 0 && o->master_port > 0)
         rc = dd_strv_pushf(&argv, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)

@@ -39,12 +39,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
      .parse = parse_exit_rules,                                                                                               \
      OPT_FIELD(type, failure.exit_rules)},                                                                                    \
         {.name = "blame-window",                                                                                              \
-         .kind = OPT_DURATION,                                                                                                \
-         .metavar = "TIME",                                                                                                   \
-         .def = "0",                                                                                                          \
-         .def_doc = "never",                                                                                                  \
-         .min = 0,                                                                                                            \
-         .max = INT64_C(31536000000000000),                                                                                   \
+         OPTION_TIME_OR_NEVER,                                                                                                \
          .example = "6h",                                                                                                     \
          .group = "Failures",                                                                                                 \
          .help = "replace a node on which 2 failures within TIME began",                                                      \

@@ -23,12 +23,7 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
 #define HANG_ROWS(type)                                                                                                         \
     {.name = "hang-timeout",                                                                                                    \
      .project = true,                                                                                                           \
-     .kind = OPT_DURATION,                                                                                                      \
-     .metavar = "TIME",                                                                                                         \
-     .def = "0",                                                                                                                \
-     .def_doc = "never",                                                                                                        \
-     .min = 0,                                                                                                                  \
-     .max = INT64_C(31536000000000000),                                                                                         \
+     OPTION_TIME_OR_NEVER,                                                                                                      \
      .example = "10m",                                                                                                          \
      .group = "Health checks and hung workers",                                                                                 \
      .help = "kill workers that have shown no activity for TIME",                                                               \

@@ -13,6 +13,11 @@ struct signal_at {
     uint64_t ns;
 };
 
+/* Members of a row: a time of at most a year, 0: never. */
+#define OPTION_TIME_OR_NEVER                                                                       \
+    .kind = OPT_DURATION, .metavar = "TIME", .def = "0", .def_doc = "never", .min = 0,             \
+    .max = INT64_C(31536000000000000)
+
 int parse_nnodes(const char *text, void *field, struct dd_err *err);
 int parse_restarts(const char *text, void *field, struct dd_err *err);
 int parse_nproc(const char *text, void *field, struct dd_err *err);

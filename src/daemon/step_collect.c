@@ -119,22 +119,51 @@ static int begin_message(struct step_collect *c, const struct session *s, int ro
     return first;
 }
 
+/* Each takes the next entry of a message's text. Returns 1, 0 at the end, or -EPROTO. */
+typedef int take_entry_f(struct step_collect *c, const char **at, int first, int workers);
+
+static int take_steps(struct step_collect *c, const char **at, int first, int workers)
+{
+    struct step_times t;
+    int local;
+    const int rc = step_times_take(at, workers, &local, &t);
+    if (rc > 0)
+        stragglers_take(c->found, first + local, &t);
+    return rc;
+}
+
+static int take_load(struct step_collect *c, const char **at, int first, int workers)
+{
+    struct rank_load l;
+    int local;
+    const int rc = load_take(at, workers, &local, &l);
+    if (rc > 0)
+        stragglers_take_load(c->found, first + local, &l);
+    return rc;
+}
+
+/* Take all entries of a message; false: it is not about this round. */
+static bool take_message(struct step_collect *c, const struct session *s, int round,
+                         const char *text, take_entry_f *take)
+{
+    int workers;
+    int rc;
+    const int first = begin_message(c, s, round, &workers);
+    if (first < 0)
+        return false;
+    while ((rc = take(c, &text, first, workers)) > 0)
+        continue;
+    if (rc < 0)
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed %s from %s",
+               take == take_load ? "LOAD" : "STEPS", s->name);
+    return true;
+}
+
 void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
                        uint64_t now)
 {
-    struct step_times t;
-    const char *at = m->text;
-    int workers;
-    int local;
-    int rc = 0;
-    const int first = begin_message(c, s, m->round, &workers);
-    if (first < 0)
-        return;
-    while ((rc = step_times_take(&at, workers, &local, &t)) > 0)
-        stragglers_take(c->found, first + local, &t);
-    if (rc < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed STEPS from %s", s->name);
-    if (now < c->judged_ns + JUDGE_MS * DD_NS_PER_MS)
+    if (!take_message(c, s, m->round, m->text, take_steps) ||
+        now < c->judged_ns + JUDGE_MS * DD_NS_PER_MS)
         return;
     c->judged_ns = now;
     judge(c);
@@ -145,18 +174,8 @@ void step_collect_take_load(struct step_collect *c, const struct session *s,
                             const struct msg_load *m)
 {
     struct steps_view v;
-    struct rank_load l;
-    const char *at = m->text;
-    int workers;
-    int local;
-    int rc = 0;
-    const int first = begin_message(c, s, m->round, &workers);
-    if (first < 0)
+    if (!take_message(c, s, m->round, m->text, take_load))
         return;
-    while ((rc = load_take(&at, workers, &local, &l)) > 0)
-        stragglers_take_load(c->found, first + local, &l);
-    if (rc < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed LOAD from %s", s->name);
     stragglers_view(c->found, &v);
     if (!v.marked)
         judge(c);

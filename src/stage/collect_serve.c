@@ -39,15 +39,13 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
 {
     struct collect *c = arg;
     struct dd_err err = {0};
-    static char data[STAGE_MSG_MAX];
     DD_AUTO(stage_msg) struct stage_msg m = {0};
     (void)what;
-    const ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    int rc = stage_client_take(fd, &m);
+    if (rc == -EAGAIN)
         return;
-    if (n <= 0) /* the agent has gone, or needs this process no more */
+    if (rc == -ECONNRESET) /* the agent has gone, or needs this process no more */
         collect_exit(c, 0);
-    int rc = stage_msg_decode(&m, data, (size_t)n);
     if (rc == 0 && (m.type != STAGE_MSG_COLLECT || c->setup.texts.n > 0))
         rc = -EPROTO;
     if (rc == 0) {

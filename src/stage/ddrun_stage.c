@@ -75,15 +75,13 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
 {
     struct serve *s = arg;
     struct dd_err err = {0};
-    static char data[STAGE_MSG_MAX];
     DD_AUTO(stage_msg) struct stage_msg m = {0};
     (void)what;
-    const ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    int rc = stage_client_take(fd, &m);
+    if (rc == -EAGAIN)
         return;
-    if (n <= 0)
+    if (rc == -ECONNRESET)
         _exit(0); /* the agent has gone, or needs no copy any more */
-    int rc = stage_msg_decode(&m, data, (size_t)n);
     if (rc == 0 && m.type == STAGE_MSG_SETUP && s->setup.texts.n == 0) {
         s->setup = m;
         m = (struct stage_msg){0};

@@ -156,6 +156,16 @@ int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS
     return rc < 0 ? rc : got;
 }
 
+int stage_client_take(int fd, struct stage_msg *ret)
+{
+    static char data[STAGE_MSG_MAX];
+    *ret = (struct stage_msg){0};
+    const ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return -EAGAIN;
+    return n <= 0 ? -ECONNRESET : stage_msg_decode(ret, data, (size_t)n);
+}
+
 void stage_client_close(struct stage_client *c)
 {
     const struct timespec ms = {.tv_nsec = 1000000};

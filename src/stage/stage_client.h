@@ -1,4 +1,4 @@
-/* The agent's side of ddrun-stage. */
+/* The socket between the agent and ddrun-stage: the agent's side, and what both sides share. */
 #ifndef DD_STAGE_STAGE_CLIENT_H
 #define DD_STAGE_STAGE_CLIENT_H
 
@@ -30,6 +30,9 @@ void stage_client_progress(int fd, const char *text);
 /* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
  * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
 int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS]);
+/* In ddrun-stage: receive one packet without descriptors. Returns 0 or -EAGAIN, -ECONNRESET,
+ * -EPROTO. The caller frees ret->texts. */
+int stage_client_take(int fd, struct stage_msg *ret);
 /* Close its socket, upon which it exits, and wait for that; kill it after 2 s. */
 void stage_client_close(struct stage_client *c);
 /* Kill it. Waits at most 2 s. */
