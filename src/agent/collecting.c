@@ -19,10 +19,10 @@
 enum {
     PART_MAX = 1024,
     NAMED_MAX = 10,   /* files that are named in the log and the report */
-    LINES_MAX = 3500, /* bytes of them in the report; below the limit of WARNINGS */
+    LINES_MAX = 3500, /* bytes of their lines in the report; below the limit of WARNINGS */
     NAME_SHOWN = 300,
-    SILENT_MS = 180000, /* of the sending process, before it is given up */
-    UNKNOWN_MS = 10000, /* for the nodes that have not started when the workers have exited */
+    SILENT_MS = 180000, /* time without a message until the sending process is given up */
+    UNKNOWN_MS = 10000, /* wait for nodes that have not started when the workers have exited */
 };
 
 struct collecting {
@@ -35,10 +35,10 @@ struct collecting {
         char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
     } first;                /* the receiving node */
     char folder[300];       /* of this node */
-    struct dd_strv folders; /* on the first node: of the nodes that have not sent yet */
+    struct dd_strv folders; /* on the first node: those of nodes that have not sent yet */
     bool due;               /* a collection waits until `first` is known */
     bool leaving;           /* no worker is left: the round waits for the collection */
-    uint64_t failed_ns;     /* when the first worker of the round has failed; 0: none has */
+    uint64_t failed_ns;     /* time of the first failure of a worker in the round; 0: none */
     size_t missing;
     struct dd_buf lines;
 };

@@ -22,11 +22,11 @@
 #include <unistd.h>
 
 enum {
-    CORES_MAX = 256,  /* processes of a node */
-    LIMIT_MS = 60000, /* for all dumps of a node */
-    CHILD_MS = 2000,  /* more for the child, to report those that are complete */
+    CORES_MAX = 256,  /* maximum number of processes of a node */
+    LIMIT_MS = 60000, /* time limit for all dumps of a node */
+    CHILD_MS = 2000,  /* additional time for the child to report complete dumps */
     LOOK_MS = 200,
-    UNREADABLE_LOOKS = 25, /* without growth, if it is unknown whether a dump is open */
+    UNREADABLE_LOOKS = 25, /* without growth, until a dump that may be open counts as complete */
     NO_PIPE = 2,           /* exit status of the child */
     FILES_TEXT = 3000,     /* bytes of the lines for the report */
     PIPE_NAME = 64,
@@ -35,8 +35,8 @@ enum {
 /* A process with a pipe. */
 struct core {
     int local_rank, pid;
-    off_t size; /* at the last look; -1: no file */
-    int same;   /* looks since it has grown */
+    off_t size; /* of the dump at the last look; -1: no file */
+    int same;   /* number of looks since the dump last grew */
     bool complete, ended;
 };
 

@@ -158,7 +158,7 @@ static bool hang_watch_is_joint(const struct hangs *s)
     return (s->signs & HANG_SIGNS_USED) != 0;
 }
 
-/* Return, as text, what a worker has used meanwhile, less than what counts as activity. */
+/* Describe what a worker used while it was silent: less than what counts as activity. */
 static const char *describe_used(const struct hangs *s, const struct hang_counters *c,
                                  uint64_t silent_ns, char *out, size_t size)
 {

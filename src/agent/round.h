@@ -84,8 +84,8 @@ struct round {
     const struct round_port *port;
     void *port_arg;
     struct plan plan;             /* empty before the first round */
-    char addr[NET_ADDR_TEXT];     /* of this node in the link that brought the plan; "": the node
-                                     of the daemon, which others reach at plan.master_addr */
+    char addr[NET_ADDR_TEXT];     /* address of this node in the link that delivered the plan; "":
+                                     this is the daemon's node, reached at plan.master_addr */
     struct worker_output *output; /* NULL: workers inherit stdout and stderr */
     struct worker_group *group;   /* NULL: no worker runs */
     int stop_sig;                 /* signal that stops the round; 0: none yet */

@@ -116,9 +116,10 @@ struct alloc_tasks {
     int most; /* maximum on one node */
 };
 
-/* "2,1" or "4(x2),1". -EINVAL; -ENOMEM. Free per_node. */
+/* Parse numbers of tasks, such as "2,1" or "4(x2),1". -EINVAL, -ENOMEM. Free per_node. */
 int alloc_tasks_parse(struct alloc_tasks *ret, const char *text, struct dd_err *err);
-/* "21001-21002,21005": the first ALLOC_MAX_PORTS. Their number, or -EINVAL. */
+/* Parse ports, such as "21001-21002,21005", up to ALLOC_MAX_PORTS of them. Return their number, or
+ * -EINVAL. */
 int alloc_ports_parse(uint16_t ports[ALLOC_MAX_PORTS], const char *text, struct dd_err *err);
 
 #endif

@@ -57,7 +57,7 @@ static const char *meaning_of(const struct alloc_marks_row *row, struct span sta
     return NULL;
 }
 
-/* The reason is text of an administrator, for a line of ours. */
+/* Append a line for a node. The reason is free text of an administrator: escape and limit it. */
 static int put_mark(const struct alloc_marks_row *row, struct span name, const char *means,
                     struct span reason, struct dd_buf *out)
 {

@@ -33,9 +33,9 @@ struct node_questions_cfg { /* all pointers are borrowed */
     struct event_base *base;
     const struct session_set *sessions;
     struct rdzv *machine;
-    /* All nodes have answered, or the time is over; frees the question. */
+    /* Called when all nodes have answered or the time limit expires; frees the question. */
     void (*end)(struct node_question *q);
-    /* A node that was asked has been lost; NULL: nothing to do. */
+    /* Called when a node that was asked is lost; NULL: do nothing. */
     void (*lost)(struct node_question *q, const struct asked_node *a);
     /* Free the question without a result; calls node_question_done(). */
     void (*drop)(struct node_question *q);

@@ -147,7 +147,7 @@ static int timeline_pid(struct timeline *t, const char *name)
     n->pid = (int)HASH_COUNT(t->nodes) + 1;
     (void)snprintf(n->name, sizeof(n->name), "%s", name);
     HASH_ADD_STR(t->nodes, name, n);
-    if (n->hh.tbl == NULL) { /* out of memory: it was not added */
+    if (n->hh.tbl == NULL) { /* HASH_ADD ran out of memory */
         free(n);
         return 0;
     }

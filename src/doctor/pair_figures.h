@@ -13,11 +13,11 @@
 enum {
     PAIR_FEWEST = 3,    /* pairs from which outliers can be told */
     PAIR_LATE_US = 50,  /* a smaller difference of the round trips is no outlier */
-    PAIR_ROWS_MAX = 64, /* of the table; of more pairs, only outliers */
+    PAIR_ROWS_MAX = 64, /* of the table; if there are more pairs, it has the outliers only */
     PAIR_RATE_TEXT = 32,
 };
 
-/* One node and the next. Texts are borrowed from the nodes' results. */
+/* The measurement from one node to the next. Texts are borrowed from the nodes' results. */
 struct pair_figure {
     const char *from, *to, *address, *error; /* error "": measured */
     uint64_t latency_ns;                     /* median of its round trips */
@@ -27,7 +27,7 @@ struct pair_figure {
 };
 
 struct pair_figures {
-    struct pair_figure *v; /* in the order of the results; the members of the same index */
+    struct pair_figure *v; /* one for each measurement, in the order of the results */
     size_t n;
     uint64_t latency_ns, rate; /* medians; 0: nothing was measured */
 };

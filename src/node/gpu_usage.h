@@ -1,5 +1,5 @@
-/* What GPUs do at this moment, as text of a child that has asked NVML, and which of them a worker
- * uses. Pure. */
+/* The current utilization of GPUs, as text from a child process that queried NVML, and the GPUs
+ * that a worker uses. Pure. */
 #ifndef DD_NODE_GPU_USAGE_H
 #define DD_NODE_GPU_USAGE_H
 
@@ -10,11 +10,11 @@
 
 enum { GPU_USAGE_MAX = 64 /* GPUs of a node */ };
 
-/* Numbers below 0 are not known. */
+/* Negative values are unknown. */
 struct gpu_usage {
-    int index;                         /* number of NVML and nvidia-smi */
+    int index;                         /* number that NVML and nvidia-smi show */
     char uuid[96];                     /* "GPU-..."; "": unknown */
-    int64_t percent;                   /* time in which a kernel ran, 0 to 100 */
+    int64_t percent;                   /* of the time, in which a kernel ran: 0 to 100 */
     int64_t memory_used, memory_total; /* bytes */
     int64_t clock_mhz, clock_max_mhz;  /* of the streaming multiprocessors */
     uint64_t throttle; /* reasons for a low clock: bits of node/gpu_facts.h; not in the text */

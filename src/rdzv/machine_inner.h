@@ -103,8 +103,8 @@ struct rdzv {
     struct rdzv_members planned; /* members of the current round */
     struct rdzv_members
         base; /* members of the last round that all had started: a majority of them is needed */
-    struct rdzv_members known[KNOWN_MAX]; /* rounds of older daemons that agents report in JOIN,
-                                             until the first round */
+    struct rdzv_members known[KNOWN_MAX]; /* rounds of earlier daemons, as agents report
+                                             them in JOIN until the first round */
     bool known_committed[KNOWN_MAX];
     int nknown;
     struct rdzv_action *actions;

@@ -1,5 +1,5 @@
-/* The collectives in which the ranks of a job are, by PyTorch's flight recorder: ranks in the same
- * one form a group. Pure. */
+/* Groups the ranks of a job by the collective that they execute, as recorded by PyTorch's flight
+ * recorder. Pure. */
 #ifndef DD_REPORT_FLIGHT_GROUPS_H
 #define DD_REPORT_FLIGHT_GROUPS_H
 
@@ -31,7 +31,7 @@ void flight_groups_done(struct flight_groups *g);
 /* Return an array with an object for each group. NULL: out of memory. */
 struct json_t *flight_groups_json(const struct flight_groups *g);
 /* Add the groups of a peer's array; NULL: none. With workers >= 0 it may contain only the ranks
- * first to first + workers - 1. -EPROTO; -EPERM: of other ranks; -ENOMEM. */
+ * first to first + workers - 1. -EPROTO; -EPERM: other ranks; -ENOMEM. */
 int flight_groups_parse(struct flight_groups *ret, const struct json_t *list, int first,
                         int workers);
 

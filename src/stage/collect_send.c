@@ -37,7 +37,7 @@ struct send {
     uint64_t offset, sent, taken; /* bytes read; pieces */
     uint64_t bytes;
     size_t came, had, missing;
-    char missed[STAGE_PATH_MAX + 1]; /* unit of the cache of which a file was missing last */
+    char missed[STAGE_PATH_MAX + 1]; /* the last unit of the cache that lacked a file */
     unsigned char *raw, *packed;
     size_t packed_max;
     ZSTD_CCtx *pack;

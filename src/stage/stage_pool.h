@@ -22,7 +22,7 @@ struct stage_chunk {
     unsigned char digest[STAGE_DIGEST]; /* made by the pool */
     int rc;                             /* set by the pool */
     struct dd_err err;
-    size_t bytes;         /* set by the pool: of what it contains */
+    size_t bytes;         /* set by the pool: size of its contents */
     bool empty;           /* set by the pool: its files have vanished, and it has no seq */
     bool worked;          /* the pool has finished it */
     unsigned sent, acked; /* for the main thread: bits of children */

@@ -352,7 +352,7 @@ static int link_known(struct walk *w, const struct found *f, struct stage_item *
     HASH_FIND(hh, w->inodes, &made->id, sizeof(made->id), known);
     if (known == NULL) {
         HASH_ADD(hh, w->inodes, id, sizeof(made->id), made);
-        if (made->hh.tbl == NULL) { /* out of memory: it was not added */
+        if (made->hh.tbl == NULL) { /* HASH_ADD ran out of memory */
             free(made);
             return -ENOMEM;
         }

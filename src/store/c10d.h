@@ -42,7 +42,7 @@ struct c10d {
     uint64_t carried_total;       /* connections that relays have opened so far */
     struct store_profile profile; /* indexed by enum c10d_op */
     struct store_runs runs;
-    const struct c10d_calls *calls; /* for connections without own ones */
+    const struct c10d_calls *calls; /* for connections that have none of their own */
     const struct c10d_op_info *ops; /* NULL: c10d_ops */
     /* Whether this request may be executed now: 1 yes; 0: the connection is stalled until
      * c10d_unstall(); < 0: it must be closed. NULL: always. */

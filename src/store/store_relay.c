@@ -29,8 +29,8 @@ struct relay_conn {
     uint32_t longs[LONG_MAX_AT_ONCE]; /* `sent` of those with long replies, not answered yet */
     size_t longs_n;
     uint32_t wait; /* `sent` of the last wait */
-    bool waits;    /* which is not answered yet */
-    size_t behind; /* bytes of requests sent after it */
+    bool waits;    /* the last wait is not answered yet */
+    size_t behind; /* bytes of requests sent after the last wait */
 };
 
 /* A name without a copy. */
