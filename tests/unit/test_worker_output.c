@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -37,6 +38,7 @@ struct bench {
     struct event_base *base;
     struct event *on_limit;
     struct event *on_console;
+    struct event *on_stop;
     struct worker_output *out;
     struct worker_group *g;
     struct output_spec spec;
@@ -817,8 +819,11 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct bench *b = arg;
-    if (b->g != NULL)
-        worker_group_stop(b->g, SIGTERM, 100);
+    int waiting = 0;
+    if (ioctl(b->console_fd, FIONREAD, &waiting) < 0 || waiting == 0)
+        return; /* the worker has not begun */
+    event_del(b->on_stop);
+    worker_group_stop(b->g, SIGTERM, LIMIT_S * 1000);
 }
 
 /* A console that is not read blocks the worker, not the loop; a stop ends the output after 5 s. */
@@ -829,12 +834,12 @@ static void output_gives_up_on_a_stuck_console_after_a_stop(void **state)
     b->n = 1;
     b->scripts[0] = "exec yes";
     b->hurries = true;
-    struct event *stop = evtimer_new(b->base, on_stop, b);
-    event_add(stop, &(struct timeval){.tv_usec = 300000});
+    b->on_stop = event_new(b->base, -1, EV_PERSIST, on_stop, b);
+    event_add(b->on_stop, &(struct timeval){.tv_usec = 10000});
     console_begin(b);
     stop_soon(b);
     console_end(b);
-    event_free(stop);
+    event_free(b->on_stop);
     assert_true(b->empty);
     assert_int_equal(b->codes[0], 128 + SIGTERM);
     assert_true(b->got.len > 0);
