@@ -186,10 +186,13 @@ static int ask_help(struct parser *p, const char *about)
     for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++)
         if (opt_row_is_about(p->t, row, p->res->about))
             return 0;
-    return dd_err_set(p->err, -EINVAL,
-                      "no option or topic '%s'"
-                      "\n  tip: '%s --help=all' lists all options",
-                      opt_show(about, strlen(about)).text, p->t->program);
+    const int rc = dd_err_set(p->err, -EINVAL, "no option or topic '%s'",
+                              opt_show(about, strlen(about)).text);
+    for (size_t i = 0; i < p->t->n_commands; i++)
+        if (strcmp(p->t->commands[i].name, about) == 0)
+            return dd_err_tip(p->err, rc, "'%s %s --help' shows the options of this command",
+                              p->t->program, about);
+    return dd_err_tip(p->err, rc, "'%s --help=all' lists all options", p->t->program);
 }
 
 static int opt_apply_ask(struct parser *p, const struct opt_row *row, const char *value)
@@ -358,6 +361,46 @@ static int read_command_line(struct parser *p)
     if (!dashes && p->res->args < p->argc && strcmp(p->argv[p->res->args], "--") == 0)
         p->res->args++;
     return rc;
+}
+
+/* True if the word is an option whose value is the next word. */
+static bool value_is_next(const struct opt_table *t, const char *word, const char *next)
+{
+    const struct parser quiet = {.t = t};
+    const struct opt_row *row = NULL;
+    if (word[1] != '-')
+        row = word[2] == '\0' ? find_letter(t, word[1]) : NULL;
+    else if (strchr(word, '=') == NULL && find_foreign(t, word) == NULL)
+        (void)find_long(&quiet, word + 2, strlen(word + 2), &row);
+    return row != NULL && row->kind != OPT_FLAG && row->implied == NULL && is_value(next);
+}
+
+/* Move the n words at `from` to `to`, which precedes them. */
+static void move_words(char **argv, int to, int from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char *word = argv[from + i];
+        memmove(&argv[to + i + 1], &argv[to + i], (size_t)(from - to) * sizeof(*argv));
+        argv[to + i] = word;
+    }
+}
+
+void opt_options_first(const struct opt_table *t, int argc, char **argv)
+{
+    int first = 1; /* index of the first operand */
+    int n = 0;
+    bool dashes = false;
+    for (int i = 1; t->mixed && i < argc && !dashes; i += n) {
+        const char *word = argv[i];
+        dashes = strcmp(word, "--") == 0;
+        n = 1;
+        if (word[0] != '-' || word[1] == '\0')
+            continue;
+        if (!dashes && i + 1 < argc && value_is_next(t, word, argv[i + 1]))
+            n = 2;
+        move_words(argv, first, i, n);
+        first += n;
+    }
 }
 
 static int opt_read_environment(struct parser *p, char *const *env)

@@ -131,6 +131,7 @@ struct opt_table {
     const struct opt_command
         *commands; /* listed in help, manual and completions; main() runs them */
     size_t n_commands;
+    bool mixed; /* options may also follow operands: see opt_options_first() */
 };
 
 #define OPT_ROWS(array) .rows = (array), .n_rows = sizeof(array) / sizeof((array)[0])
@@ -191,6 +192,11 @@ struct opt_input {
  * not set. Parsing ends at --help and --version. */
 int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
               struct opt_result *ret, struct dd_err *err);
+
+/* Move the options of a `mixed` table before its operands, up to "--"; both keep their order. For a
+ * program with operands of its own, as opposed to a script with arguments. Call it before
+ * opt_parse(). */
+void opt_options_first(const struct opt_table *t, int argc, char **argv);
 
 /* Parse one value with `place` as its source ("--max-restarts", "nodes.conf:3"). */
 int opt_set(const struct opt_row *row, void *values, const char *place, const char *text,

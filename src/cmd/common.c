@@ -132,6 +132,7 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
                       struct opt_result *res)
 {
     struct dd_err err = {0};
+    opt_options_first(t, argc, argv);
     if (opt_parse(t, values, &(struct opt_input){.argc = argc, .argv = argv, .env = environ}, res,
                   &err) < 0)
         return cmd_fail(t, &err);

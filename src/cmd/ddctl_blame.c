@@ -30,6 +30,7 @@ const struct opt_table ddctl_blame_options = {
     .about = "Shows the nodes of a running job on which failures began, and those that rounds "
              "leave out, with the reason. The first failure of each round is charged to its node.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_blame_widest(const json_t *nodes)

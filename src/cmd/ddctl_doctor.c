@@ -4,6 +4,7 @@
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_doctor_fabric.h"
+#include "cmd/ddctl_job.h"
 #include "config.h"
 #include "doctor/answers.h"
 #include "doctor/judge.h"
@@ -190,6 +191,7 @@ const struct opt_table ddctl_doctor_options = {
              "of the job, and each node connects to two others as ddrun would. Exit status 1: a "
              "problem was found; 0: none, or hints only.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 struct doctor {

@@ -19,6 +19,7 @@ const struct opt_table ddctl_drain_options = {
     .about = "Removes a node from a running job. All workers are stopped and restarted at once "
              "without this node; this does not count as a restart. If there is a spare node, it "
              "replaces the drained one.",
+    .mixed = true,
     OPT_ROWS(rows),
 };
 

@@ -3,6 +3,7 @@
 #include "base/quote.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
 #include "cmd/ddctl_meet.h"
 #include "cmd/framework_options.h"
 #include "config.h"
@@ -136,7 +137,9 @@ const struct opt_table ddctl_env_options = {
     .about = "Prints the environment variables that ddrun would set for a worker, for scripts "
              "that start their workers themselves: eval \"$(ddctl env)\". With NAMEs, prints only "
              "these variables.",
+    .mixed = true,
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_env_no_memory(struct dd_err *err)

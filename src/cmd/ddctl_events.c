@@ -36,6 +36,7 @@ const struct opt_table ddctl_events_options = {
     .about = "Shows the events of a running job with their timestamps: nodes that joined and "
              "left, rounds, failures, signals.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 /* {name} is replaced by the event's member of that name: text, number, or name of the signal. */

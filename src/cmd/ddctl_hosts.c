@@ -75,7 +75,9 @@ const struct opt_table ddctl_hosts_options = {
     .usage = "[options] [EXPRESSION...]",
     .about = "Prints the names of this job's nodes in rank order, each once. With EXPRESSIONs "
              "such as 'node[1-4,7]', prints their names instead.",
+    .mixed = true,
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_hosts_no_room(int rc, struct dd_err *err)

@@ -244,9 +244,11 @@ static const struct agent_here *ddctl_job_choose(const struct asking *k, const c
             DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
             ddctl_job_put_jobs(k, &jobs);
             const char *names = dd_buf_str(&jobs);
-            (void)dd_err_set(err, -EINVAL,
-                             "several jobs are running here; choose one with --job: %.600s",
-                             names != NULL ? names : "?");
+            (void)dd_err_tip(err,
+                             dd_err_set(err, -EINVAL,
+                                        "several jobs of yours are running here: %.400s",
+                                        names != NULL ? names : "?"),
+                             "choose one with --job=ID; 'ddctl jobs' lists them");
             return NULL;
         }
         found = found != NULL ? found : a;
@@ -377,6 +379,8 @@ int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err)
     ddctl_job_asking_done(&k);
     return rc;
 }
+
+const struct opt_foreign job_json[] = {{.word = "--json", .is = "format=json"}, {0}};
 
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err)
 {

@@ -42,6 +42,9 @@ int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err);
              "the scheduler's number.",                                                            \
      OPT_FIELD(type, job)}
 
+/* --json for --format=json: the `foreign` options of the tables with the row below. */
+extern const struct opt_foreign job_json[];
+
 /* The row of --format, without its help texts. */
 #define JOB_FORMAT(type)                                                                           \
     .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json",               \

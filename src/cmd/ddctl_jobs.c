@@ -30,6 +30,7 @@ const struct opt_table ddctl_jobs_options = {
     .usage = "[options]",
     .about = "Lists your jobs that run on this node, with their states.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 /* Return the entry of a job, made of the answer to a status request; NULL: out of memory. A job

@@ -29,7 +29,9 @@ const struct opt_table ddctl_kv_options = {
     .about = "Reads the store of the current round: 'list' prints all keys, or those that begin "
              "with PREFIX; 'get' writes the bytes of one value; 'watch' prints a value each time "
              "that it changes. Each round has a new store.",
+    .mixed = true,
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_kv_by_name(const void *a, const void *b)
@@ -167,7 +169,8 @@ static int ddctl_kv_run(const struct kv_options *o, int n, char **words, struct 
         return ddctl_kv_get(o, words[1], out, err);
     if (n == 2 && strcmp(words[0], "watch") == 0)
         return ddctl_kv_watch(o, words[1], err);
-    return dd_err_set(err, -EINVAL, "usage: ddctl kv list [PREFIX] | get KEY | watch KEY");
+    return dd_err_tip(err, dd_err_set(err, -EINVAL, "expected 'list', 'get KEY' or 'watch KEY'"),
+                      "'ddctl kv list' prints the keys");
 }
 
 int ddctl_kv(int argc, char **argv)

@@ -24,6 +24,7 @@ const struct opt_table ddctl_metrics_options = {
     .about = "Prints the metrics of a running job as OpenMetrics text: nodes, workers, restarts, "
              "times, operations of the store.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_metrics_on_piece(void *arg, const char *piece)

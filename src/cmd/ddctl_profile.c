@@ -27,6 +27,7 @@ const struct opt_table ddctl_profile_options = {
              "bytes, the sizes of the messages. With 'ddrun --profile' also their times, and the "
              "keys that were named most often.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_profile_write(const json_t *o, bool as_json, struct dd_buf *out)

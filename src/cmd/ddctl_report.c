@@ -15,6 +15,7 @@ const struct opt_table ddctl_report_options = {
     .usage = "FILE",
     .about = "Prints the report of a job from the FILE that 'ddrun --report=FILE' has written: the "
              "job, the cause of each restart, and what ddrun printed at the end.",
+    .mixed = true,
 };
 
 static int ddctl_report_print(struct dd_buf *out, const char *path, struct dd_err *err)
@@ -38,6 +39,9 @@ int ddctl_report(int argc, char **argv)
         return code;
     const int rc = argc - res.script == 1
                        ? ddctl_report_print(&out, argv[res.script], &err)
-                       : dd_err_set(&err, -EINVAL, "expected one FILE, got %d", argc - res.script);
+                       : dd_err_tip(&err,
+                                    dd_err_set(&err, -EINVAL, "expected one FILE, got %d",
+                                               argc - res.script),
+                                    "'ddrun --report=FILE' writes it");
     return rc < 0 ? cmd_fail(&ddctl_report_options, &err) : cmd_write(&ddctl_report_options, &out);
 }

@@ -18,6 +18,7 @@ const struct opt_table ddctl_signal_options = {
     .usage = "[options] SIGNAL",
     .about = "Sends USR1 or USR2 to all workers of the job, or stops the job with TERM, INT, HUP "
              "or QUIT.",
+    .mixed = true,
     OPT_ROWS(rows),
 };
 
@@ -32,7 +33,10 @@ int ddctl_signal(int argc, char **argv)
         return code;
     int rc = argc - res.script == 1
                  ? 0
-                 : dd_err_set(&err, -EINVAL, "expected one signal, as in 'ddctl signal USR1'");
+                 : dd_err_tip(
+                       &err,
+                       dd_err_set(&err, -EINVAL, "expected one signal, got %d", argc - res.script),
+                       "for example: ddctl signal USR1");
     if (rc == 0)
         rc = job_ask(
             &answer,

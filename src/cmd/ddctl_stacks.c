@@ -75,6 +75,7 @@ const struct opt_table ddctl_stacks_options = {
              "stacks are folded, those of the fewest ranks come first. Of workers that do not "
              "run Python, it shows the state in the kernel.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_stacks_question(const struct stacks_command *o, struct dd_buf *out,

@@ -31,6 +31,7 @@ const struct opt_table ddctl_status_options = {
     .about = "Shows the state of a running job: the round, the nodes with their workers, "
              "failures, and missing nodes.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 /* Return the failure of this rank in the current round, or NULL. */

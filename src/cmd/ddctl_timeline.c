@@ -26,7 +26,9 @@ const struct opt_table ddctl_timeline_options = {
     .about = "Prints where the time of a job went, from the FILE that 'ddrun --timeline=FILE' has "
              "written: for each phase of the start the median and the slowest node, for each round "
              "the time to stop and to restart.",
+    .mixed = true,
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 static int ddctl_timeline_summarize(struct dd_buf *out, const char *path, bool as_json,
@@ -53,7 +55,10 @@ int ddctl_timeline(int argc, char **argv)
     const int rc = argc - res.script == 1
                        ? ddctl_timeline_summarize(&out, argv[res.script],
                                                   strcmp(o.format, "json") == 0, &err)
-                       : dd_err_set(&err, -EINVAL, "expected one FILE, got %d", argc - res.script);
+                       : dd_err_tip(&err,
+                                    dd_err_set(&err, -EINVAL, "expected one FILE, got %d",
+                                               argc - res.script),
+                                    "'ddrun --timeline=FILE' writes it");
     return rc < 0 ? cmd_fail(&ddctl_timeline_options, &err)
                   : cmd_write(&ddctl_timeline_options, &out);
 }

@@ -57,6 +57,7 @@ const struct opt_table ddctl_top_options = {
              "lines of the selected rank, s shows the stacks of all workers, f the first failure, "
              "q quits.",
     OPT_ROWS(rows),
+    .foreign = job_json,
 };
 
 /* Append a sample (ddctl_top_model.h). */

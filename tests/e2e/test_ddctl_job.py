@@ -92,7 +92,7 @@ def test_status_says_who_is_missing_while_the_nodes_gather():
     args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", f"--rdzv-id={name}"]
     with Job(*args, "--insecure", "true") as job:
         until(lambda: subprocess.run([DDCTL, "status", f"--job={name}"], capture_output=True, check=False).returncode == 0)
-        s = json.loads(ddctl("status", f"--job={name}", "--format=json"))
+        s = json.loads(ddctl("status", f"--job={name}", "--json"))
         assert (s["state"], s["wanted"], len(s["nodes"]), s["workers"]) == ("gathering", 2, 1, [])
         assert s["missing"] == "1 node" and s["nodes"][0]["state"] == "waiting"
         job.p.send_signal(signal.SIGINT)
@@ -155,7 +155,7 @@ def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
             Job("--nproc-per-node=1", *script, env=clean_env(**common, **other)) as b:
         a.line("ready")
         b.line("ready")
-        until(lambda: "--job" in asked("status").stderr, say="two jobs, once both agents answer in time")
+        until(lambda: "tip: choose one with --job=ID" in asked("status").stderr, say="two jobs, once both agents answer in time")
         p = answered([DDCTL, "status", "--format=json"], env=clean_env(**common, **own))
         assert json.loads(p.stdout)["job"] == name
         (tmp_path / "go").touch()
@@ -319,7 +319,7 @@ def test_a_signal_that_ends_jobs_ends_this_one(tmp_path):
     with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", workers=2) as job:
         assert "unsupported signal 'KILL'" in job.ctl("signal", "KILL", code=2)
         assert "one signal" in job.ctl("signal", code=2)
-        job.ctl("signal", "INT")
+        ddctl("signal", "INT", f"--job={job.name}")
         assert job.wait() == 130
         assert some_line(job.err, "SIGINT", "ddctl on sim")
         job.assert_nothing_left()

@@ -726,6 +726,41 @@ static void an_unknown_command_has_the_nearest_one_as_its_tip(void **state)
     }
 }
 
+/* Words are separated by one space. */
+static void reorder(bool mixed, const char *before, const char *after)
+{
+    static const struct opt_row small[] = {
+        {.name = "job", .kind = OPT_STRING, .metavar = "ID"},
+        {.name = "follow", .letter = 'f', .kind = OPT_FLAG},
+        {.name = "nth", .letter = 'n', .kind = OPT_INT, .metavar = "N"},
+        {.name = "show", .kind = OPT_STRING, .metavar = "X", .implied = "all"},
+    };
+    static const struct opt_foreign json[] = {{.word = "--json", .is = "show=json"}, {0}};
+    const struct opt_table t = {.program = "x", .mixed = mixed, .foreign = json, OPT_ROWS(small)};
+    DD_AUTO(strv) struct dd_strv words = {0};
+    DD_AUTO(buf) struct dd_buf joined = DD_BUF_INIT(1000);
+    assert_int_equal(dd_strv_split(&words, before, " "), 0);
+    opt_options_first(&t, (int)words.n, words.v);
+    for (size_t i = 0; i < words.n; i++)
+        assert_int_equal(dd_buf_printf(&joined, "%s%s", i > 0 ? " " : "", words.v[i]), 0);
+    assert_string_equal(dd_buf_str(&joined), after);
+}
+
+static void options_of_a_mixed_table_may_follow_operands(void **state)
+{
+    (void)state;
+    reorder(false, "x TERM --job 4711", "x TERM --job 4711");
+    reorder(true, "x", "x");
+    reorder(true, "x TERM --job=4711", "x --job=4711 TERM");
+    reorder(true, "x a --job 4711 b -f c", "x --job 4711 -f a b c");
+    reorder(true, "x a --jo 4711 b -n -1", "x --jo 4711 -n -1 a b");
+    reorder(true, "x a --show b --json c", "x --show --json a b c");
+    reorder(true, "x a --follow b", "x --follow a b");
+    reorder(true, "x a -f -- --job b", "x -f -- a --job b");
+    reorder(true, "x a - --nosuch b --job", "x --nosuch --job a - b");
+    reorder(true, "x a --job --follow", "x --job --follow a");
+}
+
 static void table_check_finds_what_is_wrong_with_a_table(void **state)
 {
     (void)state;
@@ -759,6 +794,7 @@ int main(void)
         cmocka_unit_test(dump_holds_every_kind_of_row),
         cmocka_unit_test(dump_reports_a_full_buffer),
         cmocka_unit_test(an_unknown_command_has_the_nearest_one_as_its_tip),
+        cmocka_unit_test(options_of_a_mixed_table_may_follow_operands),
         cmocka_unit_test(table_check_finds_what_is_wrong_with_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
