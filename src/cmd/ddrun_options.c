@@ -630,6 +630,7 @@ static const struct opt_row rows[] = {
              "torchrun.",
      FIELD(exit_code)},
     {.name = "report",
+     .common = true,
      .kind = OPT_STRING,
      .metavar = "FILE",
      .example = "report.json",
@@ -829,7 +830,6 @@ static const struct opt_row rows[] = {
      .more = "Can be set for each local rank, as in 0:1,1:3.",
      FIELD(redirects)},
     {.name = "tee",
-     .common = true,
      .letter = 't',
      .kind = OPT_STRING,
      .metavar = "WHAT",
@@ -945,7 +945,8 @@ const struct opt_table ddrun_options = {
     .usage = "[options] SCRIPT [ARG...]",
     .about =
         "Starts the workers of a distributed training job on all nodes that a scheduler (Slurm, PBS "
-        "and others) has allocated, or on this machine, and supervises them until the job ends.",
+        "and others) has allocated, or on this machine, and supervises them until the job ends. 'ddctl' "
+        "inspects running jobs.",
     .epilog = "Examples:\n"
               "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
               "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"

@@ -23,10 +23,11 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
 #define HANG_ROWS(type)                                                                                                         \
     {.name = "hang-timeout",                                                                                                    \
      .project = true,                                                                                                           \
+     .common = true,                                                                                                            \
      OPTION_TIME_OR_NEVER,                                                                                                      \
      .example = "10m",                                                                                                          \
      .group = "Health checks and hung workers",                                                                                 \
-     .help = "kill workers that have shown no activity for TIME",                                                               \
+     .help = "end the workers when none has been active for TIME",                                                              \
      .more =                                                                                                                    \
          "--hang-sign chooses what counts as activity. ddrun treats a hung worker as failed. It "                               \
          "reports the stacks of all workers (see --stacks). The hung worker then gets "                                         \

@@ -51,7 +51,8 @@ def named(text):
 def test_help_is_short_and_says_how_to_see_the_rest():
     shown = ask("--help").stdout
     assert len(shown.splitlines()) <= 60 and "ddrun --help=all" in shown
-    assert {"nproc-per-node", "nnodes", "hosts", "max-restarts", "log-dir", "help"} <= named(shown)
+    assert {"nproc-per-node", "nnodes", "hosts", "max-restarts", "hang-timeout", "log-dir", "report", "help"} <= named(shown)
+    assert "'ddctl' inspects running jobs" in shown
     assert len(named(shown)) < len(named(ask("--help=all").stdout)) / 2
     assert ask("-h").stdout == shown
 
@@ -73,6 +74,11 @@ def test_help_about_nothing_that_is_there():
     shown = ask("--help=nonsense")
     assert shown.returncode == 2 and shown.stdout == ""
     assert shown.stderr == "ddrun: error: no option or topic 'nonsense'\n  tip: 'ddrun --help=all' lists all options\n"
+
+
+def test_help_about_a_command_names_its_own_help():
+    shown = ask("--help=stacks", tool=os.path.join(BUILD, "ddctl"))
+    assert shown.returncode == 2 and "\n  tip: 'ddctl stacks --help' shows the options of this command\n" in shown.stderr
 
 
 @pytest.mark.parametrize("tool", [DDRUN, DDRUND])
