@@ -358,7 +358,7 @@ static int put_restarts(const struct report *r, struct dd_buf *out)
         const struct report_round *k = &r->rounds[i];
         if (k->round >= r->round)
             continue;
-        rc = dd_buf_printf(out, "attempt %d ended after %.3f s: %s\n", k->round + 1,
+        rc = dd_buf_printf(out, "round %d ended after %.3f s: %s\n", k->round,
                            report_seconds(k->start_ns, k->end_ns),
                            k->cause != NULL ? k->cause : "unknown cause");
     }

@@ -137,7 +137,7 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
         rc = dd_buf_printf(out, "%.3f s after the start of the workers, %s",
                            report_seconds(r->round_ns, e->at_ns), at);
     if (rc == 0 && r->cfg.max_restarts > 0)
-        rc = dd_buf_printf(out, ", attempt %d", r->round + 1);
+        rc = dd_buf_printf(out, ", round %d", r->round);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 

@@ -151,7 +151,7 @@ def test_an_old_report_is_printed_as_on_the_terminal(tmp_path, script):
     assert (p.returncode, p.stderr) == (0, ""), p.stderr
     about, attempt, first, *rest = p.stdout.splitlines()
     assert re.match(r"job \S+: 2 nodes, 4 workers, started \S+Z, failed after [\d.]+ s, 1 restart$", about)
-    assert re.match(r"attempt 1 ended after [\d.]+ s: rank \d on sim\d ", attempt)
+    assert re.match(r"round 0 ended after [\d.]+ s: rank \d on sim\d ", attempt)
     assert [first.split("error: ", 1)[1], *rest] == block(job)
 
 

@@ -123,7 +123,7 @@ static void report_of_a_failure_is_printed_again(void **state)
     reads_back(
         r,
         "job slurm-7.0: 2 nodes, 4 workers, started 2026-11-21T12:40:03Z, failed after 7.005 s, 1 restart\n"
-        "attempt 1 ended after 2.123 s: rank 1 on node1 failed: OSError: [Errno 28] No space left on device "
+        "round 0 ended after 2.123 s: rank 1 on node1 failed: OSError: [Errno 28] No space left on device "
         "(exit code 1)\nerror: ",
         false);
 }
