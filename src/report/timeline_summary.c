@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "report/causes.h"
 #include "report/phases.h"
 #include "report/trace_events.h"
 
@@ -347,24 +348,40 @@ static void put_recovery(const struct summary *s, struct dd_buf *out, const json
                             seconds(last - time_of(exit_event, "ts")));
 }
 
+/* Return the event of the first failure of a round if one rank is to blame for it, else NULL. */
+static const json_t *failure_of_rank(const json_t *failed)
+{
+    const json_t *why = json_object_get(failed, "args");
+    return failed != NULL && !failure_is_job_hung(text_of(why, "text")) ? why : NULL;
+}
+
+static void put_failure(struct dd_buf *out, const json_t *failed)
+{
+    const json_t *why = failure_of_rank(failed);
+    if (failed == NULL)
+        return;
+    if (why == NULL) {
+        (void)dd_buf_puts(out, ", the job hung");
+        return;
+    }
+    (void)dd_buf_printf(out, ", rank %d on ", number_of(why, "rank", -1));
+    put_text(out, text_of(why, "node"));
+    (void)dd_buf_puts(out, " failed");
+}
+
 static void put_round(const struct summary *s, struct dd_buf *out, int round)
 {
     char name[32];
     (void)snprintf(name, sizeof(name), "round %d", round);
     const json_t *span = event_of(s, name, round);
     const json_t *failed = event_of(s, "exit", round);
-    const json_t *why = json_object_get(failed, "args");
     (void)dd_buf_puts(out, name);
     if (span != NULL)
         (void)dd_buf_printf(out, ": %.3f s, workers: %d", seconds(time_of(span, "dur")),
                             number_of(json_object_get(span, "args"), "workers", 0));
     else
         (void)dd_buf_puts(out, ": its end is not in the file");
-    if (failed != NULL) {
-        (void)dd_buf_printf(out, ", rank %d on ", number_of(why, "rank", -1));
-        put_text(out, text_of(why, "node"));
-        (void)dd_buf_puts(out, " failed");
-    }
+    put_failure(out, failed);
     put_slowest(s, out, "stop", PHASE_STOP, round);
     put_slowest(s, out, "wait for the next plan", PHASE_RESTART, round + 1);
     put_recovery(s, out, failed, round);
@@ -416,8 +433,7 @@ static json_t *summary_round(const struct summary *s, int round)
     json_t *phases = json_array();
     (void)snprintf(name, sizeof(name), "round %d", round);
     const json_t *span = event_of(s, name, round);
-    const json_t *failed = event_of(s, "exit", round);
-    const json_t *why = json_object_get(failed, "args");
+    const json_t *why = failure_of_rank(event_of(s, "exit", round));
     summary_add_phase(s, phases, PHASE_STOP, round);
     summary_add_phase(s, phases, PHASE_RESTART, round + 1);
     return json_pack(
@@ -425,8 +441,8 @@ static json_t *summary_round(const struct summary *s, int round)
         span != NULL ? json_real(seconds(time_of(span, "dur"))) : json_null(), "workers",
         span != NULL ? json_integer(number_of(json_object_get(span, "args"), "workers", 0))
                      : json_null(),
-        "failed_rank", failed != NULL ? json_integer(number_of(why, "rank", -1)) : json_null(),
-        "failed_node", failed != NULL ? summary_clean(text_of(why, "node")) : json_null(), "phases",
+        "failed_rank", why != NULL ? json_integer(number_of(why, "rank", -1)) : json_null(),
+        "failed_node", why != NULL ? summary_clean(text_of(why, "node")) : json_null(), "phases",
         phases);
 }
 

@@ -261,6 +261,25 @@ static void summary_of_a_damaged_file_ends(void **state)
     assert_string_equal(dd_buf_str(&out), "job \nno node has sent its phases\n");
 }
 
+/* ddrun ends all workers of a job that hung: the first of them is not to blame. */
+static void summary_names_no_rank_of_a_job_that_hung(void **state)
+{
+    static const char text[] =
+        "[{\"name\":\"exec\",\"pid\":0,\"args\":{\"job\":\"j\"}},\n"
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"n1\"}},\n"
+        "{\"name\":\"join\",\"pid\":1,\"ts\":1,\"dur\":5000,\"args\":{\"round\":0}},\n"
+        "{\"name\":\"exit\",\"pid\":0,\"args\":{\"round\":0,\"rank\":1,\"node\":\"n1\","
+        "\"text\":\"the job hung: no output for 25 s\"}}]";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(1 << 16);
+    (void)state;
+    assert_int_equal(timeline_summary(&out, text, strlen(text), NULL), 0);
+    assert_non_null(strstr(dd_buf_str(&out), ", the job hung"));
+    assert_null(strstr(dd_buf_str(&out), "rank 1"));
+    assert_int_equal(timeline_summary_json(&json, text, strlen(text), NULL), 0);
+    assert_non_null(strstr(dd_buf_str(&json), "\"failed_rank\": null"));
+}
+
 /* The file may be of another user: no text of it may control the terminal. */
 static void summary_escapes_the_texts_of_the_file(void **state)
 {
@@ -304,6 +323,7 @@ int main(void)
         cmocka_unit_test(summary_as_json_has_the_same_times),
         cmocka_unit_test(summary_takes_what_was_written_of_a_file),
         cmocka_unit_test(summary_of_a_damaged_file_ends),
+        cmocka_unit_test(summary_names_no_rank_of_a_job_that_hung),
         cmocka_unit_test(summary_escapes_the_texts_of_the_file),
         cmocka_unit_test(summary_refuses_what_is_no_timeline),
     };
