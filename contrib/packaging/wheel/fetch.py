@@ -91,7 +91,8 @@ def fetch(apt, name, directory, older):
                 download(url, os.path.join(directory, file), digest)
         except urllib.error.HTTPError as e:
             if not older or version == versions[-1]:
-                sys.exit(f"fetch.py: cannot download {name} {version}: {e}: {e.url}")
+                sys.exit(f"fetch.py: error: cannot download {name} {version}: {e}: {e.url}\n"
+                         "  tip: 'contrib/wheel --older' takes the version before it")
             print(f"fetch.py: cannot download {name} {version} ({e}); taking the version before it", file=sys.stderr)
             continue
         return {"name": name, "version": version, "newest": versions[0], "files": {file: digest for _, file, digest in files}}
