@@ -7,8 +7,8 @@
 /* Parse decimal digits, without sign or blanks. 0, -EINVAL (not a number) or -ERANGE. */
 int dd_num_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret);
 int dd_num_int(const char *s, int min, int max, int *ret); /* with an optional minus sign */
-/* The same for digits at *at that end with `end`, a character other than 0; then *at is behind it.
- * On failure *at stays. */
+/* Parse digits at *at as dd_num_u64() does, up to the character `end` (not 0), and move *at behind
+ * `end`. A failure leaves *at unchanged. */
 int dd_num_take(const char **at, char end, uint64_t min, uint64_t max, uint64_t *ret);
 
 /* Parse "10us", "250ms", "5s", "10m", "2h", "1d" or plain seconds ("600", "0.1") to nanoseconds. */

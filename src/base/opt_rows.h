@@ -1,4 +1,4 @@
-/* Shared by the files of opt: the rows that every table has, names, and texts. */
+/* Private to the files base/opt*.c: the rows that every table has, names, and texts. */
 #ifndef DD_BASE_OPT_ROWS_H
 #define DD_BASE_OPT_ROWS_H
 

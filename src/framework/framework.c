@@ -33,7 +33,7 @@ int framework_env(struct dd_strv *out, char *const *agent_env, const struct fram
 
 static const struct {
     const char *name;
-    int bit; /* 0: applied without a request */
+    int bit; /* bit of FRAMEWORK_*; 0: always on, needs no request */
 } names[] = {
     {"torch", 0},
     {"deepspeed", 0},

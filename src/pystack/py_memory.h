@@ -24,7 +24,7 @@ typedef int py_read_f(void *arg, uint64_t addr, void *to, size_t n);
 /* arg is borrowed until py_memory_free(). NULL: out of memory. */
 struct py_memory *py_memory_new(py_read_f *read, void *arg);
 void py_memory_free(struct py_memory *m); /* NULL is fine */
-/* Read everything anew from here on. */
+/* Drop the pages read so far: later reads see the current memory. */
 void py_memory_forget(struct py_memory *m);
 
 /* 0 or -errno; -E2BIG: more than PY_PAGES_READ pages. `to` may be written in part on failure. */

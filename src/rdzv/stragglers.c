@@ -243,7 +243,7 @@ static void describe(const struct stragglers *s, int rank, struct straggler *ret
                               .sign = r->sign != 0 ? r->sign : LOAD_WAITS};
 }
 
-/* True if a rank holds up the others more than another one. */
+/* True if rank r delays the job more than rank `than`. */
 static bool is_worse(const struct stragglers *s, const struct straggler_rank *r,
                      const struct straggler_rank *than)
 {
