@@ -65,12 +65,16 @@ def leave(code: int) -> None:
 
     While the interpreter ends, a thread of PyTorch's gloo may abort the process, although its result is written.
     """
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    threading._shutdown()  # type: ignore  # ends the idle threads of executors, and joins all others
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        pass  # Python 3.8 and 3.9 raise the last exception, which they have printed
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass  # the program has closed it
     os._exit(code)
 
 

@@ -99,7 +99,7 @@ def test_a_killed_worker_is_reported_with_its_signal(place):
 def test_an_abort_while_the_interpreter_ends_loses_no_result():
     seen, job = outcome("late")
     assert seen["returned"] == ["result"]
-    assert job.out.splitlines()[:-1] == ["of a thread", "at exit"], "threads and atexit functions end first"
+    assert job.out.splitlines()[:-1] == ["of a pool", "of a thread", "at exit"], "threads and atexit functions end first"
 
 
 def test_an_exit_code_of_a_worker_is_reported_and_an_early_exit_is_no_result():

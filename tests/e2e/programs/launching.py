@@ -1,6 +1,7 @@
 """Calls of ddrun.launch() for test_python.py: launching.py NAME [OPTION...]; prints one JSON line."""
 
 import atexit
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -59,7 +60,12 @@ def fail_once():
 
 
 def abort_late():
-    """Register a function that aborts the process after Python has ended, as a thread of PyTorch's gloo may."""
+    """Register a function that aborts the process after Python has ended, as a thread of PyTorch's gloo may.
+
+    The pool outlives the function, as those of libraries do: its idle thread ends only when Python asks it to.
+    """
+    sys.pool = concurrent.futures.ThreadPoolExecutor(1)
+    sys.pool.submit(print, "of a pool", flush=True).result()
     libc = ctypes.CDLL(None)
     libc.on_exit(libc.abort, None)
     atexit.register(print, "at exit", flush=True)
