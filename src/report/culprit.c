@@ -8,12 +8,19 @@
 
 #include <string.h>
 
+/* True if other workers were silent, too. Those that ended later than the stop of the round have
+ * not failed, but where the whole job hung, all that had not exited were silent. */
+static bool is_one_of_several_silent(const struct report *r, const struct report_exit *e)
+{
+    return r->nfailed > 1 || (failure_is_job_hung(e->error) && r->world_size - r->ends.left > 1);
+}
+
 /* By the failures alone. Of several silent workers any may be the one that holds up the others. */
 static enum report_blame report_blame(const struct report *r, const struct report_exit *e)
 {
     const struct failure_cause *c = failure_cause_find(e);
     const int flags = c != NULL ? c->flags : 0;
-    if (c != NULL && strcmp(c->id, "hang") == 0 && r->nfailed > 1)
+    if (c != NULL && strcmp(c->id, "hang") == 0 && is_one_of_several_silent(r, e))
         return REPORT_BLAME_UNKNOWN;
     return (flags & CAUSE_CASCADE) != 0  ? REPORT_BLAME_UNKNOWN
            : (flags & CAUSE_SENDER) != 0 ? REPORT_BLAME_SENDER
