@@ -20,7 +20,7 @@ struct ctl_ops {
     int64_t (*stacks)(void *arg, const struct stacks_question *q); /* stacks_collect_ask() */
     /* usage_collect_ask() */
     int (*usage)(void *arg, struct session *from, int64_t id, const char *ranks, bool all_lines);
-    /* Exclude a node from further rounds; known: it was already excluded. */
+    /* Exclude a node from further rounds. */
     void (*drain)(void *arg, int id, const char *why);
 };
 

@@ -296,9 +296,10 @@ def test_chromium_shows_the_stragglers_until_the_job_ends(tmp_path):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")
 def test_chromium_shows_that_the_whole_job_hung(tmp_path):
-    with Running(tmp_path, "--nproc-per-node=2", "--hang-timeout=10s", "--shutdown-timeout=2s", script=RANK_IS_READY + "exec sleep 600\n") as job, \
-            Page(job) as page:
-        assert job.wait() == 134, job.err
+    script = RANK_IS_READY + 'until [ -e "$1" ]; do echo; sleep 0.5; done\nexec sleep 600\n'  # active until the page is there
+    with Running(tmp_path, "--nproc-per-node=2", "--hang-timeout=10s", "--shutdown-timeout=2s", script=script, workers=2) as job, Page(job) as page:
+        until(lambda: page.state()["status"]["state"] == "running")
+        job.finish(code=134)
         until(lambda: page.state()["ended"], say="the end of the job")
         dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
         assert '<p id="failure-line">the job hung: no output, ' in dom, dom

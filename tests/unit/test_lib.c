@@ -533,7 +533,7 @@ static void lib_ends_waits_when_the_round_is_over(void **state)
     lib_ends_all_waits(world_reset);
 }
 
-/* Even calls without timeout fail at once: the daemon listens before there are workers. */
+/* Move the clock past the attempts to connect. */
 static void *hurry(void *stop)
 {
     while (!atomic_load((atomic_bool *)stop)) {
@@ -543,6 +543,7 @@ static void *hurry(void *stop)
     return NULL;
 }
 
+/* Even calls without timeout fail, and do not wait: the daemon listens before there are workers. */
 static void lib_says_that_the_daemon_is_gone(void **state)
 {
     (void)state;
