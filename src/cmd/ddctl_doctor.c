@@ -1,5 +1,6 @@
 /* ddctl doctor: start this program on all nodes of the job, collect what each node finds about
  * itself and its connections, and print problems with remedies. */
+#include "base/columns.h"
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -512,6 +514,30 @@ static int ddctl_doctor_write_result(const struct doctor *d, size_t findings, st
                          findings == 1 ? "" : "s");
 }
 
+/* Append one line. Its text may come from another node, or from a variable. */
+static int ddctl_doctor_put_line(struct dd_buf *out, const char *before, const char *text)
+{
+    int rc = dd_buf_puts(out, before);
+    while (rc >= 0 && *text != '\0') {
+        rc = dd_columns_put(out, &text, INT_MAX, true);
+        if (rc >= 0 && *text == '\n') {
+            rc = dd_buf_puts(out, " ");
+            text++;
+        }
+    }
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+static int ddctl_doctor_put_finding(struct dd_buf *out, const json_t *f)
+{
+    int rc = dd_buf_printf(out, "\n%s: ", json_string_value(json_object_get(f, "nodes")));
+    if (rc == 0)
+        rc = ddctl_doctor_put_line(out, json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
+                                   json_string_value(json_object_get(f, "what")));
+    return rc < 0 ? rc
+                  : ddctl_doctor_put_line(out, "    ", json_string_value(json_object_get(f, "do")));
+}
+
 static int ddctl_doctor_tell_text(const struct doctor *d, const json_t *findings,
                                   const struct pair_figures *pairs)
 {
@@ -521,11 +547,7 @@ static int ddctl_doctor_tell_text(const struct doctor *d, const json_t *findings
     int rc = ddctl_doctor_write_result(d, json_array_size(findings), &out);
     json_array_foreach (findings, i, f)
         if (rc == 0)
-            rc = dd_buf_printf(&out, "\n%s: %s%s\n    %s\n",
-                               json_string_value(json_object_get(f, "nodes")),
-                               json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
-                               json_string_value(json_object_get(f, "what")),
-                               json_string_value(json_object_get(f, "do")));
+            rc = ddctl_doctor_put_finding(&out, f);
     if (rc == 0 && pairs->n > 0)
         rc = pair_figures_write(pairs, &out);
     return rc == 0 ? ddctl_doctor_write_lines(&out) : rc;

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support import DDRUN, some_line
+from support import DDRUN, clean_env, some_line
 from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
@@ -135,6 +135,12 @@ def test_words_for_a_person(slurm):  # noqa: F811
         done = run.wait(LIMIT)
     assert done.rc == 1
     assert some_line(done.out, "4 nodes") and some_line(done.out, "node[1-4]: ", "256") and some_line(done.out, "ulimit -n 65536"), done.out
+
+
+def test_text_of_nodes_and_variables_cannot_control_the_terminal():
+    done = subprocess.run([DDCTL, "doctor"], stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=False,
+                          env=clean_env(MASTER_ADDR="\x1b[2Jold\nvm: forged \u00e9"))
+    assert "\x1b" not in done.stdout and some_line(done.stdout, "hint: MASTER_ADDR=", "old vm: forged \u00e9 is set"), done.stdout
 
 
 def look_with(slurm, *args):  # noqa: F811
