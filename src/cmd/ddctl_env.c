@@ -437,8 +437,8 @@ static int ddctl_env_check(const struct env_options *o, int argc, char *const *w
     int rc = framework_options_check(&o->framework, err);
     for (int i = 0; i < argc && rc == 0; i++)
         if (words[i][0] == '-')
-            rc = dd_err_set(err, -EINVAL,
-                            "unexpected option '%.60s' after a name; put options first", words[i]);
+            rc = dd_err_set(err, -EINVAL, "'%.60s' is not a variable: it begins with a dash",
+                            words[i]);
     return rc;
 }
 

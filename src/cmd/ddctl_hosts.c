@@ -136,9 +136,7 @@ static int ddctl_hosts_add_names(struct hostlist **all, const struct hostlist *m
 static int ddctl_hosts_read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
 {
     if (text[0] == '-')
-        return dd_err_set(err, -EINVAL,
-                          "unexpected option '%.60s' after a name"
-                          "\n  tip: put options first: ddctl hosts --fold 'node[1-4]'",
+        return dd_err_set(err, -EINVAL, "'%.60s' is not a list of nodes: it begins with a dash",
                           text);
     int rc = hostlist_parse(ret, text, err);
     if (rc == 0 && hostlist_count(*ret) == 0)
