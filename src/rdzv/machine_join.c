@@ -65,6 +65,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
 int rdzv_exclude(struct rdzv *m, int id, const char *why)
 {
     struct member *p = &m->members[id];
+    const bool again = p->index >= 0 && m->excluded[p->index]; /* it left and came back */
     if (p->unfit)
         return 0;
     p->unfit = true;
@@ -72,7 +73,7 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     p->unfit_why = strdup(why);
     if (p->index >= 0)
         m->excluded[p->index] = true;
-    int rc = rdzv_act_text(m, RDZV_EXCLUDED, id, "%.300s", why);
+    int rc = again ? 0 : rdzv_act_text(m, RDZV_EXCLUDED, id, "%.300s", why);
     if (rc < 0)
         return rc;
     if (!m->begun &&

@@ -308,10 +308,15 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
     return rc;
 }
 
+bool report_is_of_job(const struct report_exit *e)
+{
+    return failure_is_job_hung(e->error) && !e->oom;
+}
+
 int report_sentence(const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(WHY_MAX);
-    if (failure_is_job_hung(e->error) && !e->oom)
+    if (report_is_of_job(e))
         return report_why(e, out);
     int rc = dd_buf_printf(out, "rank %d on %s ", e->rank, e->node);
     if (rc == 0 && e->pid == 0)

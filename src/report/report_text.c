@@ -50,7 +50,7 @@ static const char *was(int n)
 /* True for a worker that ddrun ended together with e, since the whole job hung. */
 static bool is_ended_with(const struct report_exit *o, const struct report_exit *e)
 {
-    return failure_is_job_hung(e->error) && failure_is_job_hung(o->error);
+    return report_is_of_job(e) && report_is_of_job(o);
 }
 
 /* Append the failures other than e, one per line. */
@@ -83,13 +83,13 @@ static int count_ended_with(const struct report *r, const struct report_exit *e)
     int n = r->nfailed - r->nkept;
     for (int i = 0; i < r->nkept; i++)
         n += &r->exits[i] != e && is_ended_with(&r->exits[i], e);
-    return failure_is_job_hung(e->error) ? n : 0;
+    return report_is_of_job(e) ? n : 0;
 }
 
 static int put_others(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     const struct report_ends *n = &r->ends;
-    const bool hung = failure_is_job_hung(e->error);
+    const bool hung = report_is_of_job(e);
     const int earlier = (int)(e - r->exits);
     const int others = r->nfailed - 1 - count_ended_with(r, e);
     const int kept = others < r->nkept - 1 ? others : r->nkept - 1;
@@ -131,7 +131,7 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
         return 0;
     report_time(r, e->at_ns, at);
     int rc = dd_buf_puts(out, "  ");
-    if (rc == 0 && !failure_is_job_hung(e->error))
+    if (rc == 0 && !report_is_of_job(e))
         rc = dd_buf_printf(out, "local rank %d, pid %d, ", e->local_rank, e->pid);
     if (rc == 0)
         rc = dd_buf_printf(out, "%.3f s after the start of the workers, %s",
@@ -143,7 +143,7 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
 
 static int put_tail_title(const struct report_exit *e, struct dd_buf *out)
 {
-    if (!failure_is_job_hung(e->error))
+    if (!report_is_of_job(e))
         return dd_buf_puts(out, "  last lines of output:\n");
     return dd_buf_printf(out, "  last lines of output of rank %d on %s:\n", e->rank, e->node);
 }

@@ -734,6 +734,10 @@ static void machine_leaves_an_unfit_node_out(void **state)
                   0),
         0);
     assert_string_equal(actions(&b), "exclude3 note0 note0 drop-1 plan0 plan1 plan2");
+    assert_int_equal(event(&b, RDZV_LOST, 3, 0, 0, 0), 0);
+    (void)actions(&b);
+    assert_int_equal(come(&b, 3, 3, &cfg), 0);
+    assert_string_equal(actions(&b), "note0"); /* it is excluded as before */
     bed_free(&b);
 }
 

@@ -568,7 +568,7 @@ static void a_hung_job_without_memory_names_the_rank_that_the_kernel_killed(void
     e.signal = SIGKILL;
     e.oom = true;
     reports(&e, 1, "rank 2 on node2 was killed by signal 9 (SIGKILL): killed by the kernel, out",
-            "");
+            "  local rank 0, pid 4002, ");
 }
 
 static void an_oom_kill_is_not_blamed_on_a_cascade_of_its_node(void **state)
