@@ -250,7 +250,8 @@ def test_gpus_and_frameworks():
 def test_names_are_written_in_their_order_and_wrong_ones_refused():
     assert ask("--format=values", "WORLD_SIZE", "RANK").stdout == "1\n0\n"
     assert "NOTHING" in refused("NOTHING")
-    assert "--tf" in refused("RANK", "--tf")
+    assert ask("WORLD_SIZE", "RANK", "--format=values").stdout == "1\n0\n"
+    assert "--tf" in refused("--", "RANK", "--tf")
     assert "--format" in refused("--format=xml")
     assert "--env=1:2=3" in refused("--env=1:2=3")
 
