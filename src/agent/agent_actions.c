@@ -287,8 +287,6 @@ static void do_requeue(struct agent *a, int arg)
         .rule = exit_rules_get(&a->loop.cfg->rdzv.exit_rules, finish->code),
         .node_lost = finish->lost,
         .stopped = finish->asked && !signals_before_end(a->signals),
-        /* the scheduler signals all nodes: its signal to this one may be late */
-        .by_scheduler = signals_by_scheduler(a->signals) || a->loop.machine.sig == 0,
         .end_near = signal_before_end_is_sent(a->before_end)};
     if (leader_daemon(a->leader) > 0)
         requeue_start(a->requeue, &e);

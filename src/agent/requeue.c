@@ -52,7 +52,7 @@ int requeue_reason(const struct requeue_end *e)
     if (e->node_lost)
         return REQUEUE_NODE_LOSS;
     if (e->stopped)
-        return e->by_scheduler ? REQUEUE_ASK : 0;
+        return REQUEUE_ASK;
     return e->end_near ? REQUEUE_TIMEOUT : 0;
 }
 
@@ -162,7 +162,7 @@ static void requeue_begin(struct requeue *r, int reason)
     const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
     struct dd_err err = {0};
     r->begun = true;
-    if (r->slurm == NULL && r->pbs == NULL)
+    if (r->slurm == NULL && r->pbs == NULL && reason != REQUEUE_ASK)
         dd_log(c->log, DD_LOG_WARN, "%s: no scheduler found that could requeue the job",
                reason == REQUEUE_BY_RULE ? "--exit-rules" : "--requeue-on");
     else if (reason != REQUEUE_ASK)

@@ -19,7 +19,6 @@ struct requeue_end {
     enum exit_rule rule; /* of that code */
     bool node_lost;      /* the job ended because a node was lost */
     bool stopped;        /* a signal ended the job */
-    bool by_scheduler;   /* the signal came, or may have come, from the scheduler */
     bool end_near;       /* --signal-before-end has been sent */
 };
 

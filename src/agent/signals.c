@@ -43,7 +43,6 @@ struct signals {
     struct event *ev;
     struct event *stopping; /* notice that ddrun still waits for workers */
     char why[256];          /* reason for the next STOP_REQUEST; "": a signal to this process */
-    bool scheduler_ends;    /* the scheduler ends the job */
     bool end_stop;          /* --signal-before-end ends the job */
     struct signal_state states[LAST_SIGNAL + 1];
 };
@@ -93,7 +92,6 @@ static void on_stop_signal(struct signals *s, int sig, bool by_scheduler)
     const bool again = s->parts.loop->machine.sig != 0;
     if (again && by_scheduler)
         return;
-    s->scheduler_ends = by_scheduler;
     agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
     if (!again && sig == SIGINT && !by_scheduler && s->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
@@ -230,11 +228,6 @@ bool signals_settling(const struct signals *s)
         settling = settling || (ends_this_job(s, sig) && s->states[sig].settled != NULL &&
                                 evtimer_pending(s->states[sig].settled, NULL));
     return settling;
-}
-
-bool signals_by_scheduler(const struct signals *s)
-{
-    return s->scheduler_ends;
 }
 
 bool signals_before_end(const struct signals *s)

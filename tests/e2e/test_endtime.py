@@ -10,7 +10,7 @@ from support import LIMIT, Job, clean_env, json_lines, parent, program, run, som
 
 SHOW = "JobId=77 JobName=b JobState={} Reason={} Requeue=1 PreemptTime={} TimeLimit=00:10:00"
 STATES = {"cancelled": ("COMPLETING", "None", "None"), "preempted": ("RUNNING", "None", "2026-11-21T12:47:48"),
-          "out of time": ("COMPLETING", "TimeLimit", "None")}
+          "out of time": ("COMPLETING", "TimeLimit", "None"), "running": ("RUNNING", "None", "None")}
 
 
 @pytest.fixture
@@ -149,9 +149,18 @@ def test_a_job_that_is_ended_while_it_is_asked_for_is_not_called_refused(played)
     assert some_line(job.err, "requeue", "job 77", "preempted") and "did not requeue" not in job.err
 
 
-def test_what_a_person_ended_is_not_started_again(played):
-    ends("person", "--requeue-on=preempt,timeout,node-loss", env={**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"})
-    assert "scontrol requeue 77" not in played.asked()
+@pytest.mark.parametrize("state, again", [("running", False), ("cancelled", False), ("preempted", True)])
+def test_slurm_says_whether_a_signal_of_another_process_ends_a_job_for_good(played, state, again):
+    """The process that started the nodes may forward a signal to the leader before Slurm's own signal arrives."""
+    show = SHOW.format(*STATES[state])
+    env = played(scontrol=f'[ "$1" = requeue ] || echo "{show}"')
+    ends("person", "--requeue-on=preempt,timeout,node-loss", env={**env, "SLURM_JOB_ID": "77"})
+    assert played.asked() == ["scontrol show job -o 77"] + ["scontrol requeue 77"] * again
+
+
+def test_a_signal_without_a_scheduler_asks_nobody_and_warns_of_nothing(played):
+    job = ends("person", "--requeue-on=preempt,timeout", env=played(scontrol="exit 0"))
+    assert played.asked() == [] and "--requeue-on" not in job.err
 
 
 @pytest.mark.parametrize("code, ids, asked", [

@@ -115,12 +115,11 @@ static void reasons_to_start_again(void **state)
         {{.code = 93, .rule = EXIT_NO_REQUEUE, .node_lost = true, .end_near = true}, 0},
         {{.code = 75, .rule = EXIT_REQUEUE}, REQUEUE_BY_RULE},
         {{.code = 75, .rule = EXIT_REQUEUE, .end_near = true}, REQUEUE_BY_RULE},
-        {{.code = 75, .rule = EXIT_REQUEUE, .stopped = true}, 0}, /* stopped by a user */
+        {{.code = 75, .rule = EXIT_REQUEUE, .stopped = true}, REQUEUE_ASK},
         {{.code = 17, .rule = EXIT_STOP}, 0},
         {{.code = 3, .end_near = true}, REQUEUE_TIMEOUT},
-        {{.code = 143, .stopped = true, .end_near = true}, 0}, /* stopped by a user */
-        {{.code = 143, .stopped = true, .by_scheduler = true}, REQUEUE_ASK},
-        {{.code = 143, .stopped = true, .by_scheduler = true, .end_near = true}, REQUEUE_ASK},
+        {{.code = 143, .stopped = true}, REQUEUE_ASK}, /* by the scheduler or a user */
+        {{.code = 143, .stopped = true, .end_near = true}, REQUEUE_ASK},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (requeue_reason(&rows[i].end) != rows[i].reason)
