@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,7 +86,9 @@ void console_alone(struct console *c)
 
 bool console_is_terminal(const struct console *c)
 {
-    return c->terminal;
+    struct winsize size = {0};
+    return c->terminal &&
+           (tcgetpgrp(c->fd) >= 0 || (ioctl(c->fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0));
 }
 
 static void kind_find(struct console *c, int fd)

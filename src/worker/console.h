@@ -25,6 +25,8 @@ int console_new(struct console **ret, struct event_base *base, int fd, const str
                 const struct console_cb *cb, struct dd_err *err);
 /* No other process writes there: incomplete lines may be written. */
 void console_alone(struct console *c);
+/* True for a terminal of a user: that of this session, or one with a size. slurmstepd uses another
+ * one in place of a pipe (srun --unbuffered), where nobody waits for an incomplete line. */
 bool console_is_terminal(const struct console *c);
 /* End an incomplete line, so that another line can follow. */
 void console_end_line(struct console *c);

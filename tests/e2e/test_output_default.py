@@ -148,6 +148,25 @@ def test_rank_0_keeps_a_terminal_of_the_same_size_and_the_others_have_pipes():
         assert t.mode() == t.before
 
 
+def test_lines_stay_whole_on_a_terminal_that_nobody_sits_at(tmp_path):
+    """srun --unbuffered gives each task a pseudo-terminal in place of a pipe, which is not that of its session."""
+    script = f"""
+cd {tmp_path}
+if [ $RANK = 0 ]; then printf half; : >half; until [ -e whole ]; do sleep 0.01; done; echo ' and half'
+else until [ -e half ]; do sleep 0.01; done; echo whole; : >whole; fi"""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([DDRUN, "--nproc-per-node=2", "--no-python", "sh", "-c", script], env=clean_env(), stdin=subprocess.DEVNULL, stdout=theirs,
+                          start_new_session=True) as p:
+        os.close(theirs)
+        seen_so_far = b""
+        while seen_so_far.count(b"\n") < 2:
+            assert select.select([ours], [], [], LIMIT)[0], seen_so_far
+            seen_so_far += os.read(ours, 4096)
+        assert p.wait(LIMIT) == 0
+    os.close(ours)
+    assert sorted(seen_so_far.split(b"\r\n")[:-1]) == [b"half and half", b"whole"]
+
+
 def test_a_rank_without_its_terminal_is_not_late():
     code = "import os, time\nif os.environ['RANK'] == '1':\n    print('at once')\ntime.sleep(1000)"
     with Terminal("--nproc-per-node=2", "--no-python", PYTHON, "-c", code) as t:
@@ -206,7 +225,7 @@ def test_stderr_alone_may_be_the_terminal(tmp_path):
     """As in "ddrun train.py >log": the progress bar needs stderr."""
     code = "import os, sys\nprint(os.environ['RANK'], 'out', int(sys.stdout.isatty()))\nprint(os.environ['RANK'], 'err', int(sys.stderr.isatty()), file=sys.stderr)"
     script = f"exec {DDRUN} --nproc-per-node=2 --no-python {PYTHON} -c \"$CODE\" >{tmp_path}/log"
-    with Terminal("--output=raw", "-x", f"CODE={code}", "--no-python", "sh", "-c", script) as t:
+    with Terminal("--output=raw", "-x", f"CODE={code}", "--no-python", "sh", "-c", script, size=(24, 80)) as t:
         assert t.wait() == 0, t.seen
         assert "0 err 1" in t.seen and "1 err 0" in t.seen
     assert sorted((tmp_path / "log").read_text().splitlines()) == ["0 out 0", "1 out 0"]

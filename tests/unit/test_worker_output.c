@@ -146,6 +146,8 @@ static void make_console(struct bench *b, int fds[2])
         assert_int_equal(tcgetattr(fds[1], &t), 0);
         cfmakeraw(&t);
         assert_int_equal(tcsetattr(fds[1], TCSANOW, &t), 0);
+        const struct winsize size = {.ws_row = 24, .ws_col = 80}; /* as that of a user */
+        assert_int_equal(ioctl(fds[1], TIOCSWINSZ, &size), 0);
     } else {
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     }
