@@ -562,18 +562,19 @@ static void look_meet_done(struct meet *m)
 }
 
 /* Check whether the workers' address there can be reached through this node's interface. No process
- * needs to listen: a refused connection has reached the node. */
+ * needs to listen: a connection that is refused, or reset by a listener that is being closed, has
+ * reached the node. */
 static void look_try_iface(const struct probe *p)
 {
     const char *name = p->meet->cfg->iface;
     char address[NET_ADDR_TEXT];
     if (name == NULL || p->answer == NULL || p->workers.len == 0)
         return;
-    int rc = net_iface_reaches(name, &p->workers, IFACE_MS);
+    const int rc = net_iface_reaches(name, &p->workers, IFACE_MS);
+    const bool reached = rc == 0 || rc == -ECONNREFUSED || rc == -ECONNRESET;
     look_put(p->answer, "iface", look_text(name));
     look_put(p->answer, "iface_address", look_text(net_addr_host(&p->workers, address)));
-    look_put(p->answer, "iface_error",
-             look_text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
+    look_put(p->answer, "iface_error", look_text(reached ? "" : strerror(-rc)));
 }
 
 unsigned doctor_late_ms(unsigned limit_ms)
