@@ -213,7 +213,7 @@ static void timeline_take_phase(struct timeline *t, const struct timeline_peer *
     ph->end_ns = timeline_here(t, p, ph->end_ns, now);
     (void)snprintf(name, sizeof(name), "rank %d", ph->rank);
     if (ph->kind == PHASE_SPAWNED)
-        timeline_put_name(t, p->pid, ph->rank + 1, name);
+        timeline_put_name(t, p->pid, trace_tid_of(ph->rank), name);
     timeline_put_phase(t, p->pid, round, ph);
 }
 

