@@ -193,8 +193,8 @@ struct opt_input {
 int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
               struct opt_result *ret, struct dd_err *err);
 
-/* Move the options of a `mixed` table before its operands, up to "--"; both keep their order. For a
- * program with operands of its own, as opposed to a script with arguments. Call it before
+/* Move the options of a `mixed` table before its operands, up to "--"; both keep their order. Only
+ * for programs whose operands are not a script with options of its own. Call it before
  * opt_parse(). */
 void opt_options_first(const struct opt_table *t, int argc, char **argv);
 

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -592,8 +593,11 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
             err, -EINVAL,
             "ddctl doctor needs node names from a scheduler, --hosts or --hostfile; etcd "
             "provides none");
-    if (d->o->profiles != NULL && access(d->o->profiles, X_OK) < 0)
-        return dd_err_set(err, -errno, "--profiles: cannot open '%s': %m", d->o->profiles);
+    if (d->o->profiles != NULL) {
+        DD_AUTO(fd) int directory = open(d->o->profiles, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (directory < 0)
+            return dd_err_set(err, -errno, "--profiles: cannot open '%s': %m", d->o->profiles);
+    }
     int rc = ddctl_doctor_find_job(d, err);
     if (rc < 0)
         return rc;

@@ -69,7 +69,7 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
                              "unknown; rank %d was only the first to notice that another process "
                              "was lost or late",
                              e->rank);
-    if (*ret_blame == REPORT_BLAME_UNKNOWN && failure_is_job_hung(e->error))
+    if (*ret_blame == REPORT_BLAME_UNKNOWN && report_is_of_job(e))
         return dd_buf_puts(out, "unknown; nothing shows for which rank the others waited");
     if (*ret_blame == REPORT_BLAME_UNKNOWN)
         return dd_buf_printf(out, "unknown; rank %d is one of several without activity", e->rank);

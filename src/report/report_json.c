@@ -102,7 +102,7 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
     if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
     const bool others = ranks.n > 0; /* than the one that failed first */
-    const bool known = others || blame != REPORT_BLAME_UNKNOWN || !failure_is_job_hung(e->error);
+    const bool known = others || blame != REPORT_BLAME_UNKNOWN || !report_is_of_job(e);
     if (!others && known && rank_set_add(&ranks, e->rank, e->rank) < 0)
         return NULL;
     (void)rank_set_text(&ranks, &list);

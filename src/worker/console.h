@@ -25,8 +25,9 @@ int console_new(struct console **ret, struct event_base *base, int fd, const str
                 const struct console_cb *cb, struct dd_err *err);
 /* No other process writes there: incomplete lines may be written. */
 void console_alone(struct console *c);
-/* True for a terminal of a user: that of this session, or one with a size. slurmstepd uses another
- * one in place of a pipe (srun --unbuffered), where nobody waits for an incomplete line. */
+/* True for a user's terminal: the controlling terminal of this session, or one that has a size. The
+ * pseudo-terminal that slurmstepd uses in place of a pipe (srun --unbuffered) is neither; lines
+ * must stay whole there. */
 bool console_is_terminal(const struct console *c);
 /* End an incomplete line, so that another line can follow. */
 void console_end_line(struct console *c);

@@ -59,6 +59,8 @@ def test_a_directory_without_profiles_gives_no_advice(tmp_path):
     assert doctor(program=(DDCTL, "doctor", "--format=json", f"--profiles={tmp_path}")) == {}
 
 
-def test_a_directory_that_does_not_exist_is_an_error(tmp_path):
-    done = subprocess.run([DDCTL, "doctor", f"--profiles={tmp_path}/none"], capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert done.returncode == 2 and f"--profiles: cannot open '{tmp_path}/none': No such file or directory" in done.stderr
+@pytest.mark.parametrize("name, says", [("none", "No such file or directory"), ("file", "Not a directory")])
+def test_what_is_no_directory_is_an_error(tmp_path, name, says):
+    (tmp_path / "file").touch()
+    done = subprocess.run([DDCTL, "doctor", f"--profiles={tmp_path}/{name}"], capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 2 and f"--profiles: cannot open '{tmp_path}/{name}': {says}" in done.stderr

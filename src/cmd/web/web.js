@@ -89,8 +89,8 @@ function showFailure(state) {
   at("failure").hidden = failures.length === 0;
   if (failures.length === 0) return;
   const others = failures.length - 1;
-  const whole = failures[0].text.startsWith("the job hung: "); // no rank is the first
-  setText(at("failure-line"), whole ? failures[0].text : failures[0].line);
+  const why = failures[0].text || "";
+  setText(at("failure-line"), why.startsWith("the job hung: ") ? why : failures[0].line); // a hung job has no first rank
   setText(at("failure-where"), failures[0].time + (others > 0 ? ", followed by " + count(others) + (others === 1 ? " other failure" : " other failures") : ""));
 }
 
