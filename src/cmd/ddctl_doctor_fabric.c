@@ -1,10 +1,10 @@
 #include "cmd/ddctl_doctor_fabric.h"
 
+#include "base/installed.h"
 #include "base/io.h"
 #include "base/strv.h"
 #include "cmd/ddctl_submit_run.h"
 #include "doctor/fabric.h"
-#include "launch/find.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int doctor_fabric_push_settings(struct dd_strv *env)
     const json_t *o;
     int rc = 0;
     const char *const argv[] = {ddrun, "--show-config=json", "true", NULL};
-    if (!launch_find_ours(ddrun, "ddrun", BINDIR) || submit_capture(argv, -1, &out) != 0)
+    if (!dd_installed_find(ddrun, "ddrun", BINDIR) || submit_capture(argv, -1, &out) != 0)
         return 0;
     json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
     json_array_foreach (json_object_get(all, "options"), i, o) {
@@ -75,7 +75,7 @@ json_t *doctor_fabric_advice(const json_t *looks, const char *directory)
     size_t i;
     const json_t *l;
     json_t *all = json_object();
-    if (directory == NULL && launch_find_ours(installed, "contrib/profiles", DOCDIR))
+    if (directory == NULL && dd_installed_find(installed, "contrib/profiles", DOCDIR))
         directory = installed;
     json_array_foreach (looks, i, l) {
         struct fabric_profile p;

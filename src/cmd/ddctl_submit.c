@@ -1,12 +1,12 @@
 /* ddctl submit: generate a job script from a ddrun command, check command, files and limits, and
  * submit the script to the scheduler. */
+#include "base/installed.h"
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_submit_check.h"
 #include "cmd/ddctl_submit_run.h"
 #include "config.h"
-#include "launch/find.h"
 #include "worker/spawn.h"
 
 #include <ctype.h>
@@ -251,7 +251,7 @@ static int find_ddrun(char **ret, const char *word, const char *directory, struc
         return dd_err_tip(err, dd_err_set(err, -EINVAL, "'%.100s' is not ddrun", word),
                           "for example: ddctl submit --nodes=2 -- ddrun train.py");
     const char *found = spawn_lookup(&path, word, environ) == 0 ? path : NULL;
-    if (found == NULL && slash == NULL && launch_find_ours(ours, "ddrun", BINDIR))
+    if (found == NULL && slash == NULL && dd_installed_find(ours, "ddrun", BINDIR))
         found = ours;
     if (found == NULL)
         return dd_err_set(err, -ENOENT, "cannot find '%.200s'", word);

@@ -1,7 +1,7 @@
 #include "cmd/ddrun_doctor.h"
 
+#include "base/installed.h"
 #include "cmd/ddrun_run.h"
-#include "launch/find.h"
 #include "web/etcd_url.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
             "--doctor needs node names from a scheduler, --hosts or --hostfile; etcd provides "
             "none"
             "\n  tip: run --doctor without --rdzv-endpoint in each allocation");
-    if (!launch_find_ours(ddctl, "ddctl", BINDIR))
+    if (!dd_installed_find(ddctl, "ddctl", BINDIR))
         return dd_err_set(err, -ENOENT, "--doctor: cannot find ddctl next to ddrun or as %s",
                           ddctl);
     const struct {

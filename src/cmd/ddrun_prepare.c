@@ -1,6 +1,7 @@
 /* Prepares a node: finds its allocation, its number of workers, and the programs to execute. */
 #include "cmd/ddrun_run.h"
 
+#include "base/installed.h"
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/compile_cache_dirs.h"
@@ -247,7 +248,7 @@ int run_find_program(struct run *r, struct dd_err *err)
 
 static int prepare_find_ddrund(struct run *r, struct dd_err *err)
 {
-    return launch_find_ours(r->ddrund, "ddrund", BINDIR)
+    return dd_installed_find(r->ddrund, "ddrund", BINDIR)
                ? 0
                : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
@@ -265,7 +266,7 @@ static int prepare_find_helper(char path[PATH_MAX], const struct helper_program 
     struct dd_err why = {0};
     if (path[0] != '\0')
         return 0;
-    const bool found = launch_find_ours(path, h->name, PKGLIBEXECDIR);
+    const bool found = dd_installed_find(path, h->name, PKGLIBEXECDIR);
     if (found && launch_helper_works(path, &why))
         return 0;
     int rc = -ENOENT;

@@ -1,7 +1,7 @@
 #include "cmd/site_files.h"
 
+#include "base/installed.h"
 #include "base/uid.h"
-#include "launch/find.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -217,7 +217,7 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
     char program[PATH_MAX];
     int ends[2];
     pid_t pid = 0;
-    if (!launch_find_ours(program, "ddrun-toml", PKGLIBEXECDIR))
+    if (!dd_installed_find(program, "ddrun-toml", PKGLIBEXECDIR))
         return dd_err_tip(err,
                           dd_err_set(err, -ENOENT,
                                      "cannot read %s: this ddrun was built without toml++ and has "

@@ -1,6 +1,7 @@
 #include "launch/find.h"
 
 #include "base/auto.h"
+#include "base/installed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,36 +16,6 @@ static bool is_there(char out[PATH_MAX], const char *directory, size_t n, const 
 {
     int len = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, directory, name);
     return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
-}
-
-/* Return the relative path from BINDIR to `installed` if both have a common prefix, such as
- * "/../libexec/ddrun"; otherwise NULL. */
-static const char *way_from_bin(char out[PATH_MAX], const char *installed)
-{
-    const char *slash = strrchr(BINDIR, '/');
-    size_t n = slash != NULL ? (size_t)(slash - BINDIR) : 0;
-    if (n == 0 || strncmp(installed, BINDIR, n + 1) != 0)
-        return NULL;
-    (void)snprintf(out, PATH_MAX, "/..%s", installed + n);
-    return out;
-}
-
-/* Find another program of ddrun: beside ddrun in the build directory, or at its installed position
- * relative to ddrun, so that the whole prefix can be moved. *ret is the last path tried. */
-bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
-{
-    char here[PATH_MAX] = "", way[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", here, sizeof(here) - 1);
-    char *slash = n > 0 ? strrchr(here, '/') : NULL;
-    const char *ways[] = {"", way_from_bin(way, installed)};
-    for (size_t i = 0; slash != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
-        *slash = '\0';
-        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX &&
-            access(ret, X_OK) == 0)
-            return true;
-    }
-    (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
-    return access(ret, X_OK) == 0;
 }
 
 /* Run a program. Store its output, up to one line, and its exit status. -errno: it cannot be run.
@@ -94,7 +65,7 @@ bool launch_helper_works(const char *program, struct dd_err *err)
 static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd_err *err)
 {
     if (st->ours)
-        return launch_find_ours(out, st->program, PKGLIBEXECDIR) && launch_helper_works(out, err);
+        return dd_installed_find(out, st->program, PKGLIBEXECDIR) && launch_helper_works(out, err);
     const char *path = dd_env_get_nonempty(
         environ, "PATH"); /* a shell may have a PATH that it does not export */
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {

@@ -7,23 +7,11 @@
 
 #include <limits.h>
 
-/* Makefile.am sets the directories of an installation. These serve tools that read a file without
- * its flags. */
-#ifndef BINDIR
-#define BINDIR "/usr/local/bin"
-#endif
-#ifndef PKGLIBEXECDIR
-#define PKGLIBEXECDIR "/usr/local/libexec/ddrun"
-#endif
-
 /* Find a starter by name, or by "auto". `program` becomes its path, or "" if the user's command
  * replaces it. Return NULL if there is none; err is set only if one exists that does not work here.
  */
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err);
-/* Find a program of ddrun: beside this one, or where it is installed. Return false if it is in
- * neither place. */
-bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed);
 /* Whether a helper of ours can do its work here; if not, err says why. */
 bool launch_helper_works(const char *program, struct dd_err *err);
 

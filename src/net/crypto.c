@@ -1,33 +1,51 @@
-#include "net/crypto.h"
+#include "net/crypto_inner.h"
 
+#include "base/installed.h"
+
+#include <dlfcn.h>
 #include <errno.h>
-#include <openssl/crypto.h>
-#include <openssl/err.h>
-#include <stdbool.h>
 
-int net_crypto_start(struct dd_err *err)
+#define MODULE "ddrun-openssl.so"
+
+/* A loaded module is found by its symbol, since it is global: no file is opened, which ddrund may
+ * not do any more once it is confined. */
+const struct net_crypto *net_crypto_loaded(void)
 {
-#if OPENSSL_VERSION_NUMBER >= 0x30000000L
-    if (OSSL_LIB_CTX_get0_global_default() == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory to start OpenSSL");
-#endif
-    (void)err;
-    return 0;
+    return &net_crypto_linked != NULL ? net_crypto_linked : dlsym(RTLD_DEFAULT, "ddrun_openssl");
 }
 
-int net_crypto_failed(struct dd_err *err, const char *what)
+const struct net_crypto *net_crypto_load(struct dd_err *err)
 {
-    char text[160] = "no reason given";
-    bool memory = false;
-    unsigned long e;
-    unsigned long first = 0;
-    while ((e = ERR_get_error()) != 0) {
-        first = first == 0 ? e : first;
-        memory = memory || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE;
+    const struct net_crypto *k = net_crypto_loaded();
+    char path[PATH_MAX];
+    if (k != NULL)
+        return k;
+    if (!dd_installed_find(path, MODULE, PKGLIBEXECDIR)) {
+        (void)dd_err_set(err, -ELIBACC,
+                         "cannot load OpenSSL: this installation of ddrun has no file '%s'"
+                         "\n  tip: keep the directories bin and libexec of ddrun together",
+                         path);
+        return NULL;
     }
-    if (memory)
-        return dd_err_set(err, -ENOMEM, "out of memory to %s", what);
-    if (first != 0)
-        ERR_error_string_n(first, text, sizeof(text));
-    return dd_err_set(err, -EIO, "OpenSSL cannot %s: %s", what, text);
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    k = module != NULL ? dlsym(module, "ddrun_openssl") : NULL;
+    if (k == NULL) {
+        const char *why = dlerror();
+        (void)dd_err_set(err, -ELIBACC, "cannot load OpenSSL: %s", why != NULL ? why : path);
+    }
+    return k;
+}
+
+int net_sha256(unsigned char ret[NET_SHA256], const struct net_piece *pieces, size_t n,
+               struct dd_err *err)
+{
+    const struct net_crypto *k = net_crypto_load(err);
+    return k == NULL ? -ELIBACC : k->sha256(ret, pieces, n, err);
+}
+
+int net_hmac_sha256(unsigned char ret[NET_SHA256], struct net_piece key, struct net_piece text,
+                    struct dd_err *err)
+{
+    const struct net_crypto *k = net_crypto_load(err);
+    return k == NULL ? -ELIBACC : k->hmac_sha256(ret, key, text, err);
 }

@@ -1,15 +1,23 @@
-/* The start and the failures of OpenSSL, as far as memory is concerned. */
+/* Digests. OpenSSL makes them; it is loaded on the first use. */
 #ifndef DD_NET_CRYPTO_H
 #define DD_NET_CRYPTO_H
 
 #include "base/err.h"
 
-/* Start OpenSSL; call it before any other function of OpenSSL that may be the first. OpenSSL 3.0
- * crashes in its first fetch of an algorithm if it had no memory to start. -ENOMEM: it cannot be
- * started in this process any more. */
-int net_crypto_start(struct dd_err *err);
-/* Describe the failure of a call of OpenSSL and clear OpenSSL's errors. what: an infinitive.
- * -ENOMEM if memory was lacking, else -EIO. */
-int net_crypto_failed(struct dd_err *err, const char *what);
+#include <stddef.h>
+
+enum { NET_SHA256 = 32 /* bytes */ };
+
+struct net_piece {
+    const void *data;
+    size_t len;
+};
+
+/* SHA-256 of n pieces, one after the other. -ENOMEM; -ELIBACC: OpenSSL cannot be loaded; -EIO. */
+int net_sha256(unsigned char ret[NET_SHA256], const struct net_piece *pieces, size_t n,
+               struct dd_err *err);
+/* HMAC with SHA-256. The same errors. Src: RFC 2104. */
+int net_hmac_sha256(unsigned char ret[NET_SHA256], struct net_piece key, struct net_piece text,
+                    struct dd_err *err);
 
 #endif

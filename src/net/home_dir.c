@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,10 +25,10 @@ static int home_job_name(char out[256], const char *job_id)
                      (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' ||
                      (*c == '.' && c != job_id);
         if (o + 3 > NAME_ROOM) {
-            unsigned char sum[EVP_MAX_MD_SIZE];
-            if (net_crypto_start(NULL) < 0 ||
-                EVP_Digest(job_id, strlen(job_id), sum, NULL, EVP_sha256(), NULL) != 1)
-                return -EIO;
+            unsigned char sum[NET_SHA256];
+            int rc = net_sha256(sum, &(struct net_piece){job_id, strlen(job_id)}, 1, NULL);
+            if (rc < 0)
+                return rc;
             out[o++] = '~';
             for (size_t i = 0; i < 16; i++, o += 2)
                 (void)snprintf(out + o, 3, "%02x", sum[i]);

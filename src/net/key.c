@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,23 +26,11 @@ _Static_assert(sizeof(methods) / sizeof(methods[0]) == NET_KEY_METHOD_MAX, "a ro
 static int from_secret(struct net_key *ret, const void *secret, size_t n, struct dd_err *err)
 {
     static const char label[] = "ddrun-secret-1";
-    unsigned char sum[EVP_MAX_MD_SIZE];
-    unsigned len = 0;
-    int rc = net_crypto_start(err);
-    if (rc < 0)
-        return rc;
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    int ok = c != NULL && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1 &&
-             EVP_DigestUpdate(c, label, sizeof(label)) == 1 &&
-             EVP_DigestUpdate(c, secret, n) == 1 && EVP_DigestFinal_ex(c, sum, &len) == 1 &&
-             len == NET_KEY_LEN;
-    EVP_MD_CTX_free(c);
-    if (!ok)
-        return net_crypto_failed(err, "hash the secret with SHA-256");
-    ret->method = NET_KEY_SHARED;
-    memcpy(ret->bytes, sum, NET_KEY_LEN);
-    explicit_bzero(sum, sizeof(sum));
-    return 0;
+    const struct net_piece pieces[] = {{label, sizeof(label)}, {secret, n}};
+    int rc = net_sha256(ret->bytes, pieces, 2, err);
+    if (rc == 0)
+        ret->method = NET_KEY_SHARED;
+    return rc;
 }
 
 /* shown: quoted after the name; NULL: the name is sufficient. */
@@ -236,13 +222,12 @@ void net_key_cleanup(const struct net_key *key, const struct net_key_input *in)
 static int hmac(unsigned char out[NET_KEY_LEN], const unsigned char key[NET_KEY_LEN],
                 const char *label, const char *text)
 {
-    unsigned char data[512];
-    unsigned len = 0;
-    const int n = snprintf((char *)data, sizeof(data), "%s%c%s", label, '\0', text);
-    return n < (int)sizeof(data) && net_crypto_start(NULL) == 0 &&
-                   HMAC(EVP_sha256(), key, NET_KEY_LEN, data, (size_t)n, out, &len) != NULL
-               ? 0
-               : -EIO;
+    char data[512];
+    const int n = snprintf(data, sizeof(data), "%s%c%s", label, '\0', text);
+    if (n >= (int)sizeof(data))
+        return -EIO;
+    return net_hmac_sha256(out, (struct net_piece){key, NET_KEY_LEN},
+                           (struct net_piece){data, (size_t)n}, NULL);
 }
 
 int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key,

@@ -5,7 +5,6 @@
 #include "net/home_dir.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,15 +23,11 @@ static int take_place(struct home_file *p, const struct net_key_input *in, const
 static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
 {
     static const char label[] = "ddrun-key-file-1";
-    unsigned char text[sizeof(label) + NET_KEY_LEN];
-    unsigned char sum[EVP_MAX_MD_SIZE];
-    memcpy(text, label, sizeof(label));
-    memcpy(text + sizeof(label), key, NET_KEY_LEN);
-    int ok = net_crypto_start(NULL) == 0 &&
-             EVP_Digest(text, sizeof(text), sum, NULL, EVP_sha256(), NULL) == 1;
-    explicit_bzero(text, sizeof(text));
-    if (!ok)
-        return -EIO;
+    const struct net_piece pieces[] = {{label, sizeof(label)}, {key, NET_KEY_LEN}};
+    unsigned char sum[NET_SHA256];
+    int rc = net_sha256(sum, pieces, 2, NULL);
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; i < KEY_TAG / 2; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", sum[i]);
     return 0;

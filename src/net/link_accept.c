@@ -258,7 +258,8 @@ static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
     rc = net_key_psk(a->psk.key, a->cfg.key, a->cfg.key_in);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot derive the session's key");
-    rc = net_tls_accept(&a->bev, s->tls, a->base, a->fd, &a->psk, err);
+    rc = net_tls_open(&a->bev, s->tls, a->base, a->fd,
+                      &(struct net_tls_open){.is_server = true, .psk = &a->psk}, err);
     if (rc < 0)
         return rc;
     a->fd = -1;

@@ -121,7 +121,8 @@ static void link_attempt_start_tls(struct link_attempt *t)
     int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
     const bool local = rc < 0;
     if (rc == 0)
-        rc = net_tls_connect(&t->bev, *t->cfg.tls, t->base, t->fd, &t->psk, &err);
+        rc = net_tls_open(&t->bev, *t->cfg.tls, t->base, t->fd,
+                          &(struct net_tls_open){.is_server = false, .psk = &t->psk}, &err);
     if (rc < 0) {
         link_attempt_finish(t, local || rc == -ENOMEM ? ATTEMPT_LOCAL : ATTEMPT_BROKEN, NULL,
                             err.text);

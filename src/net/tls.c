@@ -1,200 +1,72 @@
 #include "net/tls_inner.h"
 
-#include "net/crypto.h"
+#include "net/crypto_inner.h"
 
 #include <errno.h>
-#include <event2/bufferevent.h>
-#include <event2/bufferevent_ssl.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
+#include <event2/util.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* One context serves both directions; the key is a property of each connection. */
 struct net_tls {
-    SSL_CTX *ctx;
+    const struct net_crypto *crypto;
+    struct ssl_ctx_st *ctx;
 };
-
-/* The PSK is bound to the hash of its cipher suite, SHA-256, so only one suite is offered. */
-static const char suites[] = "TLS_AES_128_GCM_SHA256";
-static const unsigned char suite_id[] = {0x13, 0x01};
-
-static SSL_SESSION *session_of(SSL *ssl, const struct net_tls_psk *psk)
-{
-    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite_id);
-    SSL_SESSION *s = SSL_SESSION_new();
-    if (cipher == NULL || s == NULL || SSL_SESSION_set_cipher(s, cipher) != 1 ||
-        SSL_SESSION_set1_master_key(s, psk->key, sizeof(psk->key)) != 1 ||
-        SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION) != 1) {
-        SSL_SESSION_free(s);
-        return NULL;
-    }
-    return s;
-}
-
-/* An unknown identity has no session; without certificates the handshake then fails. */
-static int find_session(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **ret)
-{
-    const struct net_tls_psk *psk = SSL_get_app_data(ssl);
-    *ret = NULL;
-    if (psk == NULL || len != strlen(psk->identity) || memcmp(identity, psk->identity, len) != 0)
-        return 1;
-    *ret = session_of(ssl, psk);
-    return *ret != NULL;
-}
-
-/* md is set if the server has already chosen a hash (after HelloRetryRequest). */
-static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len,
-                       SSL_SESSION **ret)
-{
-    const struct net_tls_psk *psk = SSL_get_app_data(ssl);
-    *ret = NULL;
-    if (psk == NULL || (md != NULL && EVP_MD_type(md) != NID_sha256))
-        return 0;
-    *identity = (const unsigned char *)psk->identity;
-    *len = strlen(psk->identity);
-    *ret = session_of(ssl, psk);
-    return *ret != NULL;
-}
 
 int net_tls_new(struct net_tls **ret, struct dd_err *err)
 {
-    int rc = net_crypto_start(err);
-    if (rc < 0)
-        return rc;
+    const struct net_crypto *k = net_crypto_load(err);
+    if (k == NULL)
+        return -ELIBACC;
     struct net_tls *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for TLS");
-    ERR_clear_error();
-    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    t->ctx = ctx;
-    /* VERIFY_PEER without a CA: a server that answers with a certificate instead of the key fails.
-     * The key exchange modes stay at OpenSSL's default, psk_dhe_ke alone. */
-    if (ctx == NULL || SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_ciphersuites(ctx, suites) != 1 || SSL_CTX_set_num_tickets(ctx, 0) != 1) {
-        net_tls_free(t);
-        return net_crypto_failed(err, "set up TLS 1.3");
-    }
-    (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    (void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
-    /* saves 34 KiB per idle link, with thousands of links */
-    (void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_psk_find_session_callback(ctx, find_session);
-    SSL_CTX_set_psk_use_session_callback(ctx, use_session);
-    *ret = t;
-    return 0;
+    t->crypto = k;
+    int rc = k->tls_new(&t->ctx, err);
+    if (rc < 0)
+        free(t);
+    else
+        *ret = t;
+    return rc;
 }
 
 void net_tls_free(struct net_tls *t)
 {
     if (t == NULL)
         return;
-    SSL_CTX_free(t->ctx); /* connections hold references of their own */
+    t->crypto->tls_free(t->ctx); /* connections hold references of their own */
     free(t);
 }
 
-/* Take ssl; NULL: SSL_new() has failed. */
-static int tls_open(struct bufferevent **ret, struct event_base *base, int fd, SSL *ssl,
-                    enum bufferevent_ssl_state state, struct dd_err *err)
+int net_tls_open(struct bufferevent **ret, const struct net_tls *t, struct event_base *base, int fd,
+                 const struct net_tls_open *how, struct dd_err *err)
 {
-    if (ssl == NULL)
-        return net_crypto_failed(err, "start a connection");
-    struct bufferevent *bev = bufferevent_openssl_socket_new(
-        base, fd, ssl, state, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
-    if (bev == NULL) { /* libevent 2.1.12 does not free ssl on failure */
-        SSL_free(ssl);
-        return dd_err_set(err, -ENOMEM, "out of memory for a TLS connection");
-    }
-    *ret = bev;
-    return 0;
-}
-
-static SSL *tls_new_ssl(struct net_tls *t, struct net_tls_psk *psk, int verify)
-{
-    SSL *ssl = SSL_new(t->ctx);
-    if (ssl != NULL) {
-        SSL_set_app_data(ssl, psk);
-        SSL_set_verify(ssl, verify, NULL);
-    }
-    return ssl;
-}
-
-int net_tls_connect(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                    struct net_tls_psk *psk, struct dd_err *err)
-{
-    /* no CA is trusted: a server that answers with a certificate instead of the key fails */
-    SSL *ssl = tls_new_ssl(t, psk, SSL_VERIFY_PEER);
-    return tls_open(ret, base, fd, ssl, BUFFEREVENT_SSL_CONNECTING, err);
-}
-
-int net_tls_accept(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                   struct net_tls_psk *psk, struct dd_err *err)
-{
-    SSL *ssl = tls_new_ssl(t, psk, SSL_VERIFY_NONE);
-    return tls_open(ret, base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, err);
+    return t->crypto->tls_open(ret, t->ctx, base, fd, how, err);
 }
 
 int net_tls_check(struct bufferevent *bev)
 {
-    SSL *ssl = bufferevent_openssl_get_ssl(bev);
-    bool by_key = SSL_session_reused(ssl) == 1 && SSL_version(ssl) == TLS1_3_VERSION;
-    return by_key ? 0 : -EACCES;
+    const struct net_crypto *k = net_crypto_loaded();
+    return k != NULL ? k->tls_check(bev) : -EACCES;
 }
 
 void net_tls_forget(struct bufferevent *bev)
 {
-    SSL *ssl = bufferevent_openssl_get_ssl(bev);
-    if (ssl != NULL)
-        SSL_set_app_data(ssl, NULL);
+    const struct net_crypto *k = net_crypto_loaded();
+    if (k != NULL)
+        k->tls_forget(bev);
 }
-
-/* Meaning of OpenSSL's error codes. Each side reports its own error or the peer's alert. Measured
- * with OpenSSL 3.0: a server whose key differs detects a bad binder and its client gets "illegal
- * parameter"; a server that does not know the identity falls back to certificates, of which it has
- * none. */
-static const struct {
-    int reason;
-    enum net_tls_fault fault;
-    const char *text;
-} faults[] = {
-    {SSL_R_BINDER_DOES_NOT_VERIFY, NET_TLS_KEY, "its key is not that of this job"},
-    {SSL_R_DIGEST_CHECK_FAILED, NET_TLS_KEY, "its key is not that of this job"},
-    {SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, NET_TLS_KEY, "its key differs from this node's"},
-    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, NET_TLS_KEY, "its key differs from this node's"},
-    {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, NET_TLS_IDENTITY, "it has no key of this job"},
-    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, NET_TLS_IDENTITY, "it has no key of this job"},
-    {SSL_R_CERTIFICATE_VERIFY_FAILED, NET_TLS_IDENTITY, "it sent a certificate instead of the key"},
-#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 3.0 and later */
-    {SSL_R_UNEXPECTED_EOF_WHILE_READING, NET_TLS_LOST, "the connection was lost"},
-#endif
-};
 
 enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size)
 {
-    int saved = EVUTIL_SOCKET_ERROR();
-    unsigned long e = bufferevent_get_openssl_error(bev);
-    /* Src: libevent 2.1, bufferevent_openssl.c: without an OpenSSL error it stores the result of
-     * SSL_get_error() */
-    if (e == 0 || e == SSL_ERROR_SYSCALL) {
-        if (saved != 0)
-            (void)snprintf(out, size, "the connection was lost: %s", strerror(saved));
-        else
-            (void)snprintf(out, size, "the connection was lost");
-        return saved == ENOMEM ? NET_TLS_MEMORY : NET_TLS_LOST;
-    }
-    int reason = ERR_GET_REASON(e);
-    if (reason == ERR_R_MALLOC_FAILURE) {
-        (void)snprintf(out, size, "out of memory for TLS");
-        return NET_TLS_MEMORY;
-    }
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-        if (faults[i].reason == reason && ERR_GET_LIB(e) == ERR_LIB_SSL) {
-            (void)snprintf(out, size, "%s", faults[i].text);
-            return faults[i].fault;
-        }
-    const char *text = ERR_reason_error_string(e);
-    (void)snprintf(out, size, "TLS: %s", text != NULL ? text : "unknown error");
-    return NET_TLS_OTHER;
+    const int saved = EVUTIL_SOCKET_ERROR();
+    const struct net_crypto *k = net_crypto_loaded();
+    out[0] = '\0';
+    enum net_tls_fault fault = k != NULL ? k->tls_fault(bev, out, size) : NET_TLS_LOST;
+    if (out[0] != '\0')
+        return fault;
+    (void)snprintf(out, size, "the connection was lost%s%s", saved != 0 ? ": " : "",
+                   saved != 0 ? strerror(saved) : "");
+    return saved == ENOMEM ? NET_TLS_MEMORY : NET_TLS_LOST;
 }

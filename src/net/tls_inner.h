@@ -2,12 +2,14 @@
  * exchange for each connection. Src: RFC 8446 4.2.11, RFC 9258; OpenSSL 3.0
  * SSL_CTX_set_psk_find_session_callback(3).
  *
- * OpenSSL is not initialized before the first net_tls_new(). */
+ * OpenSSL is not loaded before the first net_tls_new(). */
 #ifndef DD_NET_TLS_H
 #define DD_NET_TLS_H
 
 #include "base/err.h"
 #include "net/key.h"
+
+#include <stdbool.h>
 
 struct bufferevent;
 struct event_base;
@@ -22,12 +24,13 @@ struct net_tls_psk {
 int net_tls_new(struct net_tls **ret, struct dd_err *err);
 void net_tls_free(struct net_tls *t);
 
-/* Make a bufferevent that does the handshake on fd, which it takes on success, as client or as
- * server. */
-int net_tls_connect(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                    struct net_tls_psk *psk, struct dd_err *err);
-int net_tls_accept(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                   struct net_tls_psk *psk, struct dd_err *err);
+struct net_tls_open {
+    bool is_server;
+    struct net_tls_psk *psk;
+};
+/* Make a bufferevent that does the handshake on fd, which it takes on success. */
+int net_tls_open(struct bufferevent **ret, const struct net_tls *t, struct event_base *base, int fd,
+                 const struct net_tls_open *how, struct dd_err *err);
 /* After BEV_EVENT_CONNECTED: 0 if both sides have proved the key, else -EACCES. */
 int net_tls_check(struct bufferevent *bev);
 /* Drop the reference to psk after the handshake. */

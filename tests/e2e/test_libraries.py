@@ -1,8 +1,12 @@
-"""libmunge, libpmix and libcurl are loaded at run time; if one is missing, ddrun refuses only what needs it."""
+"""OpenSSL, libmunge, libpmix and libcurl are loaded at run time; if one is missing, ddrun refuses only what needs it."""
+
+import os
+import shutil
+import subprocess
 
 import pytest
 
-from support import Job, built_with, clean_env, free_port, run, some_line
+from support import BUILD, DDRUN, Job, built_with, clean_env, free_port, run, some_line
 
 
 @pytest.fixture
@@ -36,3 +40,19 @@ def test_without_libpmix_pmix_is_refused_and_auto_does_without(without):
 def test_without_libcurl_a_web_hook_is_refused(without):
     job = run("--notify=http://127.0.0.1:9/", "--nproc-per-node=1", "--no-python", "true", env=without("libcurl.so.4"))
     assert job.p.returncode == 2 and "error: --notify needs libcurl: cannot load" in job.err, job.err
+
+
+@pytest.mark.skipif(not os.path.exists(f"{BUILD}/ddrun-openssl.so"), reason="OpenSSL is linked into ddrun")
+def test_openssl_is_loaded_for_links_between_nodes_alone(tmp_path):
+    """In a directory without the module, a job of one node runs."""
+    for name in ("ddrun", "ddrund"):
+        shutil.copy(f"{os.path.dirname(DDRUN)}/{name}", tmp_path)
+
+    def ddrun(*arguments):
+        return subprocess.run([tmp_path / "ddrun", *arguments], env=clean_env(), capture_output=True, text=True, timeout=60, check=False)
+
+    alone = ddrun("--nproc-per-node=2", "echo", "ran")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, "ran\nran\n", "")
+    two = ddrun("--simulate-nodes=2", "--nproc-per-node=1", "echo", "ran")
+    assert (two.returncode, two.stdout) == (2, ""), two.stderr
+    assert "error: cannot load OpenSSL: " in two.stderr and "ddrun-openssl.so" in two.stderr and "tip: " in two.stderr, two.stderr
