@@ -88,7 +88,7 @@ struct agent_cfg {
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */
     const char *iface; /* network interface of the workers; NULL: the one that the link uses */
     struct net_key_input key_in;
-    const char *ddrund; /* path of the daemon's program */
+    int (*run_daemon)(int job_fd); /* main function of ddrund; return its exit code */
     const struct dd_log *log;
     uint64_t start_ns;    /* dd_now_ns() when the program started */
     uint64_t launched_ns; /* when a launcher started this node, before start_ns; 0: none did */

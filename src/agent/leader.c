@@ -2,10 +2,12 @@
 
 #include "agent/agent.h"
 #include "base/io.h"
+#include "base/process_name.h"
 #include "base/screen.h"
 #include "daemon/config.h"
 #include "rdzv/successor.h"
 #include "worker/child_watch.h"
+#include "worker/spawn.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -38,21 +40,35 @@ static int leader_make_key(struct leader *l, struct dd_err *err)
 
 enum { KEPT = 4 };
 
-/* In the child: exec ddrund with these descriptors (-1: none); it gets SIGTERM when the agent dies.
- * ddrund unblocks the signals that the agent has blocked once it handles them. */
-__attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[KEPT],
-                                                  pid_t parent)
+/* In the child: become ddrund with these descriptors (-1: none), which gets SIGTERM when the agent
+ * dies. All signals are blocked until ddrund handles them; it never runs the agent's event loop,
+ * whose descriptors are closed here. */
+__attribute__((noreturn)) static void become_daemon(int (*run)(int job_fd), const int keep[KEPT],
+                                                    pid_t parent)
 {
-    char arg[32];
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(1);
-    for (int i = 0; i < KEPT; i++)
-        if (keep[i] >= 0)
-            (void)dd_fd_keep(keep[i]);
-    (void)snprintf(arg, sizeof(arg), "--job-fd=%d", keep[0]);
-    execl(path, "ddrund", arg, (char *)NULL);
-    _exit(127);
+    spawn_drop_handlers();
+    spawn_close_except(keep, KEPT);
+    dd_process_name("ddrund");
+    _exit(run(keep[0]));
+}
+
+/* Fork ddrund instead of executing it: loading the program again takes as long as all of the rest
+ * of a start. */
+static pid_t fork_daemon(const struct leader *l, const int keep[KEPT])
+{
+    struct spawn_mask mask;
+    const pid_t self = getpid();
+    spawn_begin(&mask);
+    const pid_t pid = fork();
+    if (pid == 0)
+        become_daemon(l->loop->cfg->run_daemon, keep, self);
+    const int error = errno;
+    spawn_end(&mask);
+    errno = error;
+    return pid;
 }
 
 static int stacks_bits(enum stacks_mode mode)
@@ -118,13 +134,10 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct leader *l = arg;
-    int status = 0;
-    if (waitpid(l->daemon, &status, WNOHANG) != l->daemon)
+    if (waitpid(l->daemon, NULL, WNOHANG) != l->daemon)
         return;
     child_watch_end(&l->end);
     l->daemon = 0;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        dd_log(l->loop->cfg->log, DD_LOG_ERR, "cannot start '%s'", l->loop->cfg->ddrund);
     agent_step(l->loop, (struct am_event){.kind = AM_DAEMON_ENDED});
 }
 
@@ -175,12 +188,9 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
     if (conf < 0)
         return conf;
     const int keep[KEPT] = {conf, listen_fd, theirs, dd_screen_memory(l->loop->cfg->log->screen)};
-    pid_t self = getpid();
-    pid_t pid = fork();
+    const pid_t pid = fork_daemon(l, keep);
     if (pid < 0)
         return dd_err_set(err, -errno, "cannot fork: %m");
-    if (pid == 0)
-        exec_daemon(l->loop->cfg->ddrund, keep, self);
     l->daemon = pid;
     if (l->key.method == NET_KEY_NONE)
         dd_log(l->loop->cfg->log, DD_LOG_WARN,

@@ -3,10 +3,12 @@
 
 #include "base/io.h"
 #include "cmd/ddrun_check.h"
+#include "cmd/ddrund_main.h"
 #include "net/addr.h"
 #include "node/numa.h"
 #include "worker/hang.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static enum stacks_mode agent_cfg_stacks_mode(const char *name)
@@ -228,6 +230,14 @@ static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
     a->etcd.helper = a->web_helper = r->web_helper;
 }
 
+static int run_daemon(int job_fd)
+{
+    char name[] = "ddrund";
+    char option[32];
+    (void)snprintf(option, sizeof(option), "--job-fd=%d", job_fd);
+    return ddrund_main(2, (char *[]){name, option, NULL});
+}
+
 void run_fill_agent(struct run *r)
 {
     r->agent = (struct agent_cfg){
@@ -238,7 +248,7 @@ void run_fill_agent(struct run *r)
         .report = r->o->report,
         .metrics = r->o->metrics,
         .profile = r->o->profile,
-        .ddrund = r->ddrund,
+        .run_daemon = run_daemon,
         .log = &r->log,
         .start_ns = r->start_ns,
         .launched_ns = r->launched_ns,

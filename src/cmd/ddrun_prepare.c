@@ -246,13 +246,6 @@ int run_find_program(struct run *r, struct dd_err *err)
     return r->o->chdir != NULL ? prepare_find_program_there(r, err) : prepare_find_program(r, err);
 }
 
-static int prepare_find_ddrund(struct run *r, struct dd_err *err)
-{
-    return dd_installed_find(r->ddrund, "ddrund", BINDIR)
-               ? 0
-               : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
-}
-
 /* A helper that loads a library at run time. */
 struct helper_program {
     const char *name, *library;
@@ -362,9 +355,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     (void)snprintf(r->hostname, sizeof(r->hostname), "%s",
                    named ? r->source_addr : r->machine->hostname);
     int rc = dd_strv_copy(&r->env, environ);
-    rc = rc < 0 ? dd_err_set(err, rc, "out of memory") : prepare_find_ddrund(r, err);
-    if (rc == 0)
-        rc = prepare_find_pmix(r, err);
+    rc = rc < 0 ? dd_err_set(err, rc, "out of memory") : prepare_find_pmix(r, err);
     if (rc == 0)
         rc = prepare_find_notify(r, err);
     if (rc == 0)

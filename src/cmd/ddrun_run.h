@@ -35,7 +35,6 @@ struct run {
     struct dd_strv env, program;
     struct alloc *alloc;
     int slots, gpus;
-    char ddrund[PATH_MAX];
     struct etcd_url etcd; /* parsed --rdzv-endpoint, if it is an etcd */
     char *etcd_password;
     struct agent_cfg agent;

@@ -54,23 +54,57 @@ static void child_reset_signals(void)
         (void)sigaction(sig, &dfl, NULL);
 }
 
-void spawn_close_from(unsigned first)
+/* Close the descriptors from first to last, both included. */
+static void close_between(unsigned first, unsigned last)
 {
-    if (syscall(SYS_close_range, first, UINT_MAX, 0U) == 0)
+    if (first > last || syscall(SYS_close_range, first, last, 0U) == 0)
         return;
     DIR *d = opendir("/proc/self/fd");
     if (d == NULL) {
-        for (long fd = first, max = sysconf(_SC_OPEN_MAX); fd < max && fd < 65536; fd++)
+        for (long fd = first, max = sysconf(_SC_OPEN_MAX); fd <= last && fd < max && fd < 65536;
+             fd++)
             close((int)fd);
         return;
     }
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         char *end;
         unsigned long fd = strtoul(e->d_name, &end, 10);
-        if (*end == '\0' && fd >= first && fd != (unsigned long)dirfd(d))
+        if (*end == '\0' && fd >= first && fd <= last && fd != (unsigned long)dirfd(d))
             close((int)fd);
     }
     closedir(d);
+}
+
+void spawn_close_from(unsigned first)
+{
+    close_between(first, UINT_MAX);
+}
+
+/* Return the lowest of these descriptors from `first` on, or -1. */
+static int lowest_from(const int *fds, size_t n, int first)
+{
+    int lowest = -1;
+    for (size_t i = 0; i < n; i++)
+        if (fds[i] >= first && (lowest < 0 || fds[i] < lowest))
+            lowest = fds[i];
+    return lowest;
+}
+
+void spawn_close_except(const int *keep, size_t n)
+{
+    unsigned first = STDERR_FILENO + 1;
+    for (int kept; (kept = lowest_from(keep, n, (int)first)) >= 0; first = (unsigned)kept + 1)
+        close_between(first, (unsigned)kept - 1);
+    close_between(first, UINT_MAX);
+}
+
+void spawn_drop_handlers(void)
+{
+    struct sigaction sa;
+    const struct sigaction dfl = {.sa_handler = SIG_DFL};
+    for (int sig = 1; sig < NSIGNALS; sig++)
+        if (sigaction(sig, NULL, &sa) == 0 && sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)
+            (void)sigaction(sig, &dfl, NULL);
 }
 
 static int child_stdio(const int fds[3])

@@ -2,12 +2,13 @@
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 
 import pytest
 
-from support import Job, clean_env, comm, free_port, parent, program, until, with_torch
+from support import DDRUN, Job, clean_env, comm, free_port, parent, program, until, with_torch
 from webserver import needs_helper
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
@@ -22,6 +23,12 @@ def confinement(pid):
     return int(lines["NoNewPrivs"]), int(lines["Seccomp"])
 
 
+def open_files(pid):
+    """Return what the descriptors of a process refer to, without anonymous inodes: those of all processes have the same names."""
+    links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    return {link for link in links if not link.startswith("anon_inode:")}
+
+
 def test_the_daemon_is_confined_and_its_workers_are_not():
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000") as job:
         until(lambda: len(job.processes("sleep")) == 2, say="the workers")
@@ -31,6 +38,20 @@ def test_the_daemon_is_confined_and_its_workers_are_not():
         job.p.send_signal(signal.SIGTERM)
         assert job.wait() == 143
         assert REFUSED not in job.err
+
+
+def test_the_daemon_is_forked_by_its_agent_and_has_the_name_of_the_program_ddrund(tmp_path):
+    """The program alone suffices, and the daemon has none of its agent's descriptors."""
+    alone = shutil.copy(DDRUN, tmp_path / "ddrun")
+    with Job("--nproc-per-node=1", "--no-python", "sleep", "1000", program=alone) as job:
+        until(lambda: job.processes("sleep"), say="the worker")
+        (daemon,), (agent,) = job.processes("ddrund"), job.agents()
+        assert parent(daemon) == agent
+        assert os.readlink(f"/proc/{daemon}/exe") == str(alone)
+        with open(f"/proc/{daemon}/cmdline", encoding="ascii") as f:
+            assert f.read().strip("\0") == "ddrund"
+        stdio = {os.readlink(f"/proc/{daemon}/fd/{i}") for i in range(3)}
+        assert open_files(daemon) & open_files(agent) <= stdio
 
 
 def has_provider(name):
