@@ -28,9 +28,8 @@
 
 enum {
     COMMAND_MS = 60000,
-    DUMP_MS = 20000,
     ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
-    DUMP_LINES = 100,
+    COMMAND_LINES = 100,
     MISSING_TEXT = 80,
     USED_TEXT = 160,
     RANKS_TEXT = 1 << 16,
@@ -42,7 +41,7 @@ struct hung {
     int beat_fd;   /* the heartbeat file, anonymous; -1: none */
     bool reported; /* reported as hung */
     bool waits;    /* until the stacks of all workers have been read */
-    bool asked;    /* --on-hang has been started, instead of py-spy */
+    bool ended;    /* killed by ddrun */
     bool stopped;  /* by a signal, at the last check */
     int local_rank;
     struct command *command;
@@ -92,33 +91,34 @@ static void end_worker(struct hung *u, int sig, unsigned wait_ms)
 {
     command_free(u->command);
     u->command = NULL;
+    u->ended = true;
     if (u->round->group != NULL)
         worker_group_end(u->round->group, u->local_rank, sig, wait_ms);
 }
 
-static void on_dumped(void *arg, int code, const char *out)
+static void hang_watch_on_command(void *arg, int code, const char *out)
 {
     struct hung *u = arg;
     char line[1024];
     int lines = 0;
-    for (const char *p = out; *p != '\0' && lines < DUMP_LINES; lines++) {
+    for (const char *p = out; *p != '\0' && lines < COMMAND_LINES; lines++) {
         size_t n = strcspn(p, "\n");
         dd_log(u->round->cfg->log, DD_LOG_NOTICE, "rank %d: %s",
                u->round->plan.first_rank + u->local_rank, dd_log_escape(line, sizeof(line), p, n));
         p += n + (p[n] == '\n');
     }
-    if (u->asked && code != 0)
+    if (code != 0)
         dd_log(u->round->cfg->log, DD_LOG_WARN,
                code == COMMAND_TOO_LATE ? "--on-hang: command timed out after %d s and was killed"
                                         : "--on-hang: command exited with code %d",
                code == COMMAND_TOO_LATE ? COMMAND_MS / 1000 : code);
-    end_worker(u, u->asked ? SIGKILL : SIGABRT, u->asked ? 0 : ABORT_MS);
+    end_worker(u, SIGKILL, 0);
 }
 
-static int run_command(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms,
-                       struct dd_err *err)
+static int run_command(struct hung *u, const char *text, pid_t pid, struct dd_err *err)
 {
     const struct round *r = u->round;
+    const char *argv[] = {"/bin/sh", "-c", text, NULL};
     DD_AUTO(strv) struct dd_strv env = {0};
     int rc = dd_strv_copy(&env, r->cfg->env);
     if (rc == 0)
@@ -127,8 +127,8 @@ static int run_command(struct hung *u, const char *const *argv, pid_t pid, unsig
         rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", r->plan.first_rank + u->local_rank);
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory");
-    const struct command_spec spec = {.argv = argv, .env = env.v, .limit_ms = limit_ms};
-    rc = command_start(&u->command, r->base, &spec, on_dumped, u, err);
+    const struct command_spec spec = {.argv = argv, .env = env.v, .limit_ms = COMMAND_MS};
+    rc = command_start(&u->command, r->base, &spec, hang_watch_on_command, u, err);
     if (rc == 0)
         round_protect(r, command_pid(u->command));
     return rc;
@@ -136,21 +136,13 @@ static int run_command(struct hung *u, const char *const *argv, pid_t pid, unsig
 
 static void begin_end(struct hung *u, pid_t pid)
 {
-    const struct round *r = u->round;
-    char number[16];
+    const char *command = u->round->cfg->hang.command;
     struct dd_err err = {0};
-    (void)snprintf(number, sizeof(number), "%d", (int)pid);
-    const char *command[] = {"/bin/sh", "-c", r->cfg->hang.command, NULL};
-    const char *wanted = r->cfg->stacks.py_spy != NULL ? r->cfg->stacks.py_spy : "py-spy";
-    const char *py_spy[] = {wanted, "dump", "--nonblocking", "--pid", number, NULL};
-    const bool never = strcmp(wanted, "none") == 0;
-    u->asked = r->cfg->hang.command != NULL;
-    if (!u->asked && (never || run_command(u, py_spy, pid, DUMP_MS, NULL) < 0))
+    const int rc = command != NULL ? run_command(u, command, pid, &err) : -ENOENT;
+    if (rc < 0 && command != NULL)
+        dd_log(u->round->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
+    if (rc < 0)
         end_worker(u, SIGABRT, ABORT_MS);
-    if (u->asked && run_command(u, command, pid, COMMAND_MS, &err) < 0) {
-        dd_log(r->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
-        end_worker(u, SIGABRT, ABORT_MS);
-    }
 }
 
 static bool hang_watch_is_joint(const struct hangs *s)
@@ -477,7 +469,8 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
                    (double)r->cfg->hang.timeout_ns / 1e9, hang_watch_note(s));
 }
 
-/* The round is being stopped: later exits are not those of hung workers. */
+/* The round is being stopped: later exits are those of hung workers only if ddrun has killed them
+ * for that. */
 static void hang_watch_stopping(void *state, const struct round *r)
 {
     struct hangs *s = state;
@@ -486,7 +479,8 @@ static void hang_watch_stopping(void *state, const struct round *r)
         event_free(DD_TAKE(s->tick));
     for (int i = 0; i < s->n; i++) {
         command_free(DD_TAKE(s->v[i].command));
-        s->v[i].reported = s->v[i].waits = false;
+        s->v[i].reported = s->v[i].reported && s->v[i].ended;
+        s->v[i].waits = false;
     }
 }
 

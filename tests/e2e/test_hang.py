@@ -6,6 +6,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -58,16 +59,11 @@ def fake_py_spy(tmp_path):
     return f"{tmp_path}:{os.environ['PATH']}"
 
 
-def test_py_spy_is_asked_where_it_is_there(tmp_path):
-    job = hang(PATH=fake_py_spy(tmp_path))
+def test_stacks_are_in_the_report_alone_where_py_spy_is_installed(tmp_path):
+    """The report folds them; one output of py-spy for each of a thousand ranks would hide it."""
+    job = hang("--stacks=auto", PATH=fake_py_spy(tmp_path))
     assert job.p.returncode == 134, job.err
-    assert re.search(r"rank 1: asked: dump --nonblocking --pid \d+$", job.err, re.M) and "rank 1: Thread 0x7F (idle)" in job.err
-
-
-def test_py_spy_none_asks_no_py_spy(tmp_path):
-    job = hang("--py-spy=none", PATH=fake_py_spy(tmp_path))
-    assert job.p.returncode == 134, job.err
-    assert "asked:" not in job.err
+    assert "asked:" not in job.err and some_line(job.err, "rank 1 on sim1", "wait_for_ever"), job.err
 
 
 def test_a_command_that_fails_is_told():
@@ -216,6 +212,22 @@ def test_the_hung_ranks_of_a_node_are_one_line():
     for line in said:  # the end of one node's ranks may end the job before the other node reports its own
         assert "ranks 0-2 on sim1 seem hung: " in line or "ranks 3-5 on sim2 seem hung: " in line, job.err
     assert len(said) == len({line.split("]")[0] for line in said}), job.err
+
+
+LATE = """
+import os, signal
+if os.environ["RANK"] == "1":  # abort at the stop of the round only
+    signal.signal(signal.SIGABRT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: (signal.signal(signal.SIGABRT, signal.SIG_DFL), os.abort()))
+while True:
+    signal.pause()
+"""
+
+
+def test_a_hung_rank_that_ends_late_is_counted_as_hung():
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--hang-timeout=15s", "--no-python", sys.executable, "-c", LATE)
+    assert job.p.returncode == 134, job.err
+    assert "workers: 2 hung" in job.err and "failed later" not in job.err, job.err
 
 
 def test_a_rank_that_is_stopped_is_named():
