@@ -11,7 +11,6 @@ import os
 import pickle
 import re
 import selectors
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,8 @@ T = TypeVar("T")
 Count = Union[int, str, None]
 
 # Cleans up after this process if it is killed. Input: the pid of ddrun, then an empty line when ddrun has ended, then "done";
-# the end of the input without "done" is the end of this process.
+# the end of the input without "done" is the end of this process. Its working directory is that of the call, whose name ($1) may
+# by then belong to another directory.
 _WATCH = """
 while read -r word; do
     case $word in done) exit ;; *) pid=$word ;; esac
@@ -38,7 +38,8 @@ if [ -n "$pid" ]; then
     n=0
     while kill -0 "$pid" && [ $n -lt 600 ]; do sleep 0.1; n=$((n + 1)); done
 fi
-rm -rf -- "$1"
+rm -rf -- ./* ./.[!.]*
+cd / && rmdir -- "$1"
 """
 
 
@@ -47,9 +48,15 @@ class _Directory:
 
     def __init__(self, parent: Optional[str]) -> None:
         self.path = os.path.abspath(tempfile.mkdtemp(prefix=".ddrun-", dir=parent))  # mode 0700
+        try:
+            self.fd = _files.open_directory(self.path)
+        except OSError:
+            os.rmdir(self.path)  # fails if it is not empty: it is then another one
+            raise
         self.process: Optional["subprocess.Popen[bytes]"] = None
         self.watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, "ddrun-watch", self.path], bufsize=0, stdin=subprocess.PIPE,
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                      cwd=f"/proc/self/fd/{self.fd}")
 
     def __enter__(self) -> "_Directory":
         return self
@@ -68,8 +75,13 @@ class _Directory:
 
     def __exit__(self, *exception: object) -> None:
         if self.process is None or self.process.returncode is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
+            _files.remove_all(self.fd)
+            try:
+                os.rmdir(self.path)
+            except OSError:
+                pass  # another directory, or gone
             self._notify("done")
+        os.close(self.fd)
         if self.watch.stdin is not None:
             self.watch.stdin.close()
         self.watch.wait()
@@ -157,7 +169,7 @@ def _main_script() -> Optional[str]:
     return os.path.abspath(path) if path is not None and os.path.isfile(path) else None
 
 
-def _write_call(directory: str, function: Callable[..., Any], args: Sequence[Any]) -> None:
+def _write_call(directory: int, function: Callable[..., Any], args: Sequence[Any]) -> None:
     pickler = _files.pickler()
     by_value = pickler is not pickle
     main = None if by_value else _main_script()
@@ -190,7 +202,7 @@ def _ddrun_message(errors: str) -> str:
     return "\n".join(lines[starts[-1]:][:20] if starts else lines[-10:])
 
 
-def _failure(directory: str, code: int, errors: str) -> LaunchError:
+def _failure(directory: int, code: int, errors: str) -> LaunchError:
     """Return the exception for a job that has ended with this code."""
     report = _files.read_report(directory)
     failures = report.get("failures") or []
@@ -207,7 +219,7 @@ def _failure(directory: str, code: int, errors: str) -> LaunchError:
     return error
 
 
-def _results(directory: str) -> List[Any]:
+def _results(directory: int) -> List[Any]:
     results: List[Any] = []
     size = 1
     while len(results) < size:
@@ -235,13 +247,13 @@ class _Plan(NamedTuple):
             parent = os.getcwd()
         with _Directory(parent) as place:
             if function is not None:
-                _write_call(place.path, function, args)
+                _write_call(place.fd, function, args)
                 words = [*words, place.path]
             report = f"--report={os.path.join(place.path, _files.REPORT)}"
             code, errors = place.run([*command, report, *words], self.env)
             if code != 0:
-                raise _failure(place.path, code if code > 0 else 128 - code, errors)  # negative: ddrun was killed
-            return 0 if function is None else _results(place.path)
+                raise _failure(place.fd, code if code > 0 else 128 - code, errors)  # negative: ddrun was killed
+            return 0 if function is None else _results(place.fd)
 
 
 def _options(given: Sequence[str], counts: Mapping[str, Count]) -> List[str]:

@@ -47,14 +47,21 @@ def main(directory: str) -> int:
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # not the directory of the package itself
     from ddrun import _files
 
-    call = _files.read(directory, _files.CALL)
+    try:
+        place = _files.open_directory(directory)
+        call = _files.read(place, _files.CALL)
+    except FileNotFoundError:
+        call = None
+    except OSError as error:
+        sys.exit(f"error: cannot use '{directory}': {error.strerror}\n"
+                 "  tip: pass a directory to which only you can write: ddrun.launch(..., directory=...)")
     if call is None:
         sys.exit(f"error: {directory} is not visible on this node\n"
                  "  tip: pass a directory that all nodes share: ddrun.launch(..., directory=...)")
     record = outcome(call)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     sys.stdout.flush()
-    _files.write(directory, _files.result(rank), {"rank": rank, "size": size, "pid": os.getpid(), **record})
+    _files.write(place, _files.result(rank), {"rank": rank, "size": size, "pid": os.getpid(), **record})
     if "traceback" in record:
         sys.stderr.write(record["traceback"])
     return 1 if "traceback" in record else 0
