@@ -55,6 +55,16 @@ static void send_exit(struct round *r, const struct worker_end *end)
     report_error_done(&error);
 }
 
+static void note_left(struct round *r, const struct worker_exit *e)
+{
+    struct exit_tally *n = &r->exits;
+    n->left++;
+    if (n->first_ns != 0 && n->first_ns <= e->at_ns)
+        return;
+    n->first_rank = r->plan.first_rank + e->local_rank;
+    n->first_ns = e->at_ns;
+}
+
 void exit_report_worker(struct round *r, const struct worker_end *end)
 {
     const struct worker_exit *e = &end->exit;
@@ -67,7 +77,7 @@ void exit_report_worker(struct round *r, const struct worker_end *end)
     else if (sig != 0 && e->signal == SIGKILL)
         n->killed++;
     else if (e->code == 0)
-        n->left++;
+        note_left(r, e);
     else
         send_exit(r, end);
 }
@@ -93,6 +103,7 @@ void exit_report_done(const struct round *r, const char *unfit)
 {
     const struct exit_tally *n = &r->exits;
     round_send(r, MSG(DONE, .round = n->round, .left = n->left, .stopped = n->stopped,
-                      .killed = n->killed, .sent_ns = (int64_t)dd_now_ns(),
+                      .killed = n->killed, .first_rank = n->first_rank,
+                      .first_ns = (int64_t)n->first_ns, .sent_ns = (int64_t)dd_now_ns(),
                       .ports = held_ports_text(r), .unfit = unfit));
 }

@@ -40,9 +40,11 @@ struct worker_end {
 /* How the workers of a round have exited so far (agent/exit_report.h). */
 struct exit_tally {
     int left, stopped, killed; /* as in DONE */
-    int failed;                /* reported by EXIT */
-    int round;                 /* round number for DONE */
-    uint64_t oom_kills;        /* OOM kills of this node's cgroup when the round began */
+    int first_rank;            /* as in DONE */
+    uint64_t first_ns;
+    int failed;         /* reported by EXIT */
+    int round;          /* round number for DONE */
+    uint64_t oom_kills; /* OOM kills of this node's cgroup when the round began */
 };
 
 /* Services of the agent for a round. arg is round_env.port_arg. */

@@ -178,8 +178,14 @@ static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
 static void dispatch_done(struct dispatch *d, struct session *s, const struct msg *m)
 {
     const struct msg_done *x = &m->done;
-    const struct report_ends ends = {.left = x->left, .stopped = x->stopped, .killed = x->killed};
     report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
+    const struct report_ends ends = {
+        .left = x->left,
+        .stopped = x->stopped,
+        .killed = x->killed,
+        .first_node = x->left > 0 && x->first_ns > 0 ? s->name : NULL,
+        .first_rank = x->first_rank,
+        .first_ns = report_clock_time(&s->clock, x->first_ns, dd_now_ns())};
     if (job_is_round(d->job, x->round))
         job_publish(d->job, &(struct journal_event){.kind = JOURNAL_NODE_DONE,
                                                     .node = s->name,

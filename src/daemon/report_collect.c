@@ -61,7 +61,7 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
     else if (e->kind == JOURNAL_STACKS)
         report_stacks_take(c->report, e->stacks);
     else if (e->kind == JOURNAL_NODE_DONE)
-        report_ends_add(c->report, e->ends);
+        (void)report_ends_add(c->report, e->ends);
     else if (e->kind == JOURNAL_WARNING || e->kind == JOURNAL_MARK)
         (void)report_warning_add(c->report, e->node, e->text);
     else if (e->kind == JOURNAL_EXCLUDE)

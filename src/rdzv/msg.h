@@ -146,6 +146,8 @@ struct msg_done {
     int round;
     int64_t sent_ns;
     int left, stopped, killed; /* workers */
+    int first_rank;            /* the first of the `left` ones */
+    int64_t first_ns;          /* its exit, as ended_ns of EXIT; 0: none */
     const char *unfit, *ports;
 };
 struct msg_stop_request {

@@ -29,6 +29,14 @@ static const struct failure_cause stuck_loader = {
            "multiprocessing_context='spawn' avoids deadlocks after fork()",
 };
 
+static const struct failure_cause early_exit = {
+    .id = "early-exit",
+    .cause = "a rank exited with 0 while others still needed it: it had nothing left to do, or "
+             "returned too early",
+    .tip = "let all ranks take the same number of steps; for uneven inputs, "
+           "torch.distributed.algorithms.join has a context manager",
+};
+
 /* Instead of the advice to look for a rank: the report names it. */
 #define TIP_FOR_CULPRIT                                                                            \
     "find out why the others had to wait for the culprit; --stacks-native adds native frames to "  \
@@ -606,6 +614,11 @@ bool failure_is_job_hung(const char *message)
 const struct failure_cause *failure_cause_stuck_loader(void)
 {
     return &stuck_loader;
+}
+
+const struct failure_cause *failure_cause_early_exit(void)
+{
+    return &early_exit;
 }
 
 const struct failure_cause *failure_cause_hung_in_mpi(void)

@@ -40,6 +40,7 @@ bool failure_is_job_hung(const char *message);
 
 /* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */
 const struct failure_cause *failure_cause_stuck_loader(void);
+const struct failure_cause *failure_cause_early_exit(void);
 
 /* Part of the message about a hung rank of an MPI program: it may use a processor while it waits.
  */

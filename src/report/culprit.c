@@ -35,6 +35,26 @@ static int count_cascades(const struct report *r)
     return n;
 }
 
+/* True if a rank had exited with 0 when the others noticed that a peer was lost. No other rank had
+ * ended by itself, since e, the first failure, only follows from that of a peer. */
+static bool is_left_alone(const struct report *r, const struct report_exit *e)
+{
+    return failure_is_cascade(e) && r->ends.first_node != NULL && r->ends.first_ns < e->at_ns;
+}
+
+static int put_early_exit(const struct report *r, struct rank_set *ret, struct dd_buf *out)
+{
+    const struct report_ends *n = &r->ends;
+    int rc = rank_set_add(ret, n->first_rank, n->first_rank);
+    if (rc == 0)
+        rc = dd_buf_printf(out, "rank %d on %s, ", n->first_rank, n->first_node);
+    if (rc == 0 && n->left > 1)
+        rc = dd_buf_printf(out, "the first of %d ranks that had", n->left);
+    else if (rc == 0)
+        rc = dd_buf_puts(out, "which had");
+    return rc < 0 ? rc : dd_buf_puts(out, " exited with 0 before the others lost a peer");
+}
+
 /* Append why the failure e explains those of the others. */
 static int put_first_failure(const struct report *r, const struct report_exit *e,
                              struct dd_buf *out)
@@ -62,6 +82,10 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
     if (found != 0)
         return found < 0 ? found : 0;
     rank_set_done(ret);
+    if (is_left_alone(r, e)) {
+        *ret_blame = REPORT_BLAME_WORKER;
+        return put_early_exit(r, ret, out);
+    }
     if (*ret_blame == REPORT_BLAME_SENDER)
         return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
     if (*ret_blame == REPORT_BLAME_UNKNOWN && failure_is_cascade(e))
@@ -108,6 +132,8 @@ const struct failure_cause *report_cause(const struct report *r, const struct re
     const struct failure_cause *own = failure_cause_find(e);
     if (report_suspects_load(r, e))
         return failure_cause_stuck_loader();
+    if (is_left_alone(r, e) && !names_suspects(r, e))
+        return failure_cause_early_exit();
     return own != NULL && strcmp(own->id, "hang") == 0 && wants_native_frames(r, e)
                ? failure_cause_hung_in_mpi()
                : own;

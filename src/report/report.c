@@ -58,6 +58,7 @@ static void forget_exits(struct report *r)
     r->nkept = r->nfailed = 0;
     r->by_itself = false;
     r->ends = (struct report_ends){0};
+    free(DD_TAKE(r->first_node));
     stacks_done(&r->stacks);
 }
 
@@ -145,11 +146,21 @@ void report_stacks_take(struct report *r, struct stacks *s)
     *s = (struct stacks){0};
 }
 
-void report_ends_add(struct report *r, const struct report_ends *e)
+int report_ends_add(struct report *r, const struct report_ends *e)
 {
     r->ends.left += e->left;
     r->ends.stopped += e->stopped;
     r->ends.killed += e->killed;
+    if (e->first_node == NULL || (r->first_node != NULL && r->ends.first_ns <= e->first_ns))
+        return 0;
+    char *node = strdup(e->first_node);
+    if (node == NULL)
+        return -ENOMEM;
+    free(r->first_node);
+    r->ends.first_node = r->first_node = node;
+    r->ends.first_rank = e->first_rank;
+    r->ends.first_ns = e->first_ns;
+    return 0;
 }
 
 int report_warning_add(struct report *r, const char *node, const char *text)

@@ -38,6 +38,10 @@ struct report_ends {
     int left;    /* exited with 0 before the round was stopped */
     int stopped; /* ended by the signal that stopped the round */
     int killed;  /* ended by SIGKILL after the grace period */
+    /* The first of the `left` ones; node NULL: unknown. */
+    const char *first_node; /* borrowed as an argument */
+    int first_rank;
+    uint64_t first_ns; /* time of its exit */
 };
 
 struct report_cfg {
@@ -59,7 +63,8 @@ void report_round(struct report *r, int round, int world_size, uint64_t now_ns);
 int report_exit_add(struct report *r, const struct report_exit *e, bool by_itself);
 /* Take the stacks of the round, sorted. */
 void report_stacks_take(struct report *r, struct stacks *s);
-void report_ends_add(struct report *r, const struct report_ends *e);
+/* 0 or -ENOMEM */
+int report_ends_add(struct report *r, const struct report_ends *e);
 /* Add what a health check of a node has found, once. Beyond REPORT_WARNINGS it is dropped. 0 or
  * -ENOMEM. */
 int report_warning_add(struct report *r, const char *node, const char *text);

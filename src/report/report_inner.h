@@ -42,6 +42,7 @@ struct report {
     int nkept, nfailed;
     bool by_itself; /* a worker's failure ended the round */
     struct report_ends ends;
+    char *first_node; /* ends.first_node */
     struct stacks stacks;
     struct report_round rounds[REPORT_ROUNDS];
     int nrounds;

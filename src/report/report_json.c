@@ -116,20 +116,29 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
                      "blame", blames[blame], "check", "why", report_json_text(dd_buf_str(&why)));
 }
 
+static json_t *first_to_end(const struct report *r)
+{
+    const struct report_ends *n = &r->ends;
+    if (n->first_node == NULL)
+        return json_null();
+    return json_pack("{s:i s:o s:o}", "rank", n->first_rank, "node",
+                     report_json_text(n->first_node), "at", seconds(r, n->first_ns));
+}
+
 /* The fields that `ddctl report` needs to print the report again, and the counts of the others. */
 static int add_rest(json_t *o, const struct report *r, const struct report_exit *e)
 {
     const struct failure_cause *known = e != NULL ? report_cause(r, e) : NULL;
     const int earlier = e != NULL ? (int)(e - r->exits) : 0;
     return json_object_update_new(
-        o,
-        json_pack("{s:o s:o s:o s:i s:I s:o s:{s:i s:i s:i s:i s:i}}", "known_cause",
-                  report_json_text(known != NULL ? known->id : ""), "known_cause_text",
-                  report_json_text(known != NULL ? known->cause : ""), "culprit", culprit(r, e),
-                  "max_restarts", r->cfg.max_restarts, "start_ns", (json_int_t)r->cfg.start_real_ns,
-                  "round_started", seconds(r, r->round_ns), "others", "ended_with_0", r->ends.left,
-                  "stopped", r->ends.stopped, "killed", r->ends.killed, "failed_earlier", earlier,
-                  "failed_later", e != NULL ? r->nfailed - 1 - earlier : 0));
+        o, json_pack("{s:o s:o s:o s:i s:I s:o s:{s:i s:o s:i s:i s:i s:i}}", "known_cause",
+                     report_json_text(known != NULL ? known->id : ""), "known_cause_text",
+                     report_json_text(known != NULL ? known->cause : ""), "culprit", culprit(r, e),
+                     "max_restarts", r->cfg.max_restarts, "start_ns",
+                     (json_int_t)r->cfg.start_real_ns, "round_started", seconds(r, r->round_ns),
+                     "others", "ended_with_0", r->ends.left, "first_ended_with_0", first_to_end(r),
+                     "stopped", r->ends.stopped, "killed", r->ends.killed, "failed_earlier",
+                     earlier, "failed_later", e != NULL ? r->nfailed - 1 - earlier : 0));
 }
 
 static json_t *failures(const struct report *r, bool brief)

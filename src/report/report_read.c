@@ -278,10 +278,18 @@ static bool read_by_itself(const json_t *o, const struct report *r)
 
 static void read_others(struct reader *rd, struct report *r, const json_t *o)
 {
-    const struct report_ends ends = {.left = read_int(rd, o, "ended_with_0", 0, false),
-                                     .stopped = read_int(rd, o, "stopped", 0, false),
-                                     .killed = read_int(rd, o, "killed", 0, false)};
-    report_ends_add(r, &ends);
+    DD_AUTO(buf) struct dd_buf node = DD_BUF_INIT(REPORT_TEXT_MAX);
+    const json_t *first = json_object_get(o, "first_ended_with_0"); /* older reports lack it */
+    struct report_ends ends = {.left = read_int(rd, o, "ended_with_0", 0, false),
+                               .stopped = read_int(rd, o, "stopped", 0, false),
+                               .killed = read_int(rd, o, "killed", 0, false)};
+    if (json_is_object(first)) {
+        ends.first_node = read_line(rd, first, "node", &node);
+        ends.first_rank = read_int(rd, first, "rank", 0, false);
+        ends.first_ns = read_time(rd, first, "at", READ_START);
+    }
+    if (rd->rc == 0 && report_ends_add(r, &ends) < 0)
+        reader_no_memory(rd);
 }
 
 static void read_verdict(struct reader *rd, struct report *r, const json_t *o)

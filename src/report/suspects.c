@@ -27,7 +27,7 @@ const char *report_node_of(const struct report *r, int rank)
     for (int i = 0; i < r->nkept; i++)
         if (r->exits[i].rank == rank)
             return r->exits[i].node;
-    return "";
+    return r->first_node != NULL && r->ends.first_rank == rank ? r->first_node : "";
 }
 
 /* True if e shows only that another rank did not do its part. A lost peer alone does not: it may

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +37,8 @@ def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
     assert len(lines) <= 15 and max(map(len, lines)) <= 110, text
     report = json.loads(path.read_text())
     assert (report["ok"], report["code"], report["world_size"]) == (False, 1, 4)
+    first = report["others"].pop("first_ended_with_0")
+    assert (first["rank"], first["node"]) in [(0, "sim1"), (1, "sim1"), (3, "sim2")] and 0 < first["at"] <= report["ended"]
     assert report["others"] == {"ended_with_0": 1, "stopped": 2, "killed": 0, "failed_earlier": 0, "failed_later": 0}
     failure, = report["failures"]
     assert (failure["rank"], failure["node"], failure["exception"]) == (2, "sim2", "ValueError")
@@ -175,3 +178,30 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_memory, 
     assert p.returncode == 137, p.stderr
     assert "rank 1 on " in p.stderr and some_line(p.stderr, "SIGKILL", "out of memory"), p.stderr
     assert "--mem" in p.stderr
+
+
+LOSES_A_PEER = """
+import os, sys, time
+rank, place = int(os.environ["RANK"]), sys.argv[1]
+if rank == 1:
+    with open(f"{place}/draft", "w") as f:
+        f.write(str(os.getpid()))
+    os.rename(f"{place}/draft", f"{place}/pid")
+    sys.exit(0)
+if rank == 0:
+    while not os.path.exists(f"{place}/pid") or os.path.exists(f"/proc/{open(f'{place}/pid').read()}"):
+        time.sleep(0.01)
+    raise RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:5")
+time.sleep(600)
+"""
+
+
+def test_a_rank_that_exited_with_0_too_early_is_the_culprit(tmp_path):
+    """The others lose their peer: none of them has failed by itself."""
+    path = tmp_path / "report.json"
+    job = run("--simulate-nodes=3", "--nproc-per-node=1", f"--report={path}", "--no-python", sys.executable, "-c", LOSES_A_PEER, str(tmp_path))
+    assert job.p.returncode == 1, job.err
+    assert some_line(job.err, "culprit: rank 1 on sim2,", "exited with 0"), job.err
+    assert some_line(job.err, "cause: a rank exited with 0 "), job.err
+    culprit = json.loads(path.read_text())["culprit"]
+    assert (culprit["rank"], culprit["ranks"], culprit["node"], culprit["blame"]) == (1, "1", "sim2", "worker"), culprit

@@ -109,7 +109,7 @@ static void msg_skips_fields_of_later_versions(void **state)
     assert_int_equal(
         decode(
             &m,
-            "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}",
+            "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"first_rank\":0,\"first_ns\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}",
             NULL),
         0);
     assert_int_equal(m.done.round, 3);

@@ -83,10 +83,10 @@ static const struct {
                   "'error':'RuntimeError: 1','trace':'Traceback','log':'/tmp/1.err',"
                   "'text':'last line'}"},
     {MSG(SUCCESS_CRITERIA_MET, .round = 5), HEAD("enough") ",'round':5}"},
-    {MSG(DONE, .round = 5, .sent_ns = 1, .left = 1, .stopped = 2, .killed = 3, .unfit = "hot",
-         .ports = "/4000"),
-     HEAD("done") ",'round':5,'sent_ns':1,'left':1,'stopped':2,'killed':3,'unfit':'hot',"
-                  "'ports':'/4000'}"},
+    {MSG(DONE, .round = 5, .sent_ns = 1, .left = 1, .stopped = 2, .killed = 3, .first_rank = 4,
+         .first_ns = 6, .unfit = "hot", .ports = "/4000"),
+     HEAD("done") ",'round':5,'sent_ns':1,'left':1,'stopped':2,'killed':3,'first_rank':4,"
+                  "'first_ns':6,'unfit':'hot','ports':'/4000'}"},
     {MSG(STOP_REQUEST, .signal = 15, .code = 7, .text = "stopped by SIGTERM"),
      HEAD("stop-request") ",'code':7,'signal':15,'text':'stopped by SIGTERM'}"},
     {MSG(STOP, .round = 5, .signal = 15, .text = "why"),

@@ -50,8 +50,8 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
     first.log = "logs/x/attempt_0/1/stderr.log";
     assert_int_equal(report_exit_add(r, &late, true), 0);
     assert_int_equal(report_exit_add(r, &first, false), 0);
-    report_ends_add(r, &(struct report_ends){.left = 1});
-    report_ends_add(r, &(struct report_ends){.stopped = 1});
+    assert_int_equal(report_ends_add(r, &(struct report_ends){.left = 1}), 0);
+    assert_int_equal(report_ends_add(r, &(struct report_ends){.stopped = 1}), 0);
     report_finish(r, "what the machine thought", 1, START + 4 * S);
     DD_AUTO(free) char *text = text_of(r);
     assert_string_equal(

@@ -505,6 +505,48 @@ static void cascades_after_the_first_failure_are_counted(void **state)
         "that a peer was lost\n");
 }
 
+static void reports_with(const struct report_ends *ends, int n, const struct report_exit *e,
+                         const char *culprit, const char *cause)
+{
+    struct report *r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_TEXT_MAX);
+    assert_int_equal(report_new(&r, &(struct report_cfg){.job_id = "j", .nnodes = 2}), 0);
+    report_round(r, 0, 4, S);
+    assert_int_equal(report_exit_add(r, e, true), 0);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(report_ends_add(r, &ends[i]), 0);
+    report_finish(r, "", 1, 9 * S);
+    assert_int_equal(report_text(r, &out), 0);
+    report_free(r);
+    if (strstr(dd_buf_str(&out), culprit) == NULL || strstr(dd_buf_str(&out), cause) == NULL)
+        fail_msg("%s", dd_buf_str(&out));
+}
+
+static void rank_that_exited_with_0_before_the_others_lost_a_peer_is_the_culprit(void **state)
+{
+    (void)state;
+    const struct report_exit lost = worker(0, 5 * S, GLOO);
+    const struct report_exit boom = worker(0, 5 * S, "ValueError: boom");
+    const struct report_ends early = {
+        .left = 1, .first_node = "node2", .first_rank = 3, .first_ns = 4 * S};
+    const struct report_ends earlier[] = {
+        early, {.left = 2, .first_node = "node1", .first_rank = 1, .first_ns = 3 * S}};
+    const struct report_ends late = {
+        .left = 1, .first_node = "node2", .first_rank = 3, .first_ns = 6 * S};
+    const struct report_ends unknown = {.left = 1};
+    reports_with(
+        &early, 1, &lost,
+        "culprit: rank 3 on node2, which had exited with 0 before the others lost a peer\n",
+        "cause: a rank exited with 0 while others still needed it");
+    reports_with(earlier, 2, &lost,
+                 "culprit: rank 1 on node1, the first of 3 ranks that had exited with 0 before the "
+                 "others lost a peer\n",
+                 "cause: a rank exited with 0 ");
+    reports_with(&late, 1, &lost, "culprit: unknown; rank 0 was only the first", "gloo");
+    reports_with(&unknown, 1, &lost, "culprit: unknown; rank 0 was only the first", "gloo");
+    reports_with(&early, 1, &boom, "culprit: rank 0 on node1, the only rank", "boom");
+}
+
 static void an_end_without_a_message_does_not_displace_a_cascade(void **state)
 {
     (void)state;
@@ -601,6 +643,7 @@ int main(void)
         cmocka_unit_test(each_recorded_message_has_its_cause),
         cmocka_unit_test(each_row_is_tested_by_a_recorded_message),
         cmocka_unit_test(first_failure_that_is_no_cascade_is_the_culprit),
+        cmocka_unit_test(rank_that_exited_with_0_before_the_others_lost_a_peer_is_the_culprit),
         cmocka_unit_test(cascades_after_the_first_failure_are_counted),
         cmocka_unit_test(an_end_without_a_message_does_not_displace_a_cascade),
         cmocka_unit_test(a_signal_from_outside_blames_no_node),

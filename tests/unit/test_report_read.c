@@ -111,7 +111,13 @@ static void report_of_a_failure_is_printed_again(void **state)
     e.code = 137;
     e.oom = true;
     assert_int_equal(report_exit_add(r, &e, true), 0);
-    report_ends_add(r, &(struct report_ends){.left = 1, .killed = 2, .stopped = 3});
+    const struct report_ends ends = {.left = 1,
+                                     .killed = 2,
+                                     .stopped = 3,
+                                     .first_node = "n2",
+                                     .first_rank = 3,
+                                     .first_ns = 2 * S};
+    assert_int_equal(report_ends_add(r, &ends), 0);
     assert_int_equal(report_charge_set(r, "node1", 1, "OSError: [Errno 28] No space left"), 0);
     assert_int_equal(report_charge_set(r, "node2\033[31m", 1, "ValueError: boom"), 0);
     for (int i = 0; i < 6; i++) {
