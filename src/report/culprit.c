@@ -55,6 +55,21 @@ static int put_early_exit(const struct report *r, struct rank_set *ret, struct d
     return rc < 0 ? rc : dd_buf_puts(out, " exited with 0 before the others lost a peer");
 }
 
+/* True if all failures have the message of e: the program or the environment is the cause, and no
+ * rank differs from the others. */
+static bool have_failed_alike(const struct report *r, const struct report_exit *e)
+{
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    DD_AUTO(buf) struct dd_buf other = DD_BUF_INIT(REPORT_TEXT_MAX);
+    bool alike = r->nkept == r->nfailed && report_why(e, &why) == 0 && why.len > 0;
+    for (int i = 0; alike && i < r->nkept; i++) {
+        dd_buf_clear(&other);
+        alike = report_why(&r->exits[i], &other) == 0 && other.len == why.len &&
+                memcmp(other.data, why.data, why.len) == 0;
+    }
+    return alike;
+}
+
 /* Append why the failure e explains those of the others. */
 static int put_first_failure(const struct report *r, const struct report_exit *e,
                              struct dd_buf *out)
@@ -68,7 +83,8 @@ static int put_first_failure(const struct report *r, const struct report_exit *e
     else if (rc == 0 && r->nfailed == 1)
         rc = dd_buf_puts(out, "the only rank that failed by itself");
     else if (rc == 0)
-        rc = dd_buf_printf(out, "the first of %d ranks to fail", r->nfailed);
+        rc = dd_buf_printf(out, "the first of %d ranks to fail%s", r->nfailed,
+                           have_failed_alike(r, e) ? ", all for the same reason" : "");
     if (rc == 0 && earlier == 0 && cascades > 0)
         rc = dd_buf_printf(out, "; %d of the others only noticed that a peer was lost", cascades);
     return rc;

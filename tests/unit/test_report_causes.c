@@ -522,6 +522,17 @@ static void reports_with(const struct report_ends *ends, int n, const struct rep
         fail_msg("%s", dd_buf_str(&out));
 }
 
+static void ranks_that_fail_for_the_same_reason_are_counted(void **state)
+{
+    (void)state;
+    const struct report_exit e[] = {worker(2, 2 * S, "ValueError: boom"),
+                                    worker(0, 3 * S, "ValueError: boom"),
+                                    worker(1, 3 * S, "ValueError: bang")};
+    reports(e, 2, "rank 2 on node2",
+            "culprit: rank 2 on node2, the first of 2 ranks to fail, all for the same reason\n");
+    reports(e, 3, "rank 2 on node2", "culprit: rank 2 on node2, the first of 3 ranks to fail\n");
+}
+
 static void rank_that_exited_with_0_before_the_others_lost_a_peer_is_the_culprit(void **state)
 {
     (void)state;
@@ -643,6 +654,7 @@ int main(void)
         cmocka_unit_test(each_recorded_message_has_its_cause),
         cmocka_unit_test(each_row_is_tested_by_a_recorded_message),
         cmocka_unit_test(first_failure_that_is_no_cascade_is_the_culprit),
+        cmocka_unit_test(ranks_that_fail_for_the_same_reason_are_counted),
         cmocka_unit_test(rank_that_exited_with_0_before_the_others_lost_a_peer_is_the_culprit),
         cmocka_unit_test(cascades_after_the_first_failure_are_counted),
         cmocka_unit_test(an_end_without_a_message_does_not_displace_a_cascade),
