@@ -77,6 +77,7 @@ FAULTS = [
     Fault("SIGKILL of a DataLoader's process of rank 5", "loader", known=("dataloader-worker-killed",)),
     Fault("SIGKILL of rank 5", "kill", known=("sigkill",), blame="sender"),
     Fault("rank 5 exceeds the memory of the cgroup", "memory", way="cgroup", known=("oom-killer",)),
+    Fault("rank 5 exits with 0 while the others go on", "early", known=("early-exit",)),
     Fault("rank 5 sleeps outside a collective; the others time out after 10 s", "sleep", variables=TIMEOUT, known=GLOO),
     Fault("the same, without that timeout; ddrun has `--hang-timeout=40s`", "sleep", HANG, known=("hang",)),
     Fault("SIGSTOP of rank 5; the others time out after 10 s", "stop", variables=TIMEOUT, known=GLOO),
