@@ -8,8 +8,10 @@ import shlex
 
 import pytest
 
-from support import DDRUN, json_lines, program, some_line
+from support import DDRUN, built_with, json_lines, program, some_line, with_torch
 from test_slurm import LIGHT, LIMIT, Slurm, assert_trained, until
+from test_stage import mounts
+from warm_venv import WarmVenv
 
 from fixtures import _pbs_nodes, pbs_cluster  # noqa: F401
 
@@ -206,6 +208,32 @@ def test_a_job_goes_on_without_a_crashed_node(pbs):
     done = job.wait()
     assert done.rc == 0 and some_line(done.err, "lost", "node3.cluster.test"), job.said()
     assert sorted(done.out.splitlines()[-2:]) == ["done 0", "done 1"]
+
+
+@with_torch
+@pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")
+def test_a_warm_job_in_a_staged_environment_survives_a_kill_and_the_crash_of_a_node(pbs):
+    """The first node runs the script of the job: PBS ends the job with it."""
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    venv = WarmVenv(pbs.place)
+    pbs.env.update(venv.env)
+    job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=15s", "--nproc-per-node=1", "--max-restarts=1", "--log-level=info",
+                     *venv.options, program("resume_ddp.py"), pbs.file("checkpoint"), pbs.file("end"),
+                     options=["-W", "tolerate_node_failures=all"])
+    job.wait_for('"first"', 3)
+    pbs.cluster.kill("node2", venv.worker(pbs.cluster, "node2"))
+    job.wait_for('"first"', 6)
+    pbs.cluster.crash("node3")
+    job.wait_for('"first"', 8)
+    pbs.file("end", "")
+    done = job.wait()
+    assert done.rc == 0, job.said()
+    begun = [line for line in json_lines(done.out) if "first" in line]
+    assert {line["restarts"] for line in begun[3:6]} == {1} and all(line["first"] > 0 for line in begun[6:]), begun
+    ended = [line for line in json_lines(done.out) if "steps" in line]
+    assert sorted(line["rank"] for line in ended) == [0, 1] and all(line["equal"] and line["world"] == 2 for line in ended), ended
+    venv.assert_imported_once_on(NODES, done.err)
 
 
 def test_the_doctor_finds_nothing_wrong_in_a_healthy_job(pbs):

@@ -4,9 +4,11 @@ import os
 
 import pytest
 
-from support import DDRUN, built_with, lines_with
+from support import DDRUN, built_with, lines_with, with_torch
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm_recovery import Training, assert_resumed
 from test_stage import mounts
+from warm_venv import WarmVenv
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -42,3 +44,20 @@ def test_workers_of_all_nodes_find_the_copy_at_its_original_path(slurm):  # noqa
     assert len(copies) == 4 and f"{os.stat(path).st_dev}:{os.stat(path).st_ino}" not in copies, done
     assert done.out.count("read-only") == 8 and not os.path.exists(f"{path}/new"), done
     assert len({line for line in done.out.splitlines() if line[:1].isdigit()}) == 1, done
+
+
+@with_torch
+def test_a_warm_job_in_a_staged_environment_survives_a_kill_and_the_crash_of_the_first_node(slurm):  # noqa: F811
+    if not mounts():
+        pytest.skip("neither this user nor a user namespace may mount")
+    venv = WarmVenv(slurm.place)
+    slurm.env.update(venv.env)
+    with Training(slurm, "--nnodes=2:4", "--max-restarts=1", "--log-level=info", *venv.options) as training:
+        training.begun(4)
+        slurm.cluster.kill("node3", venv.worker(slurm.cluster, "node3"))
+        again = training.begun(8)[4:]
+        assert sorted(line["rank"] for line in again) == [0, 1, 2, 3] and {line["restarts"] for line in again} == {1}
+        slurm.cluster.crash("node1")
+        begun = assert_resumed(training, 8, 3)
+        assert {line["node"] for line in begun} == {"node2", "node3", "node4"}
+        venv.assert_imported_once_on(["node1", "node2", "node3", "node4"], training.job.err)
