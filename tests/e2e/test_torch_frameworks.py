@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, Job, has_module, json_lines, until
+from support import DDRUN, PYTHON, Job, has_module, json_lines, some_line, until
 from test_frameworks import SIMULATED, ours, script
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
@@ -156,6 +156,16 @@ def test_training_on_two_nodes(tmp_path, training, kind):
     with Job(*SIMULATED, script(tmp_path, training), "once", env=dl_env(tmp_path), cwd=tmp_path) as job:
         assert job.wait() == 0, job.err
         check(job.out, kind)
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("training, kind", TRAININGS)
+def test_training_in_workers_that_are_forked_after_the_import(tmp_path, training, kind):
+    module = next(name for name in FOUND if f"import {name}" in training or f"from {name}" in training)
+    with Job(*SIMULATED, f"--warm={module}", "--heartbeat=60s", script(tmp_path, training), "once", env=dl_env(tmp_path), cwd=tmp_path) as job:
+        assert job.wait() == 0, job.err
+        check(job.out, kind)
+        assert not some_line(job.err, "--warm"), job.err  # each of its texts tells what is not warm
         job.assert_nothing_left()
 
 

@@ -285,6 +285,37 @@ def test_what_a_fork_could_break_works(place):
     assert "Error" not in r.err
 
 
+LIBRARIES = {"tqdm": """
+    with open(os.environ["DIR"] + "/bar" + os.environ["RANK"], "w") as f:  # tqdm has a lock for processes and a thread of its own
+        for _ in tqdm.tqdm(range(3), file=f, mininterval=0):
+            pass
+        assert tqdm.tqdm.get_lock() is not None
+    done = 3
+""", "numba": """
+    import numpy
+
+    @numba.njit(parallel=True)
+    def total(values):
+        s = 0.0
+        for i in numba.prange(len(values)):
+            s += values[i]
+        return s
+
+    done = int(total(numpy.ones(3)))
+"""}
+
+
+@pytest.mark.parametrize("module", LIBRARIES)
+def test_a_library_works_in_workers_that_are_forked_after_its_import(place, module):
+    if not support.has_module(support.PYTHON, module):
+        pytest.skip(f"no {module} in DDRUN_PYTHON's environment")
+    text = script(place, f"import os, sys\nassert {module!r} in sys.modules\nimport {module}\n" + textwrap.dedent(LIBRARIES[module])
+                  + "print('done', done, flush=True)\n")
+    r = run(f"--warm={module}", PATIENT, "--nproc-per-node=2", text, env=env(place, DIR=str(place)))
+    assert r.p.returncode == 0 and r.out.count("done 3") == 2, r.err
+    assert "--warm" not in r.err, r.err
+
+
 def test_the_list_of_the_last_run_is_imported(place):
     text = script(place, "import sys; print('colorsys' in sys.modules); import colorsys")
     first = run("--warm", PATIENT, text, env=env(place))
@@ -343,6 +374,16 @@ def test_bad_input_is_one_sentence(place):
         assert r.p.returncode == 2, (arguments, r.err)
         assert word in r.err and "--warm" in r.err and len(r.err.splitlines()) <= 2, r.err
         assert not (place / "ran").exists()
+
+
+def test_a_python_that_is_too_old_is_named(place):
+    """An interpreter that says so: a .pth file runs before the interpreter is asked."""
+    subprocess.run([support.PYTHON, "-m", "venv", "--without-pip", str(place / "old")], check=True)
+    packages, = (place / "old").glob("lib/python*/site-packages")
+    (packages / "old.pth").write_text("import sys; sys.version_info = (3, 7, 17, 'final', 0)\n")
+    r = run("--warm", script(place, "open('ran', 'w').close()"), env=env(place, PYTHON_EXEC=str(place / "old" / "bin" / "python")), cwd=place)
+    assert r.p.returncode == 2 and not (place / "ran").exists()
+    assert "--warm needs Python 3.8 or later: " in r.err and "is Python 3.7" in r.err and len(r.err.splitlines()) == 1, r.err
 
 
 def test_the_dry_run_names_the_modules(place):
