@@ -296,6 +296,51 @@ static void a_mark_counts_from_the_start_of_the_workers_on(void **state)
     bed_free(&b);
 }
 
+static void a_node_that_is_marked_before_the_first_round_is_left_out(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_marks(2, 4, 4);
+    (void)state;
+    bed_elastic(&b, cfg);
+    for (int id = 0; id < 3; id++)
+        assert_int_equal(joins(&b, &cfg, id), 0);
+    assert_int_equal(rdzv_state(b.m), RDZV_GATHERING);
+    marks(&b, "n1\tx");
+    assert_int_equal(joins(&b, &cfg, 3), 0);
+    if (rdzv_state(b.m) == RDZV_GATHERING)
+        assert_int_equal(pass(&b, 50), 0);
+    assert_string_equal(seats(&b), "0 2 3");
+    bed_free(&b);
+}
+
+static void a_node_that_is_marked_while_workers_stop_is_left_out(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_marks(2, 4, 4);
+    (void)state;
+    start(&b, &cfg, 4);
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);
+    assert_int_equal(rdzv_state(b.m), RDZV_STOPPING);
+    marks(&b, "n2\tx");
+    done(&b);
+    assert_string_equal(seats(&b), "0 1 3");
+    bed_free(&b);
+}
+
+static void a_job_that_has_ended_ignores_marks(void **state)
+{
+    struct bed b;
+    const struct rdzv_cfg cfg = with_marks(2, 2, 3);
+    (void)state;
+    start(&b, &cfg, 3);
+    done(&b);
+    assert_int_equal(rdzv_state(b.m), RDZV_FINISHED);
+    (void)actions(&b);
+    marks(&b, "n1\tx");
+    assert_string_equal(actions(&b), "");
+    bed_free(&b);
+}
+
 static void a_mark_that_is_taken_back_in_time_has_no_effect(void **state)
 {
     struct bed b;
@@ -477,6 +522,9 @@ int main(void)
         cmocka_unit_test(a_spare_that_joins_later_takes_the_place),
         cmocka_unit_test(a_marked_node_that_joins_later_ends_no_round),
         cmocka_unit_test(a_mark_counts_from_the_start_of_the_workers_on),
+        cmocka_unit_test(a_node_that_is_marked_before_the_first_round_is_left_out),
+        cmocka_unit_test(a_node_that_is_marked_while_workers_stop_is_left_out),
+        cmocka_unit_test(a_job_that_has_ended_ignores_marks),
         cmocka_unit_test(a_mark_that_is_taken_back_in_time_has_no_effect),
         cmocka_unit_test(workers_that_exit_after_the_signal_have_not_failed),
         cmocka_unit_test(a_job_that_ends_after_the_signal_has_ended),
