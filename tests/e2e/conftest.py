@@ -45,13 +45,13 @@ def pytest_generate_tests(metafunc):
 class Server:
     """A server process that prints "listening on ADDRESS:PORT" as its first line."""
 
-    def __init__(self, argv):
-        self.p = subprocess.Popen(argv, env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    def __init__(self, argv, stdin=subprocess.DEVNULL):
+        self.p = subprocess.Popen(argv, env=clean_env(), stdin=stdin, stdout=subprocess.PIPE, text=True)
         self.pid = self.p.pid
-        self.port = self._port(time.monotonic() + LIMIT)
+        self.port = self.next_port()
 
-    def _port(self, end):
-        ready, _, _ = select.select([self.p.stdout], [], [], end - time.monotonic())
+    def next_port(self):
+        ready, _, _ = select.select([self.p.stdout], [], [], LIMIT)
         line = self.p.stdout.readline() if ready else ""
         found = re.search(r"listening on \S+:(\d+)$", line.strip())
         assert found, f"{self.p.args} said {line!r}"
@@ -136,6 +136,22 @@ def new_server(request):
     yield start
     for s in servers:
         s.stop()
+
+
+@pytest.fixture(scope="session")
+def torch_store():
+    """Yield torch_store(), which returns the port of an empty store of torch's own server. One process serves all of them: to
+    import torch takes seconds."""
+    server = Server(TORCH_STORE, stdin=subprocess.PIPE)
+
+    def new():
+        server.p.stdin.write("\n")
+        server.p.stdin.flush()
+        return server.next_port()
+
+    yield new
+    server.stop()
+    server.p.stdin.close()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import pytest
 
 import c10d
 from c10d import CANCEL_WAIT, NUM_KEYS, Client
-from conftest import TORCH_STORE
 from support import with_torch
 
 pytestmark = with_torch
@@ -93,9 +92,9 @@ class Side:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both_servers_say_the_same(seed, new_server):
+def test_both_servers_say_the_same(seed, new_server, torch_store):
     rnd = random.Random(seed)
-    sides = [Side(new_server(argv=TORCH_STORE).port), Side(new_server().port)]
+    sides = [Side(torch_store()), Side(new_server().port)]
     waiting, woken = [False] * CLIENTS, 0
     for step in range(STEPS):
         i = rnd.randrange(CLIENTS)

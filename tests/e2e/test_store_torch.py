@@ -1,12 +1,12 @@
 """The store as torch's own client sees it: every operation gives the same results on ddrund and on torch's server."""
 
 import ast
+import functools
 import os
 import subprocess
 
 import pytest
 
-from conftest import TORCH_STORE
 from support import HERE, PYTHON, clean_env, until, with_torch
 
 pytestmark = with_torch
@@ -149,11 +149,15 @@ def play(actors, port, steps):
     return seen
 
 
+@pytest.fixture(scope="module")
+def theirs(actors, torch_store):
+    """Return theirs(subject): the results of torch's server, which are the same beside each of our stores."""
+    return functools.cache(lambda subject: play(actors, torch_store(), STEPS[subject]))
+
+
 @pytest.mark.parametrize("subject", STEPS)
-def test_torchs_client_gets_the_same_answers(subject, actors, new_server):
-    theirs = play(actors, new_server(argv=TORCH_STORE).port, STEPS[subject])
-    ours = play(actors, new_server().port, STEPS[subject])
-    assert ours == theirs
+def test_torchs_client_gets_the_same_answers(subject, actors, theirs, new_server):
+    assert play(actors, new_server().port, STEPS[subject]) == theirs(subject)
 
 
 def test_value_of_64_mib_comes_back(actors, store):

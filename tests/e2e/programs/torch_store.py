@@ -1,11 +1,19 @@
-"""Serves torch's own TCPStore on a free port, until it is ended."""
+"""Serves torch's own TCPStore on a free port, and another one for each line of its standard input, until it is ended."""
 
 import signal
 import sys
 
 import torch.distributed as dist
 
-store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, use_libuv="legacy" not in sys.argv)
-print(f"torch: listening on 127.0.0.1:{store.port}", flush=True)
+
+def serve():
+    stores.append(dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False))
+    print(f"torch: listening on 127.0.0.1:{stores[-1].port}", flush=True)
+
+
+stores = []
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+serve()
+for _ in sys.stdin:
+    serve()
 signal.pause()
