@@ -189,7 +189,6 @@ def hung(tmp_path, fault, *options):
 @with_frames
 @pytest.mark.parametrize("fault, collective, options", [
     ("gather", "all_gather", ["--nproc-per-node=4"]),
-    ("gather", "all_gather", ["--simulate-nodes=2", "--nproc-per-node=2"]),
     ("broadcast", "broadcast", ["--simulate-nodes=2", "--nproc-per-node=2"]),
 ])
 def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, fault, collective, options):
@@ -202,9 +201,9 @@ def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, faul
 
 @with_torch
 @with_frames
-@pytest.mark.parametrize("options", [["--nproc-per-node=4"], ["--simulate-nodes=2", "--nproc-per-node=2"]])
-def test_the_rank_that_waits_for_its_dataloader_is_the_culprit(tmp_path, options):
-    err, found = hung(tmp_path, "stuck-loader", *options)
+def test_the_rank_that_waits_for_its_dataloader_is_the_culprit(tmp_path):
+    """On several nodes: test_planted_slurm.py."""
+    err, found = hung(tmp_path, "stuck-loader", "--nproc-per-node=4")
     said = r"which waits for a DataLoader process, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
     assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
     assert some_line(err, "  cause: a process of a DataLoader delivers no batch") and some_line(err, "  tip: ", "num_workers=0"), err
