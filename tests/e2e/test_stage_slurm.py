@@ -61,3 +61,20 @@ def test_a_warm_job_in_a_staged_environment_survives_a_kill_and_the_crash_of_the
         begun = assert_resumed(training, 8, 3)
         assert {line["node"] for line in begun} == {"node2", "node3", "node4"}
         venv.assert_imported_once_on(["node1", "node2", "node3", "node4"], training.job.err)
+
+
+def test_the_one_node_without_space_is_named(slurm):  # noqa: F811
+    os.makedirs(slurm.file("env"))
+    slurm.file("env/data", "x" * (2 << 20))
+    small = slurm.file("small")
+    os.makedirs(small)
+    os.chmod(small, 0o1777)
+    done = slurm.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "none", small], node="node3")
+    assert done.rc == 0, done
+    try:
+        done = slurm.run("--nproc-per-node=1", f"--stage={slurm.file('env')}", f"--stage-dir={small}", "--no-python",
+                         "sh", "-c", "echo started on $SLURMD_NODENAME")
+    finally:
+        slurm.cluster.run(["umount", small], node="node3")
+    assert done.rc == 2 and "started on node3" not in done.out, done
+    assert len(lines_with(done.err, "not enough space on ")) == len(lines_with(done.err, "not enough space on node3", small)) == 1, done
