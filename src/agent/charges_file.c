@@ -27,9 +27,9 @@ struct charges_file {
     bool removes;   /* the file is to be removed */
     bool exists;    /* it may exist */
     bool warned;
-    const char *failure; /* what it means that the child fails */
+    const char *failure; /* message if the child fails */
     struct command *child;
-    bool reads; /* the child does; then: */
+    bool reads; /* the child reads the file; then: */
     void (*then)(void *arg);
     void *arg;
 };
@@ -278,7 +278,7 @@ void charges_file_free(struct charges_file *f)
     if (f->reads)
         command_free(DD_TAKE(f->child)); /* the agent ends before its run has begun */
     if (charges_file_wait(f)) {
-        charges_file_begin(f); /* what had to wait for that child */
+        charges_file_begin(f); /* the write or removal that waited for that child */
         (void)charges_file_wait(f);
     }
     free(f->charges);

@@ -30,7 +30,7 @@ struct node_watch {
     struct event *tick; /* NULL: another node leads, or nothing can be asked */
     bool failing;       /* the last command has failed, which was reported */
     bool hosts;         /* ask by names without domains */
-    bool again;         /* that has just changed, since a command has failed */
+    bool again;         /* `hosts` was toggled after a failure */
 };
 
 static const struct dd_log *watch_log(const struct node_watch *w)

@@ -53,8 +53,7 @@ static void recorder_flush(struct phase_recorder *c)
     dd_strv_done(&c->pending);
 }
 
-/* A phase that there is no memory for, or that the daemon would not take, is missing in the
- * timeline. */
+/* Without memory, or beyond the daemon's limit, the phase is dropped: the timeline lacks it. */
 static void recorder_add(struct phase_recorder *c, const struct phase *p)
 {
     char text[PHASE_TEXT_MAX];

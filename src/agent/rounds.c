@@ -154,7 +154,7 @@ void rounds_drop_held(struct agent *a)
     a->held = a->copying = false;
     event_del(a->on_staged);
     warm_interpreter_wait_no_more(a->warm);
-    round_end(a->round); /* what has been prepared for --stage */
+    round_end(a->round); /* discard the round prepared for --stage */
     exit_report_begin(a->round);
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }

@@ -302,7 +302,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         a->index = alloc_mpi_place(in, a->nnodes);
     a->script = !alloc_is_mpi(in) &&
                 (a->index >= 0 ||
-                 elsewhere); /* otherwise it is a job of another machine, which starts nothing */
+                 elsewhere); /* else the variables are of a job on other machines */
     if (in->list_only && a->index < 0)
         a->index = -1;
     else if (a->index < 0 && a->script)

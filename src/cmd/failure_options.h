@@ -42,7 +42,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          OPTION_TIME_OR_NEVER,                                                                                                \
          .example = "6h",                                                                                                     \
          .group = "Failures",                                                                                                 \
-         .help = "replace a node on which 2 failures within TIME began",                                                      \
+         .help = "replace a node on which 2 failures began within TIME",                                                      \
          .more =                                                                                                              \
              "The first failure of each round is charged to its node; 'ddctl blame' shows the "                               \
              "charges. Errors that only report the failure of another node, such as a connection "                            \

@@ -40,7 +40,7 @@ struct health_port {
 
 struct health_page {
     char check[HEALTH_SENTENCE_MAX + 1];    /* name of the check that runs, as in --health */
-    char doing[HEALTH_SENTENCE_MAX + 1];    /* what it does: names what hangs */
+    char doing[HEALTH_SENTENCE_MAX + 1];    /* its current operation, reported if it hangs */
     char note[HEALTH_SENTENCE_MAX + 1];     /* why a check was not made; for debugging */
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];

@@ -169,7 +169,7 @@ static void judge_times(struct stragglers *s)
             s->compared++;
             by_cpu = by_cpu || s->v[i].t.work_us == 0;
         }
-    if (by_cpu != s->by_cpu) /* what was found by other times is not comparable */
+    if (by_cpu != s->by_cpu) /* reports based on the other kind of time do not count */
         for (int i = 0; i < s->n; i++)
             s->v[i].reports = 0;
     s->by_cpu = by_cpu;

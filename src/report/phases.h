@@ -39,7 +39,7 @@ struct phase_row {
     const char *name;
     bool of_rank;      /* belongs to one worker, not to the node */
     bool instant;      /* has no duration */
-    const char *value; /* what the value means; NULL: nothing, it is 0 */
+    const char *value; /* meaning of phase.value; NULL: unused, always 0 */
 };
 extern const struct phase_row phase_rows[PHASE_KIND_MAX];
 

@@ -15,7 +15,7 @@ struct json_t;
 enum {
     STACK_CHILDREN_GROUPS = 64, /* further stacks are omitted */
     STACK_CHILDREN_OF_RANK = 4,
-    STACK_CHILDREN_READ = 16, /* of a rank: those that work are shown before those that wait */
+    STACK_CHILDREN_READ = 16, /* of a rank; busy ones are shown before waiting ones */
 };
 
 enum stack_child_kind {

@@ -85,7 +85,7 @@ static bool suspects_have_one_headline(const struct stack *a, const struct stack
 
 /* The groups of stacks that matter. */
 struct suspects_found {
-    const struct stack_group *most;  /* that does the most remarkable thing */
+    const struct stack_group *most;  /* the one whose activity matters most */
     struct rank_set ranks;           /* of all groups with the headline of `most` */
     const struct stack_group *waits; /* the largest that waits */
     struct rank_set waiting;         /* of all groups with the headline of `waits` */

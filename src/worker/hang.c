@@ -109,7 +109,7 @@ bool hang_wants_counters(const struct hang *h, int i, uint64_t now)
     const struct hang_worker *w = &h->v[i];
     if (w->read_at == 0)
         return now > w->alive_at;
-    /* what a worker that may be ended has used is read each time */
+    /* a worker that may be declared hung: read its usage at every tick */
     const bool silent = now - w->alive_at >= h->timeout_ns;
     const uint64_t pause = silent ? h->interval_ns : h->timeout_ns / LOOKS;
     return now - w->read_at >= (pause > h->interval_ns ? pause : h->interval_ns);
