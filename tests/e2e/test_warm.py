@@ -240,6 +240,25 @@ def test_a_module_that_cannot_be_shared_is_left_out(place, code, why):
     assert imports(place)  # the others are imported
 
 
+# Replace /dev by a directory with the few files that a job needs and one that is named like that of a GPU.
+WITH_GPU_FILE = """
+mount -t tmpfs none "$1" && mkdir "$1/dri" "$1/shm" "$1/pts" && touch "$1/dri/card0" || exit
+for name in null zero urandom random tty ptmx; do touch "$1/$name" && mount --bind "/dev/$name" "$1/$name" || exit; done
+mount --bind /dev/shm "$1/shm" && mount --bind /dev/pts "$1/pts" && mount --move "$1" /dev && shift && exec "$@"
+"""
+
+
+def test_a_module_that_opens_a_file_of_a_gpu_is_left_out(place):
+    (place / "dev").mkdir()
+    in_place = ["unshare", "--mount", "sh", "-c", WITH_GPU_FILE, "sh", str(place / "dev")]
+    if subprocess.run([*in_place, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user cannot mount another /dev")
+    (place / "gpu.py").write_text("card = open('/dev/dri/card0')\n")
+    with Job("--warm=gpu,heavy", PATIENT, script(place, "import heavy, sys; print('gpu' in sys.modules)"), env=env(place), before=in_place) as job:
+        assert job.wait() == 0, job.err
+        assert "False" in job.out and "'gpu'" in job.err and "/dev/dri/card0" in job.err, job.err
+
+
 def test_a_module_that_does_not_exist_is_named(place):
     r = run("--warm=heavy,no_such_module", PATIENT, script(place, "import heavy; print('ran')"), env=env(place))
     assert r.p.returncode == 0 and "ran" in r.out
