@@ -197,7 +197,7 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
     h->arg = arg;
     h->unfit[0] = h->check[0] = '\0';
     command_free(DD_TAKE(h->command));
-    if (h->cfg->list->checks == 0 && h->cfg->list->n == 0)
+    if (node_health_is_idle(h->node))
         check_more(h);
     else
         health_start(h, &spec, on_built_in_end);

@@ -18,15 +18,16 @@ static const struct check {
     int bit; /* 0: the check needs an argument */
     enum argument argument;
     health_note_f *note; /* NULL: nothing to note */
+    health_idle_f *idle; /* NULL: there is always something to check */
     health_check_f *check;
 } checks[] = {
-    {"gpu", NODE_HEALTH_GPU, NONE, health_gpu_note, health_gpu_check},
-    {"ib", NODE_HEALTH_IB, NONE, health_ib_note, health_ib_check},
-    {"shm", NODE_HEALTH_SHM, NONE, NULL, health_shm_check},
-    {"disk", NODE_HEALTH_DISK, NONE, NULL, health_tmpdir_check},
-    {"storage", 0, PATH, NULL, health_storage_check},
-    {"memory", 0, SIZE, NULL, health_memory_check},
-    {"disk", 0, PATH_AND_SIZE, NULL, health_disk_check},
+    {"gpu", NODE_HEALTH_GPU, NONE, health_gpu_note, health_gpu_idle, health_gpu_check},
+    {"ib", NODE_HEALTH_IB, NONE, health_ib_note, health_ib_idle, health_ib_check},
+    {"shm", NODE_HEALTH_SHM, NONE, NULL, NULL, health_shm_check},
+    {"disk", NODE_HEALTH_DISK, NONE, NULL, NULL, health_tmpdir_check},
+    {"storage", 0, PATH, NULL, NULL, health_storage_check},
+    {"memory", 0, SIZE, NULL, NULL, health_memory_check},
+    {"disk", 0, PATH_AND_SIZE, NULL, NULL, health_disk_check},
 };
 
 enum { CHECKS = sizeof(checks) / sizeof(checks[0]) };
@@ -118,6 +119,15 @@ int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
     }
     *ret = h;
     return 0;
+}
+
+bool node_health_is_idle(const struct node_health *h)
+{
+    bool idle = h->cfg.list->n == 0;
+    for (size_t i = 0; i < CHECKS && idle; i++)
+        if (h->cfg.list->checks & checks[i].bit)
+            idle = checks[i].idle != NULL && checks[i].idle(h);
+    return idle;
 }
 
 static int check_one(const struct node_health *h, const struct check *c,

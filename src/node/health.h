@@ -14,6 +14,8 @@ struct node_health;
 /* Note the present state as reference. The caller owns *ret. */
 int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
                     struct dd_err *err);
+/* True if the selected checks have nothing to look at on this node: no GPU, no active port. */
+bool node_health_is_idle(const struct node_health *h);
 /* Return 0 if all checks pass, or 1 with the reason in *why. A check may hang: run it in a child.
  * Checks of children of this process compare with one another. */
 int node_health_check(const struct node_health *h, struct dd_err *why);

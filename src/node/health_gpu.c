@@ -204,11 +204,16 @@ static int nvml_check(const struct node_health *h, struct dd_err *why)
     return 0;
 }
 
+bool health_gpu_idle(const struct node_health *h)
+{
+    return h->cfg.gpus == 0;
+}
+
 int health_gpu_check(const struct node_health *h, const struct node_health_target *t,
                      struct dd_err *why)
 {
     (void)t;
-    if (h->cfg.gpus == 0)
+    if (health_gpu_idle(h))
         return 0;
     const int rc = pci_check(h, why);
     return rc != 0 ? rc : nvml_check(h, why);

@@ -64,6 +64,11 @@ int health_ib_note(struct node_health *h)
     return rc;
 }
 
+bool health_ib_idle(const struct node_health *h)
+{
+    return h->ports.n == 0;
+}
+
 static int check_state(const struct node_health *h, const char *port, struct dd_err *why)
 {
     char state[32] = "", physical[32] = "";

@@ -21,8 +21,10 @@ struct node_health {
 typedef int health_check_f(const struct node_health *h, const struct node_health_target *t,
                            struct dd_err *why);
 typedef int health_note_f(struct node_health *h); /* 0 or -ENOMEM */
+typedef bool health_idle_f(const struct node_health *h);
 
 health_note_f health_gpu_note, health_ib_note;
+health_idle_f health_gpu_idle, health_ib_idle;
 health_check_f health_gpu_check, health_ib_check, health_shm_check, health_tmpdir_check;
 health_check_f health_storage_check, health_memory_check, health_disk_check;
 

@@ -210,6 +210,26 @@ static void disk_that_cannot_be_written_is_seen(void **state)
     node_health_free(h);
 }
 
+static void checks_are_idle_where_there_is_neither_gpu_nor_active_port(void **state)
+{
+    static const struct {
+        const char *list;
+        int gpus;
+        bool idle;
+    } rows[] = {{"gpu,ib", 0, true}, {"none", 2, true},  {"gpu,ib", 2, false},   {"ib", 2, true},
+                {"shm", 0, false},   {"disk", 0, false}, {"storage=/", 0, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct node_health *h = seen(rows[i].list, rows[i].gpus);
+        assert_int_equal(node_health_is_idle(h), rows[i].idle);
+        node_health_free(h);
+    }
+    put("4: ACTIVE\n", "sys/class/infiniband/mlx5_0/ports/1/state");
+    struct node_health *h = seen("gpu,ib", 0);
+    assert_false(node_health_is_idle(h));
+    node_health_free(h);
+}
+
 static void nothing_is_wrong_where_nothing_is_there(void **state)
 {
     (void)state;
@@ -234,6 +254,7 @@ int main(void)
         cmocka_unit_test(gpu_that_has_fallen_off_the_bus_is_seen),
         cmocka_unit_test(port_that_went_down_is_seen),
         cmocka_unit_test(disk_that_cannot_be_written_is_seen),
+        cmocka_unit_test(checks_are_idle_where_there_is_neither_gpu_nor_active_port),
         cmocka_unit_test(nothing_is_wrong_where_nothing_is_there),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
