@@ -34,6 +34,7 @@
 enum { STDIN_NONE = -1, STDIN_ALL = -2 };
 
 /* All pointers are borrowed for the agent's life. */
+struct daemon_cfg;
 struct agent_cfg {
     const struct alloc *alloc;
     const char *node_name;
@@ -88,7 +89,9 @@ struct agent_cfg {
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */
     const char *iface; /* network interface of the workers; NULL: the one that the link uses */
     struct net_key_input key_in;
-    int (*run_daemon)(int job_fd); /* main function of ddrund; return its exit code */
+    /* ddrund for a job, in a child: adds what its own options and the loop set; cfg->log is the
+     * agent's. Return the exit code. */
+    int (*run_daemon)(struct daemon_cfg *cfg, int screen_fd);
     const struct dd_log *log;
     uint64_t start_ns;    /* dd_now_ns() when the program started */
     uint64_t launched_ns; /* when a launcher started this node, before start_ns; 0: none did */

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "base/process_name.h"
 #include "base/screen.h"
-#include "daemon/config.h"
+#include "daemon/daemon.h"
 #include "rdzv/successor.h"
 #include "worker/child_watch.h"
 #include "worker/spawn.h"
@@ -38,95 +38,119 @@ static int leader_make_key(struct leader *l, struct dd_err *err)
                : 0;
 }
 
-enum { KEPT = 4 };
-
-/* In the child: become ddrund with these descriptors (-1: none), which gets SIGTERM when the agent
- * dies. All signals are blocked until ddrund handles them; it never runs the agent's event loop,
- * whose descriptors are closed here. */
-__attribute__((noreturn)) static void become_daemon(int (*run)(int job_fd), const int keep[KEPT],
-                                                    pid_t parent)
+static int check_host_list(const struct alloc *a, struct dd_err *err)
 {
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* the limit of a plan */
+    int rc = hostlist_fold(a->nodes, &nodes);
+    if (rc == -EMSGSIZE)
+        return dd_err_set(
+            err, rc,
+            "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
+            "\n  tip: use fewer nodes, or host names with a common prefix and a number",
+            hostlist_count(a->nodes), MSG_MAX_BYTES / 2048);
+    return rc < 0 ? dd_err_set(err, rc, "cannot fold the host list") : 0;
+}
+
+static struct rdzv_cfg rdzv_of(const struct leader *l)
+{
+    struct rdzv_cfg rdzv = l->loop->cfg->rdzv;
+    rdzv.nodes = l->loop->cfg->alloc->nodes;
+    rdzv.probes_first = l->loop->machine.epoch == 0 &&
+                        (locate_peers_possible(l->loop->cfg) || l->loop->machine_cfg.etcd);
+    if (l->loop->machine.epoch > 0)
+        successor_cfg(&rdzv, l->loop->machine.epoch, l->loop->machine.index,
+                      l->loop->cfg->grace_ms * DD_NS_PER_MS);
+    return rdzv;
+}
+
+static struct job_stacks_cfg stacks_of(const struct stack_reader_cfg *s)
+{
+    return (struct job_stacks_cfg){
+        .on_failure = s->mode == STACKS_AUTO || s->mode == STACKS_ON_FAILURE,
+        .on_hang = s->mode != STACKS_OFF,
+        .all = s->mode == STACKS_ON_FAILURE || s->mode == STACKS_ON_HANG,
+        .limit_ns = s->timeout_ns * 17 / 20,
+    };
+}
+
+/* What a new ddrund serves on. */
+struct daemon_ends {
+    int listen_fd, leader_fd;
+    uint16_t port;
+};
+
+/* In the child: the file of the timeline; a later daemon keeps the file of the one before. */
+static const char *timeline_of(const struct leader *l)
+{
+    char *later;
+    const char *timeline = l->loop->cfg->timeline;
+    const int64_t term = rdzv_term(l->loop->machine.epoch);
+    if (timeline == NULL || term == 0 ||
+        asprintf(&later, "%s.%lld", timeline, (long long)term + 1) < 0)
+        return timeline;
+    return later;
+}
+
+/* In the child: run ddrund, which borrows what it needs of the agent's memory. */
+static int run_daemon(const struct leader *l, const struct daemon_ends *e, int screen_fd)
+{
+    const struct agent_cfg *a = l->loop->cfg;
+    struct daemon_cfg cfg = {
+        .job_id = a->alloc->job_id,
+        .rdzv = rdzv_of(l),
+        .heartbeat_ns = a->heartbeat_ns,
+        .start_ns = a->start_ns,
+        .listen_fd = e->listen_fd,
+        .port = e->port,
+        .leader_fd = e->leader_fd,
+        .key = l->key,
+        .key_in = {.env = environ,
+                   .munge_socket = a->key_in.munge_socket,
+                   .run = a->key_in.run,
+                   .job_id = a->alloc->job_id,
+                   .insecure = l->key.method == NET_KEY_NONE},
+        .notify = a->notify,
+        .web_helper = a->web_helper,
+        .timeline = timeline_of(l),
+        .stacks = stacks_of(&a->stacks),
+        .profile = a->profile,
+        .open_store = l->key.method == NET_KEY_NONE,
+        .log = a->log,
+    };
+    return a->run_daemon(&cfg, screen_fd);
+}
+
+/* In the child: become ddrund, which gets SIGTERM when the agent dies. All signals are blocked
+ * until ddrund handles them; it never runs the agent's event loop, whose descriptors are closed
+ * here. */
+__attribute__((noreturn)) static void become_daemon(const struct leader *l,
+                                                    const struct daemon_ends *e, pid_t parent)
+{
+    const int screen = dd_screen_memory(l->loop->cfg->log->screen);
+    const int keep[] = {e->listen_fd, e->leader_fd, screen};
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(1);
     spawn_drop_handlers();
-    spawn_close_except(keep, KEPT);
+    spawn_close_except(keep, sizeof(keep) / sizeof(keep[0]));
     dd_process_name("ddrund");
-    _exit(run(keep[0]));
+    _exit(run_daemon(l, e, screen));
 }
 
 /* Fork ddrund instead of executing it: loading the program again takes as long as all of the rest
  * of a start. */
-static pid_t fork_daemon(const struct leader *l, const int keep[KEPT])
+static pid_t fork_daemon(const struct leader *l, const struct daemon_ends *e)
 {
     struct spawn_mask mask;
     const pid_t self = getpid();
     spawn_begin(&mask);
     const pid_t pid = fork();
     if (pid == 0)
-        become_daemon(l->loop->cfg->run_daemon, keep, self);
+        become_daemon(l, e, self);
     const int error = errno;
     spawn_end(&mask);
     errno = error;
     return pid;
-}
-
-static int stacks_bits(enum stacks_mode mode)
-{
-    return mode == STACKS_AUTO         ? STACKS_AT_FAILURE | STACKS_AT_HANG
-           : mode == STACKS_ON_FAILURE ? STACKS_AT_FAILURE | STACKS_AT_HANG | STACKS_ALL
-           : mode == STACKS_ON_HANG    ? STACKS_AT_HANG | STACKS_ALL
-                                       : 0;
-}
-
-static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint16_t port,
-                     struct dd_err *err)
-{
-    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* the limit of a plan */
-    int rc = hostlist_fold(l->loop->cfg->alloc->nodes, &nodes);
-    if (rc == -EMSGSIZE)
-        return dd_err_set(
-            err, rc,
-            "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
-            "\n  tip: use fewer nodes, or host names with a common prefix and a number",
-            hostlist_count(l->loop->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
-    if (rc < 0 || dd_buf_str(&nodes) == NULL)
-        return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
-    struct rdzv_cfg rdzv = l->loop->cfg->rdzv;
-    rdzv.probes_first = l->loop->machine.epoch == 0 &&
-                        (locate_peers_possible(l->loop->cfg) || l->loop->machine_cfg.etcd);
-    if (l->loop->machine.epoch > 0)
-        successor_cfg(&rdzv, l->loop->machine.epoch, l->loop->machine.index,
-                      l->loop->cfg->grace_ms * DD_NS_PER_MS);
-    DD_AUTO(free) char *later = NULL;
-    const char *timeline = l->loop->cfg->timeline;
-    const int64_t term = rdzv_term(l->loop->machine.epoch);
-    if (timeline != NULL && term > 0 && /* keep the file of the daemon before */
-        asprintf(&later, "%s.%lld", timeline, (long long)term + 1) < 0)
-        later = NULL;
-    const struct daemon_config c = {
-        .job_id = l->loop->cfg->alloc->job_id,
-        .nodes = (const char *)nodes.data,
-        .rdzv = rdzv,
-        .heartbeat_ns = l->loop->cfg->heartbeat_ns,
-        .start_ns = l->loop->cfg->start_ns,
-        .port = port,
-        .listen_fd = listen_fd,
-        .leader_fd = leader_fd,
-        .screen_fd = dd_screen_memory(l->loop->cfg->log->screen),
-        .log_level = (int)l->loop->cfg->log->level,
-        .trace = (int)l->loop->cfg->log->trace,
-        .key = l->key,
-        .munge_socket = l->loop->cfg->key_in.munge_socket,
-        .run = l->loop->cfg->key_in.run,
-        .notify = l->loop->cfg->notify,
-        .profile = l->loop->cfg->profile,
-        .stacks = stacks_bits(l->loop->cfg->stacks.mode),
-        .stacks_ns = l->loop->cfg->stacks.timeout_ns * 17 / 20,
-        .timeline = later != NULL ? later : timeline,
-        .web_helper = l->loop->cfg->notify != NULL ? l->loop->cfg->web_helper : NULL,
-    };
-    return daemon_config_write(&c, err);
 }
 
 static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
@@ -184,11 +208,11 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
     DD_AUTO(fd) int theirs = pair[1];
-    DD_AUTO(fd) int conf = config_fd(l, listen_fd, theirs, port, err);
-    if (conf < 0)
-        return conf;
-    const int keep[KEPT] = {conf, listen_fd, theirs, dd_screen_memory(l->loop->cfg->log->screen)};
-    const pid_t pid = fork_daemon(l, keep);
+    rc = check_host_list(l->loop->cfg->alloc, err);
+    if (rc < 0)
+        return rc;
+    const pid_t pid = fork_daemon(
+        l, &(struct daemon_ends){.listen_fd = listen_fd, .leader_fd = theirs, .port = port});
     if (pid < 0)
         return dd_err_set(err, -errno, "cannot fork: %m");
     l->daemon = pid;

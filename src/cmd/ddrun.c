@@ -173,8 +173,13 @@ static int ddrun_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    DD_AUTO(strv) struct dd_strv copy = {0};
     cmd_sanitize_process();
     if (argc == 2 && strncmp(argv[1], LAUNCHED_ARGUMENT, sizeof(LAUNCHED_ARGUMENT) - 1) == 0)
         return launched_main(argv[1] + sizeof(LAUNCHED_ARGUMENT) - 1, launched_node);
-    return ddrun_main(argc, argv);
+    if (dd_strv_copy(&copy, argv) < 0) {
+        (void)fputs("ddrun: error: out of memory\n", stderr);
+        return 1;
+    }
+    return ddrun_main(argc, copy.v); /* ddrund overwrites argv with its name */
 }

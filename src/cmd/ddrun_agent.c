@@ -8,7 +8,6 @@
 #include "node/numa.h"
 #include "worker/hang.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static enum stacks_mode agent_cfg_stacks_mode(const char *name)
@@ -230,14 +229,6 @@ static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
     a->etcd.helper = a->web_helper = r->web_helper;
 }
 
-static int run_daemon(int job_fd)
-{
-    char name[] = "ddrund";
-    char option[32];
-    (void)snprintf(option, sizeof(option), "--job-fd=%d", job_fd);
-    return ddrund_main(2, (char *[]){name, option, NULL});
-}
-
 void run_fill_agent(struct run *r)
 {
     r->agent = (struct agent_cfg){
@@ -248,7 +239,7 @@ void run_fill_agent(struct run *r)
         .report = r->o->report,
         .metrics = r->o->metrics,
         .profile = r->o->profile,
-        .run_daemon = run_daemon,
+        .run_daemon = ddrund_run_job,
         .log = &r->log,
         .start_ns = r->start_ns,
         .launched_ns = r->launched_ns,

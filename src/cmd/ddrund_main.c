@@ -7,7 +7,6 @@
 #include "base/uid.h"
 #include "cmd/common.h"
 #include "cmd/ddrund_options.h"
-#include "daemon/config.h"
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "net/addr.h"
@@ -95,57 +94,6 @@ static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_e
     return rc;
 }
 
-static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits *limits,
-                          struct dd_err *err)
-{
-    struct main_loop l = {0};
-    struct daemon_config c = {0};
-    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
-    int rc = daemon_config_read(&c, fd, err);
-    if (rc == 0)
-        rc = hostlist_parse(&nodes, c.nodes, err);
-    if (rc < 0) {
-        daemon_config_done(&c);
-        return rc;
-    }
-    log->level = (enum dd_log_level)c.log_level;
-    log->trace = (unsigned)c.trace;
-    log->screen = dd_screen_open(STDERR_FILENO, c.screen_fd);
-    (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(c.leader_fd, F_SETFD, FD_CLOEXEC);
-    c.rdzv.nodes = nodes;
-    struct daemon_cfg cfg = {
-        .job_id = c.job_id,
-        .rdzv = c.rdzv,
-        .heartbeat_ns = c.heartbeat_ns,
-        .start_ns = c.start_ns,
-        .listen_fd = c.listen_fd,
-        .port = (uint16_t)c.port,
-        .leader_fd = c.leader_fd,
-        .key = c.key,
-        .key_in = {.env = environ,
-                   .munge_socket = c.munge_socket,
-                   .run = c.run,
-                   .job_id = c.job_id,
-                   .insecure = c.key.method == NET_KEY_NONE},
-        .limits = *limits,
-        .notify = c.notify,
-        .timeline = c.timeline,
-        .web_helper = c.web_helper,
-        .profile = c.profile != 0,
-        .stacks = {.on_failure = (c.stacks & STACKS_AT_FAILURE) != 0,
-                   .on_hang = (c.stacks & STACKS_AT_HANG) != 0,
-                   .all = (c.stacks & STACKS_ALL) != 0,
-                   .limit_ns = c.stacks_ns},
-        .open_store = c.key.method == NET_KEY_NONE,
-        .log = log,
-    };
-    rc = ddrund_serve(&l, &cfg, err);
-    dd_screen_free(DD_TAKE(log->screen));
-    daemon_config_done(&c);
-    return rc;
-}
-
 static enum store_old_clients ddrund_old_clients(const char *name)
 {
     return strcmp(name, "1.13") == 0  ? STORE_OLD_113
@@ -223,36 +171,69 @@ static uint64_t ddrund_share_of_memory(uint64_t most)
     return half > 0 && half < most ? half : most;
 }
 
+static struct dd_log ddrund_log(void)
+{
+    return (struct dd_log){.fd = STDERR_FILENO,
+                           .colours = dd_log_has_colours(STDERR_FILENO),
+                           .never_waits = true,
+                           .who = "ddrund"};
+}
+
+static struct store_limits ddrund_limits(const struct ddrund_options *o,
+                                         const struct opt_result *res)
+{
+    struct store_limits limits;
+    store_limits_default(&limits);
+    limits.max_bytes = opt_is_given(res, &ddrund_options, "max-memory")
+                           ? o->max_memory
+                           : ddrund_share_of_memory(o->max_memory);
+    limits.max_value = o->max_value;
+    return limits;
+}
+
+int ddrund_run_job(struct daemon_cfg *cfg, int screen_fd)
+{
+    char name[] = "ddrund";
+    struct main_loop l = {0};
+    struct ddrund_options o = {0};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct dd_err err = {0};
+    struct dd_log log = ddrund_log();
+    int code = cmd_options(&ddrund_options, &o, 1, (char *[]){name, NULL}, &res);
+    if (code >= 0)
+        return code;
+    log.level = cfg->log->level;
+    log.trace = cfg->log->trace;
+    log.screen = dd_screen_open(STDERR_FILENO, screen_fd);
+    cfg->log = &log;
+    cfg->limits = ddrund_limits(&o, &res);
+    ddrund_raise_nofile();
+    int rc = ddrund_serve(&l, cfg, &err);
+    if (rc < 0)
+        dd_log(&log, DD_LOG_ERR, "%s", err.text);
+    dd_screen_free(log.screen);
+    return rc < 0 ? EXIT_USAGE : 0;
+}
+
 int ddrund_main(int argc, char **argv)
 {
     struct ddrund_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
-    struct store_limits limits;
     struct dd_err err = {0};
     cmd_sanitize_process();
     dd_core_empty();
     int code = cmd_options(&ddrund_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    struct dd_log log = {.fd = STDERR_FILENO,
-                         .colours = dd_log_has_colours(STDERR_FILENO),
-                         .never_waits = true,
-                         .who = "ddrund",
-                         .level = cmd_log_level(o.log_level)};
-    if (o.job_fd < 0)
-        cmd_warn_of_misspelt(&ddrund_options, &log);
-    store_limits_default(&limits);
-    limits.max_bytes = opt_is_given(&res, &ddrund_options, "max-memory")
-                           ? o.max_memory
-                           : ddrund_share_of_memory(o.max_memory);
-    limits.max_value = o.max_value;
+    struct dd_log log = ddrund_log();
+    log.level = cmd_log_level(o.log_level);
+    cmd_warn_of_misspelt(&ddrund_options, &log);
+    const struct store_limits limits = ddrund_limits(&o, &res);
     ddrund_raise_nofile();
     int rc = 0;
     if (res.script < argc)
         rc = dd_err_set(&err, -EINVAL, "unexpected argument '%s': ddrund takes options only",
                         argv[res.script]);
-    else if (o.job_fd >= 0)
-        rc = ddrund_run_job(o.job_fd, &log, &limits, &err);
     else if (o.listen != NULL)
         rc = ddrund_run_standing(&o, &log, &limits, &err);
     else

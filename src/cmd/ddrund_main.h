@@ -1,8 +1,15 @@
-/* The main function of ddrund, which the leader's agent calls in a child, too. */
+/* ddrund: a standing store as a program of its own, or the daemon of one job in a child of the
+ * leader's agent. */
 #ifndef DD_CMD_DDRUND_MAIN_H
 #define DD_CMD_DDRUND_MAIN_H
 
-/* Run a standing store, or the daemon of one job with --job-fd=N. Return the exit code. */
+struct daemon_cfg;
+
+/* Both return the exit code. */
 int ddrund_main(int argc, char **argv);
+/* Serve a job with the configuration of the agent, to which this adds ddrund's own options, from
+ * the environment, and a log of its own: at the level of cfg->log, and on its screen, whose memory
+ * screen_fd is. */
+int ddrund_run_job(struct daemon_cfg *cfg, int screen_fd);
 
 #endif

@@ -61,17 +61,6 @@ static const struct opt_row rows[] = {
      .group = "Messages",
      .help = "verbosity of ddrund's messages",
      FIELD(log_level)},
-    {.name = "job-fd",
-     .kind = OPT_INT,
-     .metavar = "FD",
-     .def = "-1",
-     .min = -1,
-     .max = 1 << 20,
-     .no_env = true,
-     .hidden = true,
-     .group = "Service",
-     .help = "descriptor of the job's configuration (used internally)",
-     FIELD(job_fd)},
 };
 
 const struct opt_table ddrund_options = {

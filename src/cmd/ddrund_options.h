@@ -11,7 +11,6 @@ struct ddrund_options {
     const char *old_clients;
     uint64_t max_memory, max_value;
     const char *log_level;
-    int job_fd;
 };
 
 extern const struct opt_table ddrund_options;
