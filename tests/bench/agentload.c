@@ -4,7 +4,8 @@
  *     agentload --port=P --key-file=F --nnodes=N [--first=1] [--agents=100] [--slots=8]
  *               [--source=ADDRESS] [--window=N]
  *
- * Agent i is node `first + i` of the job explicit.P, whose leader listens at 127.0.0.1:P. Each
+ * Agent i is node `first + i` of the job explicit.P, whose leader listens at 127.0.0.1:P. With
+ * --source node n has the IPv4 address ADDRESS + n, which the kernel must route to itself. Each
  * joins at once (with --window only so many at a time: one process cannot answer for thousands as
  * promptly as thousands of nodes do), begins again if it loses its link, reports its workers as
  * started when it has its plan, and as done when a line arrives on stdin. The program prints the
@@ -16,6 +17,7 @@
 #include "net/tls_inner.h"
 #include "rdzv/msg.h"
 
+#include <arpa/inet.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +31,8 @@ enum { HEARTBEAT_MS = 5000 }; /* default of --heartbeat */
 struct options {
     uint16_t port;
     int nnodes, first, agents, slots, window;
-    const char *key_file, *source;
+    const char *key_file;
+    uint32_t source; /* in host byte order; 0: let the kernel choose */
 };
 
 enum step { LINKED, PLANNED, COMMITTED, FINISHED, STEPS };
@@ -53,6 +56,7 @@ struct agent {
     struct load *load;
     int index;
     char name[16];
+    char addr[INET_ADDRSTRLEN];
     struct link_find *find;
     struct link *link;
     bool reached[STEPS];
@@ -91,7 +95,7 @@ static void send_join(const struct agent *a)
 {
     const struct options *o = &a->load->o;
     DD_AUTO(strv) struct dd_strv addrs = {0};
-    (void)dd_strv_push(&addrs, "127.0.0.1");
+    (void)dd_strv_push(&addrs, a->addr);
     send_message(a, MSG(JOIN, .index = a->index, .nnodes = o->nnodes, .min_nodes = o->nnodes,
                         .slots = o->slots, .pid = a->index, .name = a->name, .addr = "127.0.0.1",
                         .addrs = &addrs, .sent_ns = (int64_t)dd_now_ns()));
@@ -175,7 +179,7 @@ static void start_agent(struct agent *a)
                                       .addrs = addrs,
                                       .ports = &l->o.port,
                                       .nports = 1,
-                                      .bind_addr = l->o.source,
+                                      .bind_addr = l->o.source != 0 ? a->addr : NULL,
                                       .key_in = &l->key_in,
                                       .tls = &l->tls,
                                       .log = &l->log,
@@ -204,6 +208,9 @@ static void start(struct load *l)
         struct agent *a = &l->agents[i];
         *a = (struct agent){.load = l, .index = l->o.first + i};
         (void)snprintf(a->name, sizeof(a->name), "node%d", a->index);
+        const struct in_addr addr = {
+            htonl(l->o.source != 0 ? l->o.source + (uint32_t)a->index : INADDR_LOOPBACK)};
+        (void)inet_ntop(AF_INET, &addr, a->addr, sizeof(a->addr));
     }
     for (int i = 0; i < l->o.window; i++)
         start_next(l);
@@ -231,6 +238,8 @@ static bool take_text(const char *arg, const char *name, const char **ret)
 static void parse(struct options *o, int argc, char **argv)
 {
     int port = 0;
+    const char *source = NULL;
+    struct in_addr first = {0};
     *o = (struct options){.first = 1, .agents = 100, .slots = 8, .window = 65535};
     for (int i = 1; i < argc; i++)
         if (!take_int(argv[i], "--port=", 1, 65535, &port) &&
@@ -240,8 +249,11 @@ static void parse(struct options *o, int argc, char **argv)
             !take_int(argv[i], "--window=", 1, 65535, &o->window) &&
             !take_int(argv[i], "--slots=", 1, 4096, &o->slots) &&
             !take_text(argv[i], "--key-file=", &o->key_file) &&
-            !take_text(argv[i], "--source=", &o->source))
+            !take_text(argv[i], "--source=", &source))
             die(argv[i], "unknown option");
+    if (source != NULL && inet_pton(AF_INET, source, &first) != 1)
+        die(source, "not an IPv4 address");
+    o->source = ntohl(first.s_addr);
     o->port = (uint16_t)port;
     if (port == 0 || o->key_file == NULL || o->first + o->agents > o->nnodes)
         die("options", "--port, --key-file and --nnodes > first + agents - 1 are needed");

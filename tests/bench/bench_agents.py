@@ -4,13 +4,14 @@
     tests/bench/bench_agents.py [--agents 1000,4000,12500] [--rounds 1] [--per-process 5000] [--log]
 
 The leader is a real ddrun; the other agents are agentload, several processes, which speak the link protocol through the code of
-real agents (TLS included). The times are those of all processes together, so on a machine with few CPUs the agents take as long
+real agents (TLS included). All run in a network namespace in which each agent has an address of its own, as on a cluster. The times are those of all processes together, so on a machine with few CPUs the agents take as long
 as ddrund; ddrund's processor time suffers less from that. A process has a limited number of files: ddrund takes one for each agent.
 """
 
 import argparse
 import os
 import resource
+import select
 import socket
 import statistics
 import subprocess
@@ -20,7 +21,18 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
+SOURCE = "10.0.0.0"  # node n has this address + n
+INSIDE = "DDRUN_BENCH_NAMESPACE"
 NAMES = ("SLURM", "PBS", "PMI", "OMPI", "DDRUN", "SGE", "LSB")
+
+
+def enter_namespace():
+    """Go on in a network namespace that routes 10.0.0.0/8 to itself."""
+    if INSIDE not in os.environ:
+        os.environ[INSIDE] = "1"
+        os.execvp("unshare", ["unshare", "--map-root-user", "--net", sys.executable, *sys.argv])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["ip", "route", "add", "local", f"{SOURCE}/8", "dev", "lo"], check=True)
 
 
 def free_port():
@@ -60,17 +72,21 @@ def memory(pid):
 class Load:
     """The agents, in several processes."""
 
-    def __init__(self, port, key, agents, each, window):
+    def __init__(self, leader, port, key, agents, each, window):
+        self.leader = leader
         self.parts = []
-        for i, first in enumerate(range(1, agents + 1, each)):
+        for first in range(1, agents + 1, each):
             argv = [os.path.join(BUILD, "tests", "bench", "agentload"), f"--port={port}", f"--key-file={key}", f"--nnodes={agents + 1}",
-                    f"--first={first}", f"--agents={min(each, agents + 1 - first)}", f"--source=127.0.1.{i + 1}", f"--window={window}"]
+                    f"--first={first}", f"--agents={min(each, agents + 1 - first)}", f"--source={SOURCE}", f"--window={window}"]
             self.parts.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def all(self, step, choose=max):
         """The time at which the last (or first) process has reached the step."""
         at = []
         for part in self.parts:
+            while not select.select([part.stdout], [], [], 1)[0]:
+                if self.leader.poll() is not None:
+                    raise SystemExit(f"ddrun ended with {self.leader.returncode}")
             name, _, when = part.stdout.readline().partition(" ")
             if name != step:
                 raise SystemExit(f"agentload: '{step}' expected, got '{name}'")
@@ -107,7 +123,7 @@ def once(agents, each, window, log):
             if log:
                 print("ddrund:", daemon, flush=True)
             cpu, ram = worked(daemon), memory(daemon)
-            load = Load(port, key, agents, each, window)
+            load = Load(leader, port, key, agents, each, window)
             begun = load.all("begun", min)
             linked, planned, committed = (load.all(step) for step in ("linked", "planned", "committed"))
             row = {"linked": linked - begun, "planned": planned - begun, "committed": committed - begun,
@@ -132,6 +148,7 @@ def main():
     p.add_argument("--window", type=int, default=256, help="agents of a process that connect at the same time")
     p.add_argument("--log", action="store_true", help="show ddrun's own messages")
     o = p.parse_args()
+    enter_namespace()
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     print("| agents | linked, s | planned, s | all started, s | ddrund: ms per agent | to end the job | KiB per agent |\n|---|---|---|---|---|---|---|")
