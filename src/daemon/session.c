@@ -26,6 +26,8 @@ static void session_release(struct session *s, bool bye)
         set->leader = NULL;
     set->cfg.ops.gone(set->cfg.ops.arg, s);
     LIST_REMOVE(s, entry);
+    for (size_t i = 0; i < s->naddrs; i++)
+        addr_table_remove(&set->addrs, &s->addrs[i].entry);
     set->n--;
     if (bye)
         link_bye(s->link);
@@ -64,6 +66,7 @@ void session_set_done(struct session_set *set)
 {
     while (!LIST_EMPTY(&set->sessions))
         session_free(LIST_FIRST(&set->sessions));
+    addr_table_done(&set->addrs);
     free(set->by_id);
     free(set->free_ids);
 }
@@ -87,12 +90,9 @@ struct session *session_of_id(const struct session_set *set, int id)
 
 struct session *session_of_addr(const struct session_set *set, const struct net_addr *a)
 {
-    struct session *s;
-    LIST_FOREACH (s, &set->sessions, entry)
-        for (size_t i = 0; s->id >= 0 && i < s->naddrs; i++)
-            if (net_addr_same_host(&s->addrs[i], a))
-                return s;
-    return NULL;
+    const struct addr_entry *e = addr_table_find(&set->addrs, a);
+    struct session *s = e != NULL ? ((const struct session_addr *)(const void *)e)->session : NULL;
+    return s != NULL && s->id >= 0 ? s : NULL;
 }
 
 struct session *session_of_admission(struct admission_node *n)
@@ -100,19 +100,28 @@ struct session *session_of_admission(struct admission_node *n)
     return (struct session *)(void *)((char *)n - offsetof(struct session, admission));
 }
 
+static int session_add_addr(struct session *s, const struct net_addr *addr)
+{
+    struct session_addr *a = &s->addrs[s->naddrs];
+    *a = (struct session_addr){.entry = {.addr = *addr}, .session = s};
+    int rc = addr_table_add(&s->set->addrs, &a->entry);
+    s->naddrs += rc == 0;
+    return rc;
+}
+
 int session_set_addrs(struct session *s, const struct dd_strv *addrs)
 {
+    struct net_addr addr;
+    int rc = 0;
     s->addrs = calloc(addrs->n + 1, sizeof(*s->addrs));
     if (s->addrs == NULL)
         return -ENOMEM;
-    for (size_t i = 0; i < addrs->n; i++)
-        if (net_addr_parse(&s->addrs[s->naddrs], addrs->v[i], 0) == 0)
-            s->naddrs++;
+    for (size_t i = 0; i < addrs->n && rc == 0; i++)
+        if (net_addr_parse(&addr, addrs->v[i], 0) == 0)
+            rc = session_add_addr(s, &addr);
     const struct net_addr *peer = link_peer(
         s->link); /* the link's own address is always included */
-    if (peer->len > 0)
-        s->addrs[s->naddrs++] = *peer;
-    return 0;
+    return rc == 0 && peer->len > 0 ? session_add_addr(s, peer) : rc;
 }
 
 void session_set_ports(struct session *s, const char *ports)

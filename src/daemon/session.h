@@ -7,6 +7,7 @@
 #include "daemon/admission.h"
 #include "daemon/report_collect.h"
 #include "daemon/timeline.h"
+#include "net/addr_table.h"
 #include "net/link.h"
 #include "rdzv/msg.h"
 
@@ -17,6 +18,12 @@ enum { SESSION_SIGNALS = 2 }; /* SIGUSR1, SIGUSR2 */
 struct session_set;
 struct store_carrier;
 
+/* An address of a joined session, in the set's table. */
+struct session_addr {
+    struct addr_entry entry; /* first: addr_table_find() returns it */
+    struct session *session;
+};
+
 struct session {
     LIST_ENTRY(session) entry;
     struct session_set *set;
@@ -26,7 +33,7 @@ struct session {
     bool is_leader;  /* the agent on the daemon's own node */
     int64_t pid;     /* process id of the agent, as it reports */
     char name[256];
-    struct net_addr *addrs; /* addresses of its node, as it reports, and the link's */
+    struct session_addr *addrs; /* addresses of its node, as it reports, and the link's */
     size_t naddrs;
     int64_t idle;   /* 1 + the round in which its workers are idle; 0: they are not */
     bool stopped;   /* signals have stopped all of them */
@@ -65,9 +72,10 @@ struct session_set {
     struct session_cfg cfg;
     LIST_HEAD(, session) sessions;
     int n;
-    struct session *leader; /* NULL: not connected */
-    struct session **by_id; /* [capacity] */
-    int *free_ids;          /* stack of unused ids */
+    struct session *leader;  /* NULL: not connected */
+    struct session **by_id;  /* [capacity] */
+    struct addr_table addrs; /* of joined sessions */
+    int *free_ids;           /* stack of unused ids */
     int nfree;
 };
 
@@ -84,9 +92,10 @@ struct session *session_of_admission(struct admission_node *n); /* the session t
 /* Assign an id; -1: none is free. */
 int session_take_id(struct session *s);
 struct session *session_of_id(const struct session_set *set, int id); /* NULL: none */
-struct session *session_of_addr(const struct session_set *set,
-                                const struct net_addr *a);             /* joined */
-int session_set_addrs(struct session *s, const struct dd_strv *addrs); /* 0 or -ENOMEM */
+/* A joined session whose node has this address; NULL: none. */
+struct session *session_of_addr(const struct session_set *set, const struct net_addr *a);
+/* Set the addresses of a session that joins; once. 0 or -ENOMEM. */
+int session_set_addrs(struct session *s, const struct dd_strv *addrs);
 void session_set_ports(struct session *s, const char *ports);
 enum { SESSION_WARNINGS_MAX = 32 };
 void session_set_warnings(struct session *s, const char *warnings);

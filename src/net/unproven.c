@@ -5,8 +5,8 @@
 #include <string.h>
 
 struct unproven_source {
+    struct addr_entry by_addr; /* first: addr_table_find() returns it */
     LIST_ENTRY(unproven_source) entry;
-    struct net_addr addr;
     struct unproven_list list; /* oldest first */
     size_t n;
 };
@@ -16,6 +16,7 @@ void unproven_set_init(struct unproven_set *s)
     TAILQ_INIT(&s->all);
     TAILQ_INIT(&s->foreign);
     LIST_INIT(&s->sources);
+    s->by_addr = (struct addr_table){0};
     s->n = 0;
 }
 
@@ -25,6 +26,7 @@ void unproven_set_done(struct unproven_set *s)
         struct unproven *u = TAILQ_FIRST(&s->all);
         u->evict(u);
     }
+    addr_table_done(&s->by_addr);
 }
 
 /* A peer with an IPv6 address can usually use all addresses with the same upper 64 bits. */
@@ -40,21 +42,19 @@ void unproven_source_of(int fd, struct net_addr *ret)
         memset(&ret->in6.sin6_addr.s6_addr[8], 0, 8);
 }
 
-static bool is_same(const struct net_addr *a, const struct net_addr *b)
-{
-    return a->len == 0 || b->len == 0 ? a->len == b->len : net_addr_same_host(a, b);
-}
-
 static struct unproven_source *source_get(struct unproven_set *s, const struct net_addr *addr)
 {
-    struct unproven_source *source;
-    LIST_FOREACH (source, &s->sources, entry)
-        if (is_same(&source->addr, addr))
-            return source;
-    source = calloc(1, sizeof(*source));
+    struct addr_entry *known = addr_table_find(&s->by_addr, addr);
+    if (known != NULL)
+        return (struct unproven_source *)(void *)known;
+    struct unproven_source *source = calloc(1, sizeof(*source));
     if (source == NULL)
         return NULL;
-    source->addr = *addr;
+    source->by_addr.addr = *addr;
+    if (addr_table_add(&s->by_addr, &source->by_addr) < 0) {
+        free(source);
+        return NULL;
+    }
     TAILQ_INIT(&source->list);
     LIST_INSERT_HEAD(&s->sources, source, entry);
     return source;
@@ -68,6 +68,7 @@ static void source_leave(struct unproven *u)
     if (--source->n > 0)
         return;
     LIST_REMOVE(source, entry);
+    addr_table_remove(&u->set->by_addr, &source->by_addr);
     free(source);
 }
 

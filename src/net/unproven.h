@@ -5,7 +5,7 @@
 #ifndef DD_NET_UNPROVEN_H
 #define DD_NET_UNPROVEN_H
 
-#include "net/addr.h"
+#include "net/addr_table.h"
 
 #include <stdint.h>
 #include <sys/queue.h>
@@ -29,6 +29,7 @@ LIST_HEAD(unproven_sources, unproven_source);
 struct unproven_set {
     struct unproven_list all, foreign; /* oldest first */
     struct unproven_sources sources;
+    struct addr_table by_addr; /* the sources */
     size_t n;
 };
 

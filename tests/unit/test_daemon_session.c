@@ -109,6 +109,29 @@ static void an_address_counts_once_its_agent_has_joined(void **state)
     end(&w);
 }
 
+static void an_address_is_forgotten_with_the_last_session_that_has_it(void **state)
+{
+    (void)state;
+    struct world w;
+    struct net_addr at;
+    char text[] = "10.0.0.7";
+    char *v[] = {text};
+    const struct dd_strv addrs = {.v = v, .n = 1};
+    struct session *s[2];
+    begin(&w);
+    assert_int_equal(net_addr_parse(&at, text, 0), 0);
+    for (int i = 0; i < 2; i++) {
+        s[i] = connect_agent(&w, false);
+        assert_int_equal(session_set_addrs(s[i], &addrs), 0);
+        (void)session_take_id(s[i]);
+    }
+    session_free(s[1]);
+    assert_ptr_equal(session_of_addr(&w.set, &at), s[0]);
+    session_free(s[0]);
+    assert_null(session_of_addr(&w.set, &at));
+    end(&w);
+}
+
 static void the_leader_is_found_and_an_admission_node_leads_to_its_session(void **state)
 {
     (void)state;
@@ -165,6 +188,7 @@ int main(void)
         cmocka_unit_test(ids_are_dense_and_given_again),
         cmocka_unit_test(ids_out_of_range_are_no_session),
         cmocka_unit_test(an_address_counts_once_its_agent_has_joined),
+        cmocka_unit_test(an_address_is_forgotten_with_the_last_session_that_has_it),
         cmocka_unit_test(the_leader_is_found_and_an_admission_node_leads_to_its_session),
         cmocka_unit_test(malformed_ports_are_ignored),
         cmocka_unit_test(messages_of_agents_have_a_handler_and_the_daemons_own_have_none),
