@@ -28,6 +28,7 @@ int plan_cache_init(struct plan_cache *c, struct dd_err *err)
 
 void plan_cache_done(struct plan_cache *c)
 {
+    plan_clear(&c->plan);
     free(c->sizes);
     free(c->members);
     free(c->ports);
@@ -57,23 +58,27 @@ static int plan_cache_add_ports(const struct rdzv *machine, const struct session
     return rc;
 }
 
+/* Prepare what is equal for all members of the round. id: one of them. */
 static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
-                           const struct session_set *set, const struct plan *p)
+                           const struct session_set *set, int id)
 {
+    DD_AUTO(plan) struct plan p = {0};
     DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf members = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf ports = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(CHARGES_BYTES);
-    if (c->round == p->round)
+    if (c->round == rdzv_round(machine))
         return 0;
-    int rc = plan_sizes_format(&sizes, p->sizes, p->nnodes);
+    int rc = rdzv_plan(machine, id, &p);
+    if (rc == 0)
+        rc = plan_sizes_format(&sizes, p.sizes, p.nnodes);
     if (rc == 0)
         rc = rdzv_members_format(&members, rdzv_planned(machine));
     if (rc == 0)
         rc = rdzv_charges_format(machine, dd_now_ns(), &charges);
     if (rc < 0)
         return rc;
-    if (plan_cache_add_ports(machine, set, p->nnodes, &ports) < 0)
+    if (plan_cache_add_ports(machine, set, p.nnodes, &ports) < 0)
         dd_buf_clear(&ports); /* too long: an agent that needs the ports reports the error */
     plan_cache_done(c);
     c->sizes = dd_buf_steal(&sizes);
@@ -82,7 +87,9 @@ static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
     c->charges = charges.len > 0 ? dd_buf_steal(&charges) : NULL;
     if (c->sizes == NULL || c->members == NULL || c->ports == NULL)
         return -ENOMEM;
-    c->round = p->round;
+    c->round = p.round;
+    c->plan = p;
+    p = (struct plan){0};
     return 0;
 }
 
@@ -112,10 +119,8 @@ static void plan_cache_put_spent(const struct rdzv *machine, struct dd_buf *out)
 
 void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, struct session *s)
 {
-    DD_AUTO(plan) struct plan p = {0};
-    int rc = rdzv_plan(machine, s->id, &p);
-    if (rc == 0)
-        rc = plan_cache_fill(c, machine, s->set, &p);
+    const struct plan *p = &c->plan;
+    int rc = plan_cache_fill(c, machine, s->set, s->id);
     if (rc < 0) {
         dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot encode the plan for %s: %s", s->name,
                strerror(-rc));
@@ -126,21 +131,18 @@ void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, stru
     DD_AUTO(strv) struct dd_strv addrs = {0};
     plan_cache_put_spent(machine, &spent);
     plan_cache_add_addrs(machine, s->set, &addrs);
-    session_send(s, MSG(PLAN, .round = p.round, .node_rank = p.node_rank,
-                        .restart_count = p.restart_count, .max_restarts = p.max_restarts,
-                        .master_port = p.master_port, .addr = p.master_addr, .addrs = &addrs,
-                        .sizes = c->sizes, .nodes = p.nodes, .members = c->members,
-                        .spent = dd_buf_str(&spent), .charges = c->charges, .ports = c->ports,
-                        .token = c->token));
+    session_send(s, MSG(PLAN, .round = p->round, .node_rank = rdzv_node_rank(machine, s->id),
+                        .restart_count = p->restart_count, .max_restarts = p->max_restarts,
+                        .master_port = p->master_port, .addr = rdzv_master_addr(machine, s->id),
+                        .addrs = &addrs, .sizes = c->sizes, .nodes = p->nodes,
+                        .members = c->members, .spent = dd_buf_str(&spent), .charges = c->charges,
+                        .ports = c->ports, .token = c->token));
     link_excuse(s->link, START_MS);
 }
 
 void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, struct session *s)
 {
-    DD_AUTO(plan) struct plan p = {0};
-    int rc = rdzv_plan(machine, rdzv_id_of_rank(machine, 0), &p);
-    if (rc == 0)
-        rc = plan_cache_fill(c, machine, s->set, &p);
+    int rc = plan_cache_fill(c, machine, s->set, rdzv_id_of_rank(machine, 0));
     if (rc < 0) { /* not fatal: a spare node waits for a place anyway */
         dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot send the round to %s: %s", s->name,
                strerror(-rc));
@@ -148,6 +150,6 @@ void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, s
     }
     DD_AUTO(strv) struct dd_strv addrs = {0};
     plan_cache_add_addrs(machine, s->set, &addrs);
-    session_send(s,
-                 MSG(ROUND_MEMBERS, .addr = p.master_addr, .addrs = &addrs, .members = c->members));
+    session_send(
+        s, MSG(ROUND_MEMBERS, .addr = c->plan.master_addr, .addrs = &addrs, .members = c->members));
 }

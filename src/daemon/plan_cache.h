@@ -7,7 +7,8 @@
 #include "rdzv/machine.h"
 
 struct plan_cache {
-    int round; /* the round that the texts are for; -1: none */
+    int round;        /* the round that the texts and the plan are for; -1: none */
+    struct plan plan; /* of one of its members */
     char *sizes, *members, *ports;
     char *charges;  /* NULL: none */
     char token[33]; /* random, the same for all rounds */

@@ -174,8 +174,14 @@ int rdzv_members(const struct rdzv *m); /* number of connected members */
 int rdzv_wanted(const struct rdzv *m);  /* number of nodes to wait for while gathering */
 int rdzv_id_of_rank(const struct rdzv *m,
                     int node_rank); /* id of the member with this node rank; -1: lost, or none */
-/* Make the plan of a member for the current round. The caller frees the content of *ret. */
+/* Make the plan of a member for the current round, in time proportional to the round's size. The
+ * caller frees the content of *ret. The plans of two members differ in their ranks, local_size and
+ * master_addr. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
+int rdzv_node_rank(const struct rdzv *m, int id); /* in the current round; -1: not a member */
+/* MASTER_ADDR of a member, lent: the address at which it has reached the daemon. The daemon's own
+ * node uses an address that another node has reached, preferably not a loopback one. */
+const char *rdzv_master_addr(const struct rdzv *m, int id);
 const struct rdzv_members *
 rdzv_planned(const struct rdzv *m); /* members of the current round, lent */
 /* A member, for the status that users see. */

@@ -48,7 +48,7 @@ static int start_round(struct rdzv *m, uint64_t now)
     m->begun = true;
     m->state = RDZV_RUNNING;
     m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->criteria_met = false;
-    m->running = m->ruled_code = 0;
+    m->running = m->started = m->ruled_code = 0;
     m->fault_index = -1;
     m->leave_at = RDZV_NEVER;
     rdzv_progress_begin(m);
@@ -64,17 +64,9 @@ static int start_round(struct rdzv *m, uint64_t now)
     return rc < 0 ? rc : rdzv_inform_own_node(m);
 }
 
-int rdzv_count_excluded(const struct rdzv *m)
-{
-    int n = 0;
-    for (int id = 0; id < m->cfg.capacity; id++)
-        n += m->members[id].here && m->members[id].unfit;
-    return n;
-}
-
 int rdzv_wanted(const struct rdzv *m)
 {
-    int most = m->cfg.expected - rdzv_count_excluded(m);
+    int most = m->cfg.expected - m->unfit;
     most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
     if (m->begun)
         return m->cfg.min_nodes; /* after a round the remaining nodes continue at once */

@@ -21,6 +21,7 @@ struct member {
     const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL */
     int64_t step;      /* that it has reported in this round; -1: none */
     int index;         /* -1 until assigned */
+    int node_rank;     /* in the current round; -1: not a member of it */
     int slots;
     char *name;
     char *addr;
@@ -60,6 +61,8 @@ struct rdzv {
     int restarts;    /* number of restarts used */
     uint64_t *spent; /* [max_restarts] times of the last restarts; NULL without restart_window_ns */
     int here;        /* number of members with .here */
+    int unfit;       /* number of these with .unfit */
+    int started;     /* number of members of the round with .started */
     int running;     /* number of members of the round with workers */
     bool begun;      /* this daemon has started a round */
     bool probing;    /* the other nodes are being probed, before the first round */
@@ -121,7 +124,7 @@ bool rdzv_is_fit(const struct rdzv *m, int id);
 const char *rdzv_member_name(const struct rdzv *m, int id);
 
 /* machine_members.c: connected members, and the order of the next round */
-int rdzv_fit(const struct rdzv *m);
+int rdzv_fit(const struct rdzv *m);              /* number of members that rdzv_is_fit() */
 bool rdzv_quorum(const struct rdzv *m);          /* among the connected members */
 bool rdzv_unmarked_quorum(const struct rdzv *m); /* among the members without marks */
 bool rdzv_part_quorum(const struct rdzv *m); /* among the members that rdzv_choose() has chosen */
@@ -158,7 +161,6 @@ int rdzv_try_start(struct rdzv *m, uint64_t now); /* start the round if enough n
 int rdzv_inform_own_node(
     struct rdzv *m); /* send ROUND_STARTED to the daemon's own node if it is not in the round */
 int rdzv_inform_spare(struct rdzv *m, int id); /* send ROUND_MEMBERS to a spare */
-int rdzv_count_excluded(const struct rdzv *m); /* number of connected members that are excluded */
 
 /* machine_budget.c */
 bool rdzv_budget_left(const struct rdzv *m, uint64_t now); /* True if a restart is left. */

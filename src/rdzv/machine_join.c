@@ -51,6 +51,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
                          .done = true,
                          .step = -1,
                          .index = e->index,
+                         .node_rank = -1,
                          .slots = e->slots,
                          .name = name,
                          .addr = addr,
@@ -69,6 +70,7 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     if (p->unfit)
         return 0;
     p->unfit = true;
+    m->unfit++;
     free(p->unfit_why);
     p->unfit_why = strdup(why);
     if (p->index >= 0)
@@ -77,7 +79,7 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     if (rc < 0)
         return rc;
     if (!m->begun &&
-        m->cfg.expected - rdzv_count_excluded(m) <
+        m->cfg.expected - m->unfit <
             m->cfg.min_nodes) /* too few are left: check_excluded() ends the job with this reason */
         return 0;
     int to = rdzv_reporter(m);
@@ -88,7 +90,7 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
 /* End the job if excluded nodes leave too few for a round. */
 static int check_excluded(struct rdzv *m, const struct rdzv_event *e)
 {
-    if (m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes)
+    if (m->cfg.expected - m->unfit >= m->cfg.min_nodes)
         return 0;
     rdzv_fail(m, 1, "%s cannot be used: %.300s", e->name, e->unfit);
     m->unfit_end = e->id;
@@ -184,11 +186,12 @@ void rdzv_remove_member(struct rdzv *m, int id)
     struct member *p = &m->members[id];
     p->here = false;
     m->here--;
+    m->unfit -= p->unfit;
+    m->started -= p->part && p->started;
     if (p->index >= 0)
         m->by_index[p->index] = -1;
-    for (int k = 0; k < m->norder; k++)
-        if (m->order[k] == id)
-            m->order[k] = -1;
+    if (p->node_rank >= 0)
+        m->order[p->node_rank] = -1;
 }
 
 int rdzv_on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
@@ -209,14 +212,16 @@ bool rdzv_is_leader(const struct rdzv *m, int id)
 bool rdzv_can_drain(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
-    const bool unfit = p->unfit;
+    const bool was_fit = !p->unfit;
     if (rdzv_is_leader(m, id)) /* without a plan this node would search for another daemon, and end
                                   its own during a round */
         return false;
     p->unfit = true;
+    m->unfit += was_fit;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
-                              : m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes;
-    p->unfit = unfit;
+                              : m->cfg.expected - m->unfit >= m->cfg.min_nodes;
+    p->unfit = !was_fit;
+    m->unfit -= was_fit;
     return can;
 }
 

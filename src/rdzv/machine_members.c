@@ -14,10 +14,7 @@ bool rdzv_is_fit(const struct rdzv *m, int id)
 
 int rdzv_fit(const struct rdzv *m)
 {
-    int n = 0;
-    for (int id = 0; id < m->cfg.capacity; id++)
-        n += rdzv_is_fit(m, id);
-    return n;
+    return m->here - m->unfit;
 }
 
 /* ---- what older daemons left ---- */
@@ -292,10 +289,14 @@ static int choose(struct rdzv *m, int before, bool rests)
     if (taken == NULL)
         return -ENOMEM;
     fill_order(m, before, rests, taken);
-    for (int id = 0; id < m->cfg.capacity; id++)
+    for (int id = 0; id < m->cfg.capacity; id++) {
         m->members[id].part = false;
-    for (int k = 0; k < m->norder; k++)
+        m->members[id].node_rank = -1;
+    }
+    for (int k = 0; k < m->norder; k++) {
         m->members[m->order[k]].part = true;
+        m->members[m->order[k]].node_rank = k;
+    }
     return 0;
 }
 

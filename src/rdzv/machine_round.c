@@ -73,14 +73,6 @@ static int member_done(struct rdzv *m, int id, uint64_t now)
     return --m->running > 0 ? 0 : round_over(m, now);
 }
 
-static bool all_started(const struct rdzv *m)
-{
-    for (int k = 0; k < m->norder; k++)
-        if (m->order[k] < 0 || !m->members[m->order[k]].started)
-            return false;
-    return true;
-}
-
 /* If the daemon is lost, a spare needs the members' addresses to find the next one. The daemon's
  * own node does not. */
 int rdzv_inform_spare(struct rdzv *m, int id)
@@ -101,10 +93,12 @@ static int inform_spares(struct rdzv *m)
 
 int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    if (e->round != m->round || !m->members[e->id].part)
+    struct member *p = &m->members[e->id];
+    if (e->round != m->round || !p->part || p->started)
         return 0;
-    m->members[e->id].started = true;
-    if (m->committed || !all_started(m))
+    p->started = true;
+    m->started++;
+    if (m->committed || m->started < m->norder) /* a lost member stays missing */
         return 0;
     m->committed = true;
     int rc = rdzv_members_copy(&m->base, &m->planned);

@@ -12,10 +12,9 @@ static bool rdzv_view_is_loopback(const char *addr)
     return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
 }
 
-/* MASTER_ADDR of a member: the address at which it has reached the daemon. The daemon's own node
- * uses an address that another node has reached, preferably not a loopback one. */
-static const char *master_addr(const struct rdzv *m, const struct member *p)
+const char *rdzv_master_addr(const struct rdzv *m, int id)
 {
+    const struct member *p = &m->members[id];
     if (p->addr[0] != '\0')
         return p->addr;
     const char *best = NULL;
@@ -28,14 +27,6 @@ static const char *master_addr(const struct rdzv *m, const struct member *p)
     return best != NULL ? best : "127.0.0.1";
 }
 
-static int node_rank_of(const struct rdzv *m, int id)
-{
-    int k = 0;
-    while (k < m->norder && m->order[k] != id)
-        k++;
-    return k;
-}
-
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret)
 {
     if (m->state == RDZV_GATHERING || id < 0 || id >= m->cfg.capacity || !m->members[id].part)
@@ -44,12 +35,12 @@ int rdzv_plan(const struct rdzv *m, int id, struct plan *ret)
     DD_AUTO(plan) struct plan pl = {
         .round = m->round,
         .nnodes = m->norder,
-        .node_rank = node_rank_of(m, id),
+        .node_rank = p->node_rank,
         .local_size = p->slots,
         .restart_count = m->restarts,
         .max_restarts = m->cfg.max_restarts,
         .master_port = m->cfg.master_port,
-        .master_addr = strdup(master_addr(m, p)),
+        .master_addr = strdup(rdzv_master_addr(m, id)),
         .sizes = calloc((size_t)m->norder + 1, sizeof(int)),
         .nodes = strdup(m->names),
     };
@@ -63,6 +54,11 @@ int rdzv_plan(const struct rdzv *m, int id, struct plan *ret)
     *ret = pl;
     pl = (struct plan){0};
     return 0;
+}
+
+int rdzv_node_rank(const struct rdzv *m, int id)
+{
+    return m->members[id].node_rank;
 }
 
 const struct rdzv_members *rdzv_planned(const struct rdzv *m)

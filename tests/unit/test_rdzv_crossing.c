@@ -109,10 +109,39 @@ static void machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_ro
     bed_free(&b);
 }
 
+static void machine_commits_a_round_when_all_its_own_members_have_started(void **state)
+{
+    (void)state;
+    struct bed b;
+    static const char *const names[] = {"node0", "node1", "node2"};
+    bed_elastic(&b, (struct rdzv_cfg){.min_nodes = 2, .max_nodes = 2, .expected = 3});
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(join(&b, i, i, 2, node(1, names[i], "h")), 0);
+    assert_int_equal(event(&b, RDZV_STARTED, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_STARTED, 0, 0, 0, 0), 0); /* counts once */
+    assert_string_equal(actions(&b), "plan0 plan1");
+    assert_int_equal(event(&b, RDZV_STARTED, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "commit0 commit1 round2");
+    assert_int_equal(event(&b, RDZV_DRAIN, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "exclude1 note0 stop0 stop1 note0 drop-1 plan0 plan2");
+    assert_int_equal(rdzv_node_rank(b.m, 0), 0);
+    assert_int_equal(rdzv_node_rank(b.m, 1), -1);
+    assert_int_equal(rdzv_node_rank(b.m, 2), 1);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0); /* it had started in the last round */
+    assert_int_equal(event(&b, RDZV_STARTED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_STARTED, 2, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "commit0 commit2");
+    bed_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machine_ignores_events_that_come_too_late),
+        cmocka_unit_test(machine_commits_a_round_when_all_its_own_members_have_started),
         cmocka_unit_test(machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_round),
         cmocka_unit_test(machine_takes_what_comes_while_it_stops_a_round),
     };
