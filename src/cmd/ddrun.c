@@ -8,6 +8,7 @@
 #include "cmd/ddrun_launched.h"
 #include "cmd/ddrun_run.h"
 #include "launch/emulate.h"
+#include "net/crypto.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -101,6 +102,8 @@ static int play_simulation(struct run *r)
     if (rc < 0)
         return report_error(r, &err);
     (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun");
+    if (e.nnodes > 1)
+        net_crypto_preload(); /* for the links between the nodes, which are forked now */
     return emulate_run(&e, simulated_node, r, &r->log);
 }
 

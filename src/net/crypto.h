@@ -13,6 +13,10 @@ struct net_piece {
     size_t len;
 };
 
+/* Load OpenSSL now, so that processes that are forked later share it. If that fails, so will their
+ * first use of it, with a message. */
+void net_crypto_preload(void);
+
 /* SHA-256 of n pieces, one after the other. -ENOMEM; -ELIBACC: OpenSSL cannot be loaded; -EIO. */
 int net_sha256(unsigned char ret[NET_SHA256], const struct net_piece *pieces, size_t n,
                struct dd_err *err);
