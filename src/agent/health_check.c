@@ -25,6 +25,7 @@ struct health {
     struct command *command; /* while it runs */
     struct command *watch;   /* waits for XIDs; NULL: it could not start, or has ended */
     bool watched;
+    bool again;     /* not the first check of this agent */
     char *warnings; /* of the last check; NULL: none */
     void (*then)(void *arg);
     void *arg;
@@ -197,7 +198,12 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg)
     h->arg = arg;
     h->unfit[0] = h->check[0] = '\0';
     command_free(DD_TAKE(h->command));
-    if (node_health_is_idle(h->node))
+    const bool none = h->cfg->list->checks == 0 && h->cfg->list->n == 0;
+    /* After a failure, the child also shows whether this node can still start processes; at the
+     * start, the workers themselves do. */
+    const bool idle = !h->again && node_health_is_idle(h->node);
+    h->again = true;
+    if (none || idle)
         check_more(h);
     else
         health_start(h, &spec, on_built_in_end);

@@ -70,6 +70,7 @@ static void age_begins_again_and_does_not_count_while_ddrund_is_awaited(void **s
     assert_there(&w, "000");
     unproven_renew(&w.conns[2].u, 2000, false); /* it has left: no effect */
     assert_int_equal(w.set.n, 0);
+    unproven_set_done(&w.set);
 }
 
 static void a_renewed_connection_is_the_last_of_its_source_to_go(void **state)
@@ -81,6 +82,7 @@ static void a_renewed_connection_is_the_last_of_its_source_to_go(void **state)
     assert_true(unproven_evict_one(&w.set, 10));
     assert_there(&w, "10");
     assert_true(unproven_evict_one(&w.set, 10));
+    unproven_set_done(&w.set);
 }
 
 static void the_largest_source_loses_its_oldest(void **state)
@@ -97,6 +99,7 @@ static void the_largest_source_loses_its_oldest(void **state)
         assert_true(unproven_evict_one(&w.set, 10));
     assert_false(unproven_evict_one(&w.set, 10));
     assert_true(LIST_EMPTY(&w.set.sources));
+    unproven_set_done(&w.set);
 }
 
 static void foreign_ones_go_first(void **state)
