@@ -32,6 +32,6 @@ void dd_process_name(const char *name)
         return;
     char *arguments = (char *)from; /* NOLINT(performance-no-int-to-ptr): from the kernel */
     const size_t room = to - from;
-    memset(arguments, 0, room); /* the last byte stays 0: else the kernel reads on */
-    memcpy(arguments, name, strlen(name) < room ? strlen(name) : room - 1);
+    memset(arguments, 0, room);
+    (void)snprintf(arguments, room, "%s", name); /* ends with 0: else the kernel reads on */
 }
