@@ -50,11 +50,11 @@ def test_it_finds_its_other_programs_where_all_has_been_moved(moved, how, tmp_pa
         os.symlink(ddrun, tmp_path / "ddrun")
         ddrun = str(tmp_path / "ddrun")
     helper = os.path.exists(os.path.join(moved, "libexec", "ddrun", "ddrun-pmix"))
-    job = sh(ddrun, "--nproc-per-node=1", *(["--mpi=pmix"] if helper else []), "sh", "-c", "readlink /proc/[0-9]*/exe; true")
+    job = sh(ddrun, "--simulate-nodes=2", "--nproc-per-node=1", *(["--mpi=pmix"] if helper else []), "sh", "-c", "readlink /proc/[0-9]*/exe; true")
     assert (job.returncode, job.stderr) == (0, "")
     ours = [p for p in job.stdout.splitlines() if p.startswith(moved)]
     names = {os.path.basename(p) for p in ours}
-    assert {"ddrun", "ddrund"} <= names and ("ddrun-pmix" in names or not helper), (names, job.stderr)
+    assert "ddrun" in names and ("ddrun-pmix" in names or not helper), (names, job.stderr)
 
 
 @pytest.mark.parametrize("shell, file", [("bash", "share/bash-completion/completions/ddrun"), ("zsh", "share/zsh/site-functions/_ddrun"),

@@ -213,7 +213,7 @@ def test_refused_node_takes_no_place_in_the_timeline(tmp_path):
         with Stranger(port, 1, 2) as other:
             round_ = other.hear("plan")["round"]
             other.say("started", round=round_)
-            other.say("done", round=round_, sent_ns=0, left=1, stopped=0, killed=0, unfit="", ports="")
+            other.say("done", round=round_, sent_ns=0, left=1, stopped=0, killed=0, first_rank=0, first_ns=0, unfit="", ports="")
             other.hear("finish")
         assert job.wait() == 0, job.err
     nodes = set(Timeline(tmp_path / "t.json").nodes)

@@ -76,7 +76,7 @@ def test_what_a_newer_node_adds_is_skipped():
         plan = newer.hear("plan")
         assert plan["ddrun"] == VERSION
         newer.send(later("started", round=plan["round"], workers=["one"]))
-        newer.send(later("mood"), later("done", round=plan["round"], sent_ns=0, left=1, stopped=0, killed=0, unfit="", ports=""))
+        newer.send(later("mood"), later("done", round=plan["round"], sent_ns=0, left=1, stopped=0, killed=0, first_rank=0, first_ns=0, unfit="", ports=""))
         assert newer.hear("finish")["code"] == 0
         newer.send(frame(BYE))
         assert job.wait() == 0, job.err

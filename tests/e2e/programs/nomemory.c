@@ -1,5 +1,6 @@
 /* Preloaded: the NOMEMORY_AT-th allocation of each process named NOMEMORY_IN fails, and with
- * NOMEMORY_FOR the next ones, too. A fork continues the count. With NOMEMORY_WHILE instead, every
+ * NOMEMORY_FOR the next ones, too. A fork continues the count; a process that takes the name by
+ * prctl(), as ddrund does, begins with 1. With NOMEMORY_WHILE instead, every
  * allocation fails in the process of that name whose pid the file NOMEMORY_WHILE contains. With
  * NOMEMORY_FROM, every allocation fails in a process of that name after its first connect() by TCP
  * ("connect"), or once it has opened a link ("link"). */
@@ -7,8 +8,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +29,25 @@ static int is_from(const char *what)
     const char *in = getenv("NOMEMORY_IN"), *from = getenv("NOMEMORY_FROM");
     return in != NULL && from != NULL && strcmp(in, program_invocation_short_name) == 0 &&
            strcmp(from, what) == 0;
+}
+
+/* Src: prctl(2); the C library passes the arguments on in the same way. */
+int prctl(int option, ...)
+{
+    int (*real)(int, ...) = dlsym(RTLD_NEXT, "prctl");
+    va_list args;
+    unsigned long v[4];
+    va_start(args, option);
+    for (int i = 0; i < 4; i++)
+        v[i] = va_arg(args, unsigned long);
+    va_end(args);
+    if (option == PR_SET_NAME && getenv("NOMEMORY_IN") != NULL &&
+        strcmp(getenv("NOMEMORY_IN"), program_invocation_short_name) != 0) {
+        program_invocation_short_name = strdup((const char *)v[0]);
+        first = -1;
+        count = 0;
+    }
+    return real(option, v[0], v[1], v[2], v[3]);
 }
 
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
