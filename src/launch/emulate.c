@@ -52,10 +52,12 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
     return 0;
 }
 
+/* By sigqueue(): a node tells a signal that this process passes on from one that it has received
+ * itself. */
 static void signal_all(const pid_t *pids, int n, int sig)
 {
     for (int i = 0; i < n; i++)
-        if (pids[i] > 0)
+        if (pids[i] > 0 && sigqueue(pids[i], sig, (union sigval){.sival_int = 0}) < 0)
             kill(pids[i], sig);
 }
 

@@ -72,6 +72,19 @@ def test_an_announcement_reaches_each_worker_once_and_ends_nothing(name, to):
         assert job.heard("TERM") == list(range(6))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_first_process_that_passes_an_announcement_on_late_repeats_nothing(name):
+    """Each node has received the signal itself, more than 250 ms before the first process passes its own on."""
+    with Hearing() as job:
+        job.p.send_signal(signal.SIGSTOP)
+        os.killpg(job.p.pid, signal.Signals["SIG" + name])
+        job.hear(name, range(6))
+        time.sleep(0.3)  # within 250 ms they count as one
+        job.p.send_signal(signal.SIGCONT)
+        assert job.end() == 143, job.err
+        assert job.heard(name) == list(range(6)), job.lines()
+
+
 def test_a_second_sigint_ends_the_wait_for_nodes_that_come_late(clock):
     """ddrund waits some seconds of its clock, which the test has stopped."""
     args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "true"]
