@@ -10,6 +10,7 @@
 #include "stage/compile_cache.h"
 #include "stage/compile_dir.h"
 #include "stage/stage_client.h"
+#include "stage/stage_source.h"
 #include "stage/stage_tree.h"
 
 #include <errno.h>
@@ -39,12 +40,14 @@ struct staging {
     const struct staging_cfg *cfg;
     struct stage_client client;
     struct event *event;
-    char key[STAGE_KEY_TEXT];  /* offered for the round; that of the first node is used */
-    bool has;                  /* the copies are complete */
-    bool without;              /* this node goes on without them, until the end of the job */
-    bool offered;              /* this node has contributed to the exchange of the round */
-    struct stage_msg ready;    /* as ddrun-stage has sent it, once `has` */
-    int fds[STAGE_CLIENT_FDS]; /* namespaces that show the copies */
+    struct stage_client images; /* mounts and serves images, until the end of the job */
+    struct event *images_event; /* NULL: there is no image */
+    char key[STAGE_KEY_TEXT];   /* offered for the round; that of the first node is used */
+    bool has;                   /* the copies are complete */
+    bool without;               /* this node goes on without them, until the end of the job */
+    bool offered;               /* this node has contributed to the exchange of the round */
+    struct stage_msg ready;     /* as ddrun-stage has sent it, once `has` */
+    int fds[STAGE_CLIENT_FDS];  /* namespaces that show the copies */
     int nfds;
     int kept;     /* locks a kept copy; -1: none */
     int pair[2];  /* of this round; the workers read from pair[1]; -1: none */
@@ -332,11 +335,86 @@ static int staging_offer(struct staging *st, const char *port, struct dd_err *er
 
 /* ---- the helper ---- */
 
+static void staging_complete(struct staging *st)
+{
+    st->has = true;
+    staging_give(st);
+}
+
+static void staging_fail_images(struct staging *st, const char *why)
+{
+    char text[1200];
+    (void)snprintf(text, sizeof(text), "--stage: %.200s cannot mount the image: %.900s",
+                   st->round->cfg->node_name, why);
+    staging_fail(st, text);
+}
+
+static void staging_mount_images(struct staging *st)
+{
+    const int rc = stage_client_send(st->images.fd, STAGE_MSG_READY, st->ready.texts.v, NULL, 0);
+    if (rc < 0)
+        staging_fail_images(st, strerror(-rc));
+}
+
+static void staging_on_images(evutil_socket_t fd, short what, void *arg)
+{
+    struct staging *st = arg;
+    int fds[STAGE_CLIENT_FDS];
+    DD_AUTO(stage_msg) struct stage_msg m = {0};
+    (void)what;
+    const int n = stage_client_receive(fd, &m, fds);
+    if (n == -EAGAIN)
+        return;
+    if (n > 0 && m.type == STAGE_MSG_READY && !st->has) {
+        st->nfds = n;
+        memcpy(st->fds, fds, (size_t)n * sizeof(*fds));
+        staging_complete(st);
+        return;
+    }
+    (void)event_del(st->images_event);
+    staging_fail_images(st, n == 0 && m.type == STAGE_MSG_FAILED
+                                ? m.texts.v[0]
+                                : "the process that serves it exited unexpectedly");
+}
+
+static int staging_start_images(struct staging *st, struct dd_err *err)
+{
+    const struct round *r = st->round;
+    int rc = stage_client_start(&st->images, st->cfg->helper, "mount", r->cfg->env, err);
+    if (rc < 0)
+        return rc;
+    (void)dd_fd_nonblock(st->images.fd);
+    st->images_event = event_new(r->base, st->images.fd, EV_READ | EV_PERSIST, staging_on_images,
+                                 st);
+    return st->images_event != NULL && event_add(st->images_event, NULL) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "--stage: out of memory");
+}
+
+static void staging_end_images(struct staging *st)
+{
+    if (st->images_event != NULL)
+        event_free(st->images_event);
+    st->images_event = NULL;
+    stage_client_end(&st->images);
+}
+
+/* The round before has ended while the images were being mounted: copy them again. */
+static int staging_restart_images(struct staging *st, struct dd_err *err)
+{
+    if (st->images_event == NULL || st->has || st->ready.texts.n == 0)
+        return 0;
+    dd_strv_done(&st->ready.texts);
+    if (st->kept >= 0)
+        close(DD_TAKE_FD(st->kept));
+    staging_end_images(st);
+    return staging_start_images(st, err);
+}
+
 static void staging_take_ready(struct staging *st, struct stage_msg *m, const int *fds, int n)
 {
-    if (st->has)
+    if (st->has || st->ready.texts.n > 0)
         return;
-    st->has = true;
     staging_show(st, "");
     st->ready = *m;
     *m = (struct stage_msg){0};
@@ -347,7 +425,10 @@ static void staging_take_ready(struct staging *st, struct stage_msg *m, const in
     dd_log(st->round->cfg->log, DD_LOG_INFO, "%s %s",
            st->cfg->kind != NULL ? "--compile-cache:" : "staged",
            st->ready.texts.v[STAGE_READY_SUMMARY]);
-    staging_give(st);
+    if (st->images_event != NULL)
+        staging_mount_images(st);
+    else
+        staging_complete(st);
 }
 
 static void staging_on_message(evutil_socket_t fd, short what, void *arg)
@@ -444,8 +525,13 @@ static struct staging *staging_new(const struct round *r, const struct staging_c
 {
     struct staging *st = malloc(sizeof(*st));
     if (st != NULL)
-        *st = (struct staging){
-            .round = r, .option = o, .cfg = c, .client = {.fd = -1}, .kept = -1, .pair = {-1, -1}};
+        *st = (struct staging){.round = r,
+                               .option = o,
+                               .cfg = c,
+                               .client = {.fd = -1},
+                               .images = {.fd = -1},
+                               .kept = -1,
+                               .pair = {-1, -1}};
     return st;
 }
 
@@ -454,8 +540,10 @@ static int staging_create(void **state, const struct round *r, struct dd_err *er
     const struct staging_cfg *c = &r->cfg->staging;
     if (c->paths == NULL || c->paths->n == 0)
         return 0;
-    *state = staging_new(r, c, &stage_option);
-    return *state != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    struct staging *st = *state = staging_new(r, c, &stage_option);
+    if (st == NULL)
+        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
+    return stage_sources_have_image(c->paths->v) ? staging_start_images(st, err) : 0;
 }
 
 static int compile_cache_create(void **state, const struct round *r, struct dd_err *err)
@@ -477,7 +565,8 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
         return 0;
     st->started = st->agreed = st->offered = false;
     staging_end_helper(st); /* of the round before */
-    int rc = stage_client_make_key(st->key, err);
+    int rc = staging_restart_images(st, err);
+    rc = rc == 0 ? stage_client_make_key(st->key, err) : rc;
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
         rc = dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
     if (rc < 0)
@@ -510,6 +599,7 @@ static void staging_destroy(void *state)
 {
     struct staging *st = state;
     staging_end_helper(st);
+    staging_end_images(st);
     for (int i = 0; i < st->nfds; i++)
         close(st->fds[i]);
     if (st->kept >= 0)

@@ -16,6 +16,8 @@
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "node/numa.h"
+#include "stage/stage_image.h"
+#include "stage/stage_source.h"
 #include "worker/program.h"
 
 #include <errno.h>
@@ -308,6 +310,17 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
+/* Each node mounts its copy of an image. */
+static int prepare_find_image_server(const struct run *r, struct dd_err *err)
+{
+    DD_AUTO(free) char *server = NULL;
+    if (strcmp(r->o->stage.mount, "no") == 0)
+        return dd_err_set(err, -EINVAL,
+                          "--stage-mount=no cannot be used with a squashfs image, which workers "
+                          "can only read when it is mounted");
+    return stage_image_server(&server, err);
+}
+
 /* The first node reads the directories; the others need not have them. */
 static int prepare_find_stage(struct run *r, struct dd_err *err)
 {
@@ -322,6 +335,8 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
         rc = prepare_find_helper(unpacks, &archive, "--stage with an archive", err);
     if (rc == 0)
         rc = stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err);
+    if (rc == 0 && stage_sources_have_image(r->stage_paths.v))
+        rc = prepare_find_image_server(r, err);
     if (rc == 0 && r->alloc->index <= 0)
         stage_dirs_warn_of_interpreters(&r->stage_paths, &r->log);
     return rc;

@@ -6,6 +6,7 @@
 #include "stage/stage_venv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,30 +18,46 @@
 
 static int stage_refuse_file(const char *path, struct dd_err *err)
 {
-    if (stage_source_image(path) != NULL)
+    if (stage_source_is_foreign(path))
         return dd_err_tip(
             err,
-            dd_err_set(err, -ENOTDIR, "--stage: '%s' is an image, which ddrun cannot unpack", path),
-            "mount the image, for example with squashfuse, and give the mount point to --stage");
+            dd_err_set(err, -ENOTDIR, "--stage: '%s' is an image, which ddrun cannot mount", path),
+            "ddrun mounts squashfs images: .squashfs, .sqsh, .sqfs");
     return dd_err_tip(
-        err, dd_err_set(err, -ENOTDIR, "--stage: '%s' is not a directory or an archive", path),
+        err,
+        dd_err_set(err, -ENOTDIR, "--stage: '%s' is not a directory, an archive or an image", path),
         "archives end with .tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tgz, .tbz2, "
-        ".txz, .tzst or .zip");
+        ".txz, .tzst or .zip, images with .squashfs, .sqsh or .sqfs");
+}
+
+/* Src: Linux, Documentation/filesystems/squashfs.rst */
+static int stage_check_image(const char *path, struct dd_err *err)
+{
+    char magic[4] = "";
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 || read(fd, magic, sizeof(magic)) < 0)
+        return dd_err_set(err, -errno, "--stage: cannot read '%s': %m", path);
+    return memcmp(magic, "hsqs", sizeof(magic)) == 0
+               ? 0
+               : dd_err_set(err, -EINVAL, "--stage: '%s' is not a squashfs image", path);
 }
 
 static int stage_check_source(const struct stage_source *s, struct dd_err *err)
 {
     const char *path = s->path;
+    const bool file = s->archive || s->image;
     struct stat st;
     if (stat(path, &st) < 0)
         return dd_err_set(err, -errno, "--stage: cannot use '%s': %m", path);
-    if (s->archive && !S_ISREG(st.st_mode))
+    if (file && !S_ISREG(st.st_mode))
         return dd_err_set(err, -EINVAL,
-                          "--stage: '%s' has the suffix of an archive, but is not a regular file",
-                          path);
-    if (!s->archive && !S_ISDIR(st.st_mode))
+                          "--stage: '%s' has the suffix of an %s, but is not a regular file", path,
+                          s->image ? "image" : "archive");
+    if (!file && !S_ISDIR(st.st_mode))
         return stage_refuse_file(path, err);
-    return access(path, s->archive ? R_OK : R_OK | X_OK) == 0
+    if (s->image)
+        return stage_check_image(path, err);
+    return access(path, file ? R_OK : R_OK | X_OK) == 0
                ? 0
                : dd_err_set(err, -errno, "--stage: cannot read '%s': %m", path);
 }
@@ -89,7 +106,7 @@ static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct 
                                        dir, holder);
 }
 
-/* "PATH", or "ARCHIVE:NAME" with the name that workers see. */
+/* "PATH", or "FILE:NAME" with the name that workers see. */
 static int stage_absolute_source(char **ret, const char *text, bool reads, struct dd_err *err)
 {
     DD_AUTO(stage_source) struct stage_source s = {0};
@@ -101,9 +118,11 @@ static int stage_absolute_source(char **ret, const char *text, bool reads, struc
     rc = rc == 0 ? stage_absolute(&name, s.name, err) : rc;
     if (rc < 0)
         return rc;
-    const struct stage_source absolute = {.path = path, .name = name, .archive = s.archive};
+    const struct stage_source absolute = {
+        .path = path, .name = name, .archive = s.archive, .image = s.image};
+    const bool named = s.archive || s.image;
     rc = reads ? stage_check_source(&absolute, err) : 0;
-    if (rc == 0 && asprintf(ret, "%s%s%s", path, s.archive ? ":" : "", s.archive ? name : "") < 0)
+    if (rc == 0 && asprintf(ret, "%s%s%s", path, named ? ":" : "", named ? name : "") < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;
 }

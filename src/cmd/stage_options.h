@@ -20,10 +20,10 @@ struct stage_options {
      .no_env = true,                                                                                                                                              \
      .example = "$VIRTUAL_ENV",                                                                                                                                   \
      .group = "Program",                                                                                                                                          \
-     .help = "copy directory or archive PATH to each node for its workers",                                                                                       \
+     .help = "copy directory, archive or image PATH to each node for its workers",                                                                                \
      .more =                                                                                                                                                      \
          "PATH is a virtual environment, a conda environment or another directory on a "                                                                          \
-         "shared file system, or an archive of one (.tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .zip). "                                                          \
+         "shared file system, or an archive of one (.tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .zip), or a squashfs image. "                                     \
          "Workers find its contents at PATH without that suffix; PATH:DIR names another directory. The first node reads it once and sends it down a tree of the " \
          "nodes; the workers wait until their node's copy is complete and find it at PATH, "                                                                      \
          "read-only. The copy is removed at the end of the job. docs/stage.md describes "                                                                         \

@@ -9,6 +9,7 @@
 #include "stage/stage_client.h"
 #include "stage/stage_enter.h"
 #include "stage/stage_inner.h"
+#include "stage/stage_mount.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -32,12 +33,27 @@ static void warn_not_kept(const struct serve *s, const char *why)
     serve_send(s, STAGE_MSG_WARNING, text);
 }
 
+/* Workers could not read the copy of an image. */
+static _Noreturn void fail_to_mount_image(const struct serve *s, const char *why)
+{
+    struct dd_err err = {0};
+    const int rc = dd_err_set(&err, -EPERM, "--stage: %.100s cannot mount the image: %.300s",
+                              s->setup.texts.v[STAGE_SETUP_NODE],
+                              why[0] != '\0' ? why : "--stage-mount=no forbids it");
+    (void)dd_err_tip(&err, rc,
+                     "an image needs an existing directory on each node (--stage=IMAGE:DIR), and "
+                     "user namespaces unless the user is root");
+    serve_fail(s, err.text);
+}
+
 static void try_mount(struct serve *s)
 {
     struct dd_err why = {0};
     char *const *setup = s->setup.texts.v;
     s->mounts = setup[STAGE_SETUP_DIR][0] != '\0' && strcmp(setup[STAGE_SETUP_MOUNT], "1") == 0 &&
                 serve_can_mount(s, &why);
+    if (setup[STAGE_SETUP_DIR][0] != '\0' && !s->mounts && serve_has_image(s))
+        fail_to_mount_image(s, why.text);
     if (strcmp(setup[STAGE_SETUP_KEEP], "1") == 0 && !s->mounts)
         warn_not_kept(s, why.text[0] != '\0' ? why.text : "--stage-mount=no");
 }
@@ -157,6 +173,8 @@ int main(int argc, char **argv)
     }
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return serve();
+    if (argc == 2 && strcmp(argv[1], "mount") == 0)
+        return stage_mount_serve();
     if (argc == 2 && strcmp(argv[1], "collect") == 0)
         return collect_serve();
     (void)fprintf(stderr, "ddrun-stage is a part of ddrun --stage and started by it\n");

@@ -124,7 +124,9 @@ bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST]);
 void serve_prune_kept(const struct serve *s);
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err);
 bool serve_can_mount(const struct serve *s, struct dd_err *err);
-/* Mount the copies, if that is possible here, and send READY. */
+bool serve_has_image(const struct serve *s);
+/* Mount the copies, if that is possible here, and send READY. Images: the agent has them mounted by
+ * stage_mount.c, which lives longer than a round. */
 int serve_show(struct serve *s, struct dd_err *err);
 
 #endif

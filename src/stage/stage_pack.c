@@ -130,8 +130,9 @@ static int number_of(const struct stage_item *i)
 
 static int pack_fail(const struct reading *r, const struct stage_item *i, const char *why)
 {
-    (void)dd_err_set(r->err, -EIO, "--stage: cannot copy '%s/%s': %s",
-                     r->pack->cfg.sources[number_of(i)], in_source(i->path), why);
+    (void)dd_err_set(r->err, -EIO, "--stage: cannot copy '%s%s%s': %s",
+                     r->pack->cfg.sources[number_of(i)], i->image ? "" : "/",
+                     i->image ? "" : in_source(i->path), why);
     if (r->err != NULL)
         stage_printable(r->err->text);
     return -EIO;
@@ -177,8 +178,12 @@ static int read_full(int fd, unsigned char *out, size_t n, uint64_t offset)
 
 static int open_file(const struct stage_pack *p, const struct stage_item *i)
 {
-    const int fd = openat(p->roots[number_of(i)], in_source(i->path),
-                          O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    const int root = p->roots[number_of(i)];
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
+    const int fd = i->image ? open(path, flags)
+                            : openat(root, in_source(i->path), flags | O_NOFOLLOW);
     return fd >= 0 ? fd : -errno;
 }
 
@@ -320,7 +325,8 @@ static int open_roots(struct stage_pack *p, struct dd_err *err)
     for (int i = 0; i < p->nroots; i++)
         p->roots[i] = -1;
     for (int i = 0; i < p->nroots; i++) {
-        p->roots[i] = open(sources[i], O_PATH | O_CLOEXEC); /* a directory, or an archive */
+        p->roots[i] = open(sources[i],
+                           O_PATH | O_CLOEXEC); /* a directory, an archive or an image */
         if (p->roots[i] < 0)
             return dd_err_set(err, -errno, "--stage: cannot read '%s': %m", sources[i]);
     }

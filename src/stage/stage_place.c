@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "stage/compile_dir.h"
 #include "stage/stage_client.h"
+#include "stage/stage_image.h"
 #include "stage/stage_inner.h"
 #include "stage/stage_view.h"
 
@@ -32,9 +33,19 @@ static int place_pairs(const struct serve *s, const char *dir, struct dd_strv *r
     int rc = 0;
     for (int i = 0; sources[i] != NULL && rc == 0; i++) {
         rc = dd_strv_push(ret, sources[i]);
-        rc = rc == 0 ? dd_strv_pushf(ret, "%s/%d", dir, i) : rc;
+        rc = rc == 0 ? dd_strv_pushf(ret, "%s/%d%s", dir, i,
+                                     s->sources.v[i].image ? "/" STAGE_IMAGE : "")
+                     : rc;
     }
     return rc;
+}
+
+bool serve_has_image(const struct serve *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->sources.n && !any; i++)
+        any = s->sources.v[i].image;
+    return any;
 }
 
 /* Mount something else there, and see. */
@@ -47,7 +58,7 @@ bool serve_can_mount(const struct serve *s, struct dd_err *err)
         if (dd_strv_push(&pairs, sources[i]) < 0 ||
             dd_strv_push(&pairs, s->setup.texts.v[STAGE_SETUP_DIR]) < 0)
             return false;
-    const int n = stage_view_make(fds, pairs.v, err);
+    const int n = stage_view_make(fds, pairs.v, NULL, err);
     for (int i = 0; i < n; i++)
         close(fds[i]);
     return n > 0;
@@ -252,8 +263,8 @@ int serve_show(struct serve *s, struct dd_err *err)
         return rc;
     rc = place_of_copy(&dir, s);
     rc = rc == 0 ? place_texts(s, dir, &texts) : rc;
-    if (rc == 0 && s->mounts)
-        n = stage_view_make(fds, texts.v + STAGE_READY_PAIRS, err);
+    if (rc == 0 && s->mounts && !serve_has_image(s))
+        n = stage_view_make(fds, texts.v + STAGE_READY_PAIRS, NULL, err);
     if (n < 0)
         return dd_err_where(err, n, "--stage: cannot mount the copy on %s",
                             s->setup.texts.v[STAGE_SETUP_NODE]);

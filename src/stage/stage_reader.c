@@ -81,12 +81,18 @@ static int list_cache(struct stage_reader *r)
     return rc == 0 ? 0 : dd_err_set(&r->err, rc, "--stage: out of memory");
 }
 
+static int list_source(struct stage_reader *r, const struct stage_source *s, int number)
+{
+    return (s->archive ? stage_walk_archive
+            : s->image ? stage_walk_image
+                       : stage_walk)(&r->list, s->path, number, &r->err);
+}
+
 static int list_all(struct stage_reader *r)
 {
     int rc = r->cache.dir != NULL ? list_cache(r) : 0;
     for (int i = 0; r->cache.dir == NULL && i < r->sources->n && rc == 0; i++)
-        rc = (r->sources->v[i].archive ? stage_walk_archive
-                                       : stage_walk)(&r->list, r->sources->v[i].path, i, &r->err);
+        rc = list_source(r, &r->sources->v[i], i);
     if (rc == 0 && stage_list_digest(&r->list, r->digest) < 0)
         rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute a digest");
     for (size_t i = 0; i < r->list.n; i++)

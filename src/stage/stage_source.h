@@ -1,5 +1,6 @@
-/* What --stage copies: a directory, or an archive. An archive is unpacked; workers find its
- * contents in a directory with a name of its own. Pure. */
+/* What --stage copies: a directory, an archive, or a squashfs image. An archive is unpacked, an
+ * image is mounted; workers find the contents of both in a directory with a name of its own. Pure.
+ */
 #ifndef DD_STAGE_STAGE_SOURCE_H
 #define DD_STAGE_STAGE_SOURCE_H
 
@@ -9,8 +10,8 @@
 
 struct stage_source {
     char *path; /* what is read */
-    char *name; /* of the directory that workers see; equal to path unless it is an archive */
-    bool archive;
+    char *name; /* of the directory that workers see; equal to path if that is a directory */
+    bool archive, image;
 };
 
 /* All that are copied; both lists end with NULL. */
@@ -20,13 +21,15 @@ struct stage_sources {
     char **paths, **names; /* borrowed from v */
 };
 
-/* "DIR", "ARCHIVE" or "ARCHIVE:NAME"; an archive is known by the end of its name, and without NAME
- * the directory has its name without that end. 0 or -ENOMEM. */
+/* "DIR", "FILE" or "FILE:NAME"; an archive or image is known by the end of its name, and without
+ * NAME the directory has its name without that end. 0 or -ENOMEM. */
 int stage_source_parse(struct stage_source *ret, const char *text);
 void stage_source_done(struct stage_source *s);
 int stage_sources_parse(struct stage_sources *ret, char *const *texts); /* 0 or -ENOMEM */
-/* The end of the name of an image that cannot be copied (".squashfs" …), or NULL. */
-const char *stage_source_image(const char *path);
+/* True for the name of an image that cannot be mounted (".sif" …). */
+bool stage_source_is_foreign(const char *path);
+/* True if one of the texts names an image. */
+bool stage_sources_have_image(char *const *texts);
 
 static inline void dd_auto_stage_source(struct stage_source *s)
 {

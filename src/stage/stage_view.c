@@ -1,6 +1,7 @@
 #include "stage/stage_view.h"
 
 #include "base/auto.h"
+#include "stage/stage_image.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,21 +10,24 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_FAILED = 1, MAP_MAX = 64 };
+enum { CHILD_FAILED = 1, MAP_MAX = 64, FUSE_MAGIC = 0x65735546 };
 
-/* What the child reports: 0, or the errno of the step that has failed. */
+/* What the child reports: 0, or the errno of the step that has failed, or what an image lacks. */
 struct view_report {
     int error;
     int namespaces; /* 1: mounts alone, 2: users, too */
-    char step[64];
+    char step[300];
+    char why[900];
 };
 
 /* ---- the child: makes the namespaces ---- */
@@ -73,14 +77,29 @@ static unsigned long kept_flags(const char *path)
     return ret;
 }
 
+static int view_mount_image(const char *at, char *image, const char *server, struct view_report *r)
+{
+    struct dd_err err = {0};
+    const int rc = stage_image_mount(at, image, server, &err);
+    (void)snprintf(r->why, sizeof(r->why), "%s", err.text);
+    errno = -rc;
+    return rc;
+}
+
 /* Read-only: what a worker wrote below a source would be lost at the end of the job. */
-static int view_mount(char *const *pairs, struct view_report *r)
+static int view_mount(char *const *pairs, const char *server, struct view_report *r)
 {
     (void)snprintf(r->step, sizeof(r->step), "mount");
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
         return -1;
     for (; pairs[0] != NULL; pairs += 2) {
         const unsigned long flags = kept_flags(pairs[1]);
+        (void)snprintf(r->step, sizeof(r->step), "mount at '%.250s'", pairs[0]);
+        if (stage_image_is_copy(pairs[1])) {
+            if (view_mount_image(pairs[0], pairs[1], server, r) < 0)
+                return -1;
+            continue;
+        }
         if (mount(pairs[1], pairs[0], NULL, MS_BIND, NULL) < 0 ||
             mount(NULL, pairs[0], NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, NULL) < 0)
             return -1;
@@ -89,12 +108,12 @@ static int view_mount(char *const *pairs, struct view_report *r)
 }
 
 /* Report, and keep the namespaces until the other end of `hold` is closed. */
-static _Noreturn void view_child(char *const *pairs, int report, int hold)
+static _Noreturn void view_child(char *const *pairs, const char *server, int report, int hold)
 {
     struct view_report r = {0};
     char byte;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (view_unshare(&r) < 0 || view_mount(pairs, &r) < 0)
+    if (view_unshare(&r) < 0 || view_mount(pairs, server, &r) < 0)
         r.error = errno;
     ssize_t n = write(report, &r, sizeof(r));
     n = n < 0 ? n : read(hold, &byte, 1);
@@ -125,6 +144,9 @@ static int read_report(struct view_report *r, int fd, struct dd_err *err)
     if (n != (ssize_t)sizeof(*r))
         return dd_err_set(err, -EIO, "the process that mounts the copy exited");
     r->step[sizeof(r->step) - 1] = '\0';
+    r->why[sizeof(r->why) - 1] = '\0';
+    if (r->error != 0 && r->why[0] != '\0')
+        return dd_err_set(err, -r->error, "%s", r->why);
     return r->error == 0 ? 0 : dd_err_set(err, -r->error, "%s: %s", r->step, strerror(r->error));
 }
 
@@ -133,16 +155,25 @@ static bool is_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+static bool shows(const char *source, const char *copy)
+{
+    struct stat there, st;
+    struct statfs fs;
+    if (stage_image_is_copy(copy))
+        return statfs(source, &fs) == 0 && fs.f_type == FUSE_MAGIC;
+    return stat(source, &there) == 0 && stat(copy, &st) == 0 && is_same(&there, &st);
+}
+
 /* In a child of its own, since entering a user namespace cannot be undone. */
 static _Noreturn void check_child(const int *fds, int n, char *const *pairs)
 {
-    struct stat root, root_there, source, copy;
+    struct stat root, root_there;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (stat("/", &root) < 0 || stage_view_enter(fds, n, NULL) < 0 || stat("/", &root_there) < 0 ||
         !is_same(&root, &root_there))
         _exit(CHILD_FAILED);
     for (; pairs[0] != NULL; pairs += 2)
-        if (stat(pairs[0], &source) < 0 || stat(pairs[1], &copy) < 0 || !is_same(&source, &copy))
+        if (!shows(pairs[0], pairs[1]))
             _exit(CHILD_FAILED);
     _exit(0);
 }
@@ -165,35 +196,57 @@ static int check_view(const int *fds, int n, char *const *pairs, struct dd_err *
     return wait_for(pid) == 0 ? n : dd_err_set(err, -EIO, "the mount is not visible");
 }
 
-int stage_view_make(int fds[2], char *const *pairs, struct dd_err *err)
+/* Start the child. report: it writes there. *ret_hold: it exits when this is closed. */
+static pid_t view_start(char *const *pairs, const char *server, int report[2], int *ret_hold,
+                        struct dd_err *err)
 {
-    struct view_report r;
-    int report[2];
     int hold[2];
-    fds[0] = fds[1] = -1;
     if (pipe2(report, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot create a pipe: %m");
     if (pipe2(hold, O_CLOEXEC) < 0) {
+        const int rc = dd_err_set(err, -errno, "cannot create a pipe: %m");
         close(report[0]);
         close(report[1]);
-        return dd_err_set(err, -errno, "cannot create a pipe: %m");
+        return rc;
     }
     const pid_t pid = fork();
     if (pid == 0) {
         close(hold[1]);
-        view_child(pairs, report[1], hold[0]);
+        view_child(pairs, server, report[1], hold[0]);
     }
     close(report[1]);
     close(hold[0]);
-    int rc = pid < 0 ? dd_err_set(err, -EAGAIN, "cannot fork") : read_report(&r, report[0], err);
+    *ret_hold = hold[1];
+    if (pid > 0)
+        return pid;
+    close(hold[1]);
+    close(report[0]);
+    return dd_err_set(err, -EAGAIN, "cannot fork");
+}
+
+int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err)
+{
+    DD_AUTO(free) char *server = NULL;
+    struct view_report r;
+    int report[2];
+    int hold = -1;
+    fds[0] = fds[1] = -1;
+    int rc = ret_servers != NULL ? stage_image_server(&server, err) : 0;
+    const pid_t pid = rc < 0 ? rc : view_start(pairs, server, report, &hold, err);
+    if (pid < 0)
+        return pid;
+    rc = read_report(&r, report[0], err);
+    close(report[0]);
     if (rc == 0)
         rc = open_namespaces(fds, pid, r.namespaces, err);
-    close(report[0]);
-    close(hold[1]);
-    if (pid > 0)
-        (void)wait_for(pid);
     if (rc > 0)
         rc = check_view(fds, rc, pairs, err);
+    if (rc > 0 && ret_servers != NULL) {
+        *ret_servers = hold;
+        return rc;
+    }
+    close(hold);
+    (void)wait_for(pid);
     for (int i = 0; i < 2 && rc < 0; i++)
         if (fds[i] >= 0)
             close(fds[i]);

@@ -1,6 +1,6 @@
-/* Shows the copies at the original paths, to the processes of one node's workers alone: a mount
- * namespace of its own, with a user namespace where the user is not root. All workers of the node
- * share it: processes in different user namespaces cannot read each other's memory, as MPI
+/* Shows the copies and images at the original paths, to the processes of one node's workers alone:
+ * a mount namespace of its own, with a user namespace where the user is not root. All workers of
+ * the node share it: processes in different user namespaces cannot read each other's memory, as MPI
  * libraries do. */
 #ifndef DD_STAGE_STAGE_VIEW_H
 #define DD_STAGE_STAGE_VIEW_H
@@ -8,9 +8,10 @@
 #include "base/err.h"
 
 /* Make the namespaces, and check that they show the copies and the same root directory. pairs:
- * source, copy …, NULL-terminated. Returns the number of descriptors in fds: 1 (mounts) or 2
- * (users, mounts). */
-int stage_view_make(int fds[2], char *const *pairs, struct dd_err *err);
+ * source, copy …, NULL-terminated; a copy of an image is mounted, and served until *ret_servers is
+ * closed or the caller dies. ret_servers: NULL if there is no image. Returns the number of
+ * descriptors in fds: 1 (mounts) or 2 (users, mounts). */
+int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err);
 /* Enter them, and return to the working directory. Only for a process with one thread. */
 int stage_view_enter(const int *fds, int n, struct dd_err *err);
 

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "stage/stage_image.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -445,6 +446,36 @@ int stage_walk_archive(struct stage_list *list, const char *path, int number, st
     }
     list->bytes += (uint64_t)st.st_size;
     return 0;
+}
+
+static int walk_add(struct stage_list *list, struct stage_item *item, const char *path,
+                    struct dd_err *err)
+{
+    if ((item->path = strdup(path)) != NULL && list_add(list, item) != NULL)
+        return 0;
+    free(item->path);
+    return dd_err_set(err, -ENOMEM, "--stage: out of memory");
+}
+
+int stage_walk_image(struct stage_list *list, const char *path, int number, struct dd_err *err)
+{
+    char name[32];
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return dd_err_set(err, -errno, "--stage: cannot read '%s': %m", path);
+    struct stage_item dir = {.kind = STAGE_DIR, .mode = 0700, .mtime = st.st_mtim};
+    struct stage_item file = {.kind = STAGE_FILE,
+                              .image = true,
+                              .mode = mode_of_copy(&st),
+                              .mtime = st.st_mtim,
+                              .ctime = st.st_ctim,
+                              .size = (uint64_t)st.st_size};
+    (void)snprintf(name, sizeof(name), "%d", number);
+    int rc = walk_add(list, &dir, name, err);
+    (void)snprintf(name, sizeof(name), "%d/" STAGE_IMAGE, number);
+    rc = rc == 0 ? walk_add(list, &file, name, err) : rc;
+    list->bytes += (uint64_t)st.st_size;
+    return rc;
 }
 
 int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST])

@@ -18,6 +18,7 @@ struct stage_item {
     uint64_t size;         /* of a file */
     bool may_vanish;
     bool archive; /* a file whose contents are not known; no part of a chunk */
+    bool image;   /* a file that is the source itself */
 };
 
 struct stage_list {
@@ -33,6 +34,8 @@ struct stage_list {
 int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* Append the archive itself: its contents take at least its own size. */
 int stage_walk_archive(struct stage_list *list, const char *path, int number, struct dd_err *err);
+/* Append the image as the only file of a directory, with the name STAGE_IMAGE. */
+int stage_walk_image(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* SHA-256 of all that is known of the entries without reading them. 0 or -EIO. */
 int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST]);
 void stage_list_done(struct stage_list *list);

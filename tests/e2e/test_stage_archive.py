@@ -131,13 +131,13 @@ def flipped(tmp_path, size):
 
 
 def image(tmp_path):
-    (tmp_path / "a.squashfs").write_bytes(b"hsqs")
-    return str(tmp_path / "a.squashfs"), "is an image"
+    (tmp_path / "a.sif").write_bytes(b"")
+    return str(tmp_path / "a.sif"), "is an image"
 
 
 def unknown(tmp_path):
     (tmp_path / "a.rar").write_bytes(b"Rar!")
-    return str(tmp_path / "a.rar"), "not a directory or an archive"
+    return str(tmp_path / "a.rar"), "not a directory, an archive or an image"
 
 
 @pytest.mark.parametrize("prepare", [
@@ -152,7 +152,7 @@ def unknown(tmp_path):
     lambda p: (tar_of(f"{p}/a.tar", "b", "lib/c=>lib/none"), "'lib/c', a hard link to 'lib/none'"),
     lambda p: (tar_of(f"{p}/a.tar", "a/b", "a/" + f"{'x' * 200}/" * 20 + "y" * 90), "more than 4095 bytes"),
     lambda p: (f"{p}/none.tar", "No such file"),
-], ids=["truncated", "squashfs", "unknown", "flipped", "flipped-long", "parent", "absolute", "twice", "outside", "file-and-directory", "link", "long",
+], ids=["truncated", "image", "unknown", "flipped", "flipped-long", "parent", "absolute", "twice", "outside", "file-and-directory", "link", "long",
         "missing"])
 def test_an_archive_that_cannot_be_unpacked_is_named_and_no_worker_starts(tmp_path, prepare):
     (tmp_path / "noise").write_bytes(os.urandom(1 << 20))

@@ -754,12 +754,16 @@ static void archive_is_known_by_its_name(void **state)
     static const struct {
         const char *text, *path, *name;
         bool archive;
+        bool image;
     } rows[] = {
         {"/a/env", "/a/env", "/a/env", false},
         {"/a/env.tar", "/a/env.tar", "/a/env", true},
         {"/a/env.tar.gz", "/a/env.tar.gz", "/a/env", true},
         {"/a/env-1.2.tzst", "/a/env-1.2.tzst", "/a/env-1.2", true},
         {"/a/env.zip:/opt/b", "/a/env.zip", "/opt/b", true},
+        {"/a/env.squashfs", "/a/env.squashfs", "/a/env", false, true},
+        {"/a/env.sqfs:/opt/b", "/a/env.sqfs", "/opt/b", false, true},
+        {"/a/.sqsh", "/a/.sqsh", "/a/.sqsh", false},
         {"/a:/b.zip", "/a:/b.zip", "/a:/b", true},
         {"/a/env:/opt/b", "/a/env:/opt/b", "/a/env:/opt/b", false},
         {"/a/x.zip:b", "/a/x.zip:b", "/a/x.zip:b", false},
@@ -773,9 +777,10 @@ static void archive_is_known_by_its_name(void **state)
         assert_string_equal(s.path, rows[i].path);
         assert_string_equal(s.name, rows[i].name);
         assert_true(s.archive == rows[i].archive);
+        assert_true(s.image == rows[i].image);
     }
-    assert_non_null(stage_source_image("/a/env.squashfs"));
-    assert_null(stage_source_image("/a/env"));
+    assert_true(stage_source_is_foreign("/a/env.sif"));
+    assert_false(stage_source_is_foreign("/a/env.squashfs"));
 }
 
 static void file_makes_the_directories_that_it_needs(void **state)
