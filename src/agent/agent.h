@@ -33,8 +33,9 @@
 
 enum { STDIN_NONE = -1, STDIN_ALL = -2 };
 
-/* All pointers are borrowed for the agent's life. */
 struct daemon_cfg;
+
+/* All pointers are borrowed for the agent's life. */
 struct agent_cfg {
     const struct alloc *alloc;
     const char *node_name;
