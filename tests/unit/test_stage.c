@@ -756,20 +756,20 @@ static void archive_is_known_by_its_name(void **state)
         bool archive;
         bool image;
     } rows[] = {
-        {"/a/env", "/a/env", "/a/env", false},
-        {"/a/env.tar", "/a/env.tar", "/a/env", true},
-        {"/a/env.tar.gz", "/a/env.tar.gz", "/a/env", true},
-        {"/a/env-1.2.tzst", "/a/env-1.2.tzst", "/a/env-1.2", true},
-        {"/a/env.zip:/opt/b", "/a/env.zip", "/opt/b", true},
+        {"/a/env", "/a/env", "/a/env", false, false},
+        {"/a/env.tar", "/a/env.tar", "/a/env", true, false},
+        {"/a/env.tar.gz", "/a/env.tar.gz", "/a/env", true, false},
+        {"/a/env-1.2.tzst", "/a/env-1.2.tzst", "/a/env-1.2", true, false},
+        {"/a/env.zip:/opt/b", "/a/env.zip", "/opt/b", true, false},
         {"/a/env.squashfs", "/a/env.squashfs", "/a/env", false, true},
         {"/a/env.sqfs:/opt/b", "/a/env.sqfs", "/opt/b", false, true},
-        {"/a/.sqsh", "/a/.sqsh", "/a/.sqsh", false},
-        {"/a:/b.zip", "/a:/b.zip", "/a:/b", true},
-        {"/a/env:/opt/b", "/a/env:/opt/b", "/a/env:/opt/b", false},
-        {"/a/x.zip:b", "/a/x.zip:b", "/a/x.zip:b", false},
-        {"/a/.tar", "/a/.tar", "/a/.tar", false},
-        {".zip", ".zip", ".zip", false},
-        {"", "", "", false},
+        {"/a/.sqsh", "/a/.sqsh", "/a/.sqsh", false, false},
+        {"/a:/b.zip", "/a:/b.zip", "/a:/b", true, false},
+        {"/a/env:/opt/b", "/a/env:/opt/b", "/a/env:/opt/b", false, false},
+        {"/a/x.zip:b", "/a/x.zip:b", "/a/x.zip:b", false, false},
+        {"/a/.tar", "/a/.tar", "/a/.tar", false, false},
+        {".zip", ".zip", ".zip", false, false},
+        {"", "", "", false, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(stage_source) struct stage_source s = {0};
