@@ -9,6 +9,8 @@ import pytest
 
 from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
 from test_stage import LOOK, look, make_source, mounts  # noqa: F401
+from test_stage_warm import PATIENT, imports, make_place  # noqa: F401
+from test_stage_warm import env as warm_env
 
 
 def may_use_fuse():
@@ -128,6 +130,19 @@ def test_another_user_mounts_an_image_without_root(image, tmp_path):
              env=clean_env(HOME="/nonexistent")) as job:
         assert job.wait() == 0, job.err
         assert sorted(job.out.split()) == sorted([str(ATTACKER), str(3 << 20)] * 2)
+
+
+def test_workers_are_forked_from_an_interpreter_of_the_image(place):
+    subprocess.run(["mksquashfs", str(place / "env"), str(place / "env.squashfs"), "-quiet", "-no-progress"], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(place / "env" / "lib")
+    script = place / "train.py"
+    script.write_text("import heavy, os; print('worker', os.getpid(), os.stat(heavy.__file__).st_ino)")
+    job = run(PATIENT, "--warm=heavy", f"--stage={place}/env.squashfs", "--simulate-nodes=2", "--nproc-per-node=2", str(script),
+              env=warm_env(place))
+    assert job.p.returncode == 0, job.err
+    workers = [line.split()[1] for line in lines_with(job.out, "worker")]
+    importers = [str(pid) for pid, _ in imports(place)]
+    assert len(workers) == 4 and len(importers) == 2 and not set(workers) & set(importers), (job.out, job.err)
 
 
 def cut(image):
