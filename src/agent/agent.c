@@ -19,9 +19,9 @@ static void on_link_change(void *arg)
     /* another node leads, and handles --timeout, the signal before the end, --watch-nodes and
      * etcd */
     if (link_peer(l)->len > 0) {
-        timeout_stop(a->timeout);
-        signal_before_end_stop(a->before_end);
-        node_watch_stop(a->node_watch);
+        timeout_stop(a->limits.timeout);
+        signal_before_end_stop(a->limits.before_end);
+        node_watch_stop(a->limits.node_watch);
         locate_etcd_following(a->locators.etcd);
     }
     locate_leader_stop(a->locators.leader);
@@ -33,7 +33,7 @@ static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
-    if (timeout_start(a->timeout, &err) < 0)
+    if (timeout_start(a->limits.timeout, &err) < 0)
         agent_fail(&a->loop, err.text);
     agent_step(&a->loop,
                (struct am_event){.kind = a->loop.cfg->alloc->index == 0 ? AM_LEAD : AM_SEEK});
@@ -72,13 +72,13 @@ static int agent_make_leading(struct agent *a, const struct agent_cfg *c)
         .loop = &a->loop, .uplink = a->uplink, .round = a->round};
     const struct charges_file_parts charges = {
         .loop = &a->loop, .uplink = a->uplink, .history = &a->history, .round = a->round};
-    int rc = timeout_new(&a->timeout, &timeout, c->timeout_ns);
+    int rc = timeout_new(&a->limits.timeout, &timeout, c->timeout_ns);
     if (rc == 0)
-        rc = signal_before_end_new(&a->before_end, &before_end, &c->before_end);
+        rc = signal_before_end_new(&a->limits.before_end, &before_end, &c->before_end);
     if (rc == 0)
-        rc = node_watch_new(&a->node_watch, &watch, c->watch_nodes_ns);
+        rc = node_watch_new(&a->limits.node_watch, &watch, c->watch_nodes_ns);
     if (rc == 0)
-        rc = requeue_new(&a->requeue, &a->loop, c->requeue_on);
+        rc = requeue_new(&a->limits.requeue, &a->loop, c->requeue_on);
     if (rc == 0)
         rc = charges_file_new(&a->charges_file, &charges);
     return rc == 0 ? metrics_file_new(&a->metrics_file, &metrics, c->metrics) : rc;
@@ -100,9 +100,9 @@ static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct d
 {
     if (agent_make_links(a) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = warm_interpreter_new(&a->warm, &a->loop, err);
+    int rc = warm_interpreter_new(&a->rounds.warm, &a->loop, err);
     if (rc == 0) {
-        warm_interpreter_start(a->warm,
+        warm_interpreter_start(a->rounds.warm,
                                NULL); /* early: imports take longer than all that follows */
         rc = rounds_new(a, err);
     }
@@ -124,14 +124,14 @@ static void agent_done(struct agent *a)
     locators_stop(&a->locators);
     uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
     health_free(a->health);
-    timeout_free(a->timeout);
-    signal_before_end_free(a->before_end);
-    node_watch_free(a->node_watch);
-    requeue_free(a->requeue);
+    timeout_free(a->limits.timeout);
+    signal_before_end_free(a->limits.before_end);
+    node_watch_free(a->limits.node_watch);
+    requeue_free(a->limits.requeue);
     metrics_file_free(a->metrics_file);
     charges_file_free(a->charges_file);
     round_end(a->round);
-    warm_interpreter_free(a->warm);
+    warm_interpreter_free(a->rounds.warm);
     leader_free(a->leader);
     locators_done(&a->locators);
     signals_free(a->signals);

@@ -129,11 +129,11 @@ static int actions_lead(struct agent *a, struct dd_err *err)
     if (a->loop.cfg->profile)
         uplink_send(a->uplink, MSG(CTL_REQUEST, .id = CONTROL_ID_PROFILE, .what = "profile",
                                    .text = "follow"));
-    rc = timeout_start(a->timeout, err);
+    rc = timeout_start(a->limits.timeout, err);
     if (rc == 0)
-        rc = signal_before_end_start(a->before_end, err);
+        rc = signal_before_end_start(a->limits.before_end, err);
     if (rc == 0)
-        rc = node_watch_start(a->node_watch, err);
+        rc = node_watch_start(a->limits.node_watch, err);
     if (rc < 0) {
         uplink_drop(a->uplink); /* AM_LOST of it would be taken for the loss of a later daemon */
         leader_stop(a->leader);
@@ -287,9 +287,9 @@ static void do_requeue(struct agent *a, int arg)
         .rule = exit_rules_get(&a->loop.cfg->rdzv.exit_rules, finish->code),
         .node_lost = finish->lost,
         .stopped = finish->asked && !signals_before_end(a->signals),
-        .end_near = signal_before_end_is_sent(a->before_end)};
+        .end_near = signal_before_end_is_sent(a->limits.before_end)};
     if (leader_daemon(a->leader) > 0)
-        requeue_start(a->requeue, &e);
+        requeue_start(a->limits.requeue, &e);
     else
         agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
 }

@@ -24,23 +24,33 @@
 #include "agent/warm_interpreter.h"
 #include "rdzv/msg.h"
 
+/* rounds.c: a round that waits before its workers start. */
+struct rounds {
+    struct warm_interpreter *warm; /* NULL: workers are executed */
+    bool held;                     /* the round waits for it; no worker runs yet */
+    bool copying;                  /* held, and the copies of --stage are not complete */
+    struct event *on_staged;       /* they are; activated from a hook of the round */
+};
+
+/* What ends the job or takes this node out of it, besides failures. */
+struct limits {
+    struct timeout *timeout;
+    struct signal_before_end *before_end;
+    struct node_watch *node_watch;
+    struct requeue *requeue;
+};
+
 struct agent {
     struct agent_loop loop;
     struct uplink *uplink;
     struct locators locators;
     struct leader *leader;
     struct round *round;
-    struct warm_interpreter *warm; /* NULL: workers are executed */
-    bool held;                     /* the round waits for it; no worker runs yet */
-    bool copying;                  /* held, and the copies of --stage are not complete */
-    struct event *on_staged;       /* they are; activated from a hook of the round */
+    struct rounds rounds;
     struct round_history history;
     struct health *health;
     struct signals *signals;
-    struct timeout *timeout;
-    struct signal_before_end *before_end;
-    struct node_watch *node_watch;
-    struct requeue *requeue;
+    struct limits limits;
     struct metrics_file *metrics_file;
     struct charges_file *charges_file;
     struct control *control;         /* NULL: ddctl is not served */

@@ -95,13 +95,13 @@ static int read_gpus(void *arg, struct gpu_usage *ret, uint64_t *ret_readings)
 static const struct warm_fork *warm_of(void *arg)
 {
     const struct agent *a = arg;
-    return warm_interpreter_fork(a->warm);
+    return warm_interpreter_fork(a->rounds.warm);
 }
 
 static void warm_failed(void *arg, const char *why)
 {
     const struct agent *a = arg;
-    warm_interpreter_failed(a->warm, why);
+    warm_interpreter_failed(a->rounds.warm, why);
 }
 
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
@@ -127,33 +127,33 @@ static int launch(struct agent *a)
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
     int rc = round_launch(a->round, &link, &err);
-    warm_interpreter_start(a->warm, a->round); /* another one, if it has failed */
+    warm_interpreter_start(a->rounds.warm, a->round); /* another one, if it has failed */
     if (rc < 0) {
         not_started(a, a->round->plan.round, rc, &err);
         return rc;
     }
     if (leader_daemon(a->leader) > 0)
         round_protect(a->round, leader_daemon(a->leader));
-    signal_before_end_round(a->before_end);
-    node_watch_round(a->node_watch);
+    signal_before_end_round(a->limits.before_end);
+    node_watch_round(a->limits.node_watch);
     return 0;
 }
 
 static void on_warm(void *arg)
 {
     struct agent *a = arg;
-    a->held = false;
+    a->rounds.held = false;
     if (launch(a) < 0)
         agent_step(&a->loop, (struct am_event){.kind = AM_NOT_STARTED});
 }
 
 void rounds_drop_held(struct agent *a)
 {
-    if (!a->held)
+    if (!a->rounds.held)
         return;
-    a->held = a->copying = false;
-    event_del(a->on_staged);
-    warm_interpreter_wait_no_more(a->warm);
+    a->rounds.held = a->rounds.copying = false;
+    event_del(a->rounds.on_staged);
+    warm_interpreter_wait_no_more(a->rounds.warm);
     round_end(a->round); /* discard the round prepared for --stage */
     exit_report_begin(a->round);
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
@@ -165,19 +165,19 @@ static void on_staged(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (!a->copying)
+    if (!a->rounds.copying)
         return;
-    a->copying = false;
-    warm_interpreter_start(a->warm, a->round);
-    if (!warm_interpreter_wait(a->warm, on_warm, a))
+    a->rounds.copying = false;
+    warm_interpreter_start(a->rounds.warm, a->round);
+    if (!warm_interpreter_wait(a->rounds.warm, on_warm, a))
         on_warm(a);
 }
 
 static void staged(void *arg)
 {
     const struct agent *a = arg;
-    if (a->copying)
-        event_active(a->on_staged, 0, 0);
+    if (a->rounds.copying)
+        event_active(a->rounds.on_staged, 0, 0);
 }
 
 static void show_progress(void *arg, const char *text)
@@ -191,10 +191,11 @@ static int hold_for_copies(struct agent *a)
 {
     struct dd_err err = {0};
     const int round = a->round->plan.round;
-    a->held = a->copying = true; /* the copies may be complete before the call returns */
+    a->rounds.held = a->rounds
+                         .copying = true; /* the copies may be complete before the call returns */
     const int rc = round_prepare(a->round, &err);
     if (rc < 0) {
-        a->held = a->copying = false;
+        a->rounds.held = a->rounds.copying = false;
         not_started(a, round, rc, &err);
     }
     return rc;
@@ -214,10 +215,10 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
         return rc;
     }
     const struct dd_strv *copies = a->loop.cfg->staging.paths;
-    if (copies != NULL && copies->n > 0 && warm_interpreter_is_used(a->warm))
+    if (copies != NULL && copies->n > 0 && warm_interpreter_is_used(a->rounds.warm))
         return hold_for_copies(a);
-    a->held = warm_interpreter_wait(a->warm, on_warm, a);
-    return a->held ? 0 : launch(a);
+    a->rounds.held = warm_interpreter_wait(a->rounds.warm, on_warm, a);
+    return a->rounds.held ? 0 : launch(a);
 }
 
 /* ---- messages ---- */
@@ -283,13 +284,13 @@ int rounds_new(struct agent *a, struct dd_err *err)
                                   .port = &port,
                                   .port_arg = a,
                                   .features = round_features};
-    a->on_staged = event_new(a->loop.base, -1, 0, on_staged, a);
-    return a->on_staged == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
-                                : round_new(&a->round, &env, err);
+    a->rounds.on_staged = event_new(a->loop.base, -1, 0, on_staged, a);
+    return a->rounds.on_staged == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
+                                       : round_new(&a->round, &env, err);
 }
 
 void rounds_done(struct agent *a)
 {
-    if (a->on_staged != NULL)
-        event_free(DD_TAKE(a->on_staged));
+    if (a->rounds.on_staged != NULL)
+        event_free(DD_TAKE(a->rounds.on_staged));
 }
