@@ -186,6 +186,12 @@ def _write_call(directory: int, function: Callable[..., Any], args: Sequence[Any
     _files.write(directory, _files.CALL, {"path": sys.path, "argv": sys.argv, "main": main, "call": call})
 
 
+def _check_args(args: Any) -> None:
+    """A string would be split into its characters."""
+    if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
+        raise TypeError(f"args must be a sequence, not {args!r}\n  tip: for one argument, args=({args!r},)")
+
+
 def _is_on_this_machine(command: List[str], env: Dict[str, str]) -> bool:
     """Return True if ddrun would run all workers on this machine; False also if its dry run fails."""
     done = subprocess.run([command[0], "--dry-run", *command[1:]], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -303,9 +309,10 @@ def launch(fn_or_script: Any, args: Sequence[Any] = (), *, nproc_per_node: Count
     Otherwise pickle is used: functions must then be at the top level of a module or script, and a script must call launch() below
     `if __name__ == "__main__":`.
 
-    Raises WorkerError if a worker failed, LaunchError if the job failed but no worker did, TypeError if the function or its
-    arguments cannot be pickled, FileNotFoundError if ddrun is not found.
+    Raises WorkerError if a worker failed, LaunchError if the job failed but no worker did, TypeError if args is no sequence,
+    or the function or its arguments cannot be pickled, FileNotFoundError if ddrun is not found.
     """
+    _check_args(args)
     counts = {"nproc-per-node": nproc_per_node, "nnodes": nnodes, "max-restarts": max_restarts or None}
     changed = {"PYTHON_EXEC": sys.executable, **(env or {})}
     environ = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}

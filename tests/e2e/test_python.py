@@ -124,6 +124,15 @@ def test_a_job_that_cannot_start_raises_what_ddrun_reports():
             job.assert_nothing_left()
 
 
+@pytest.mark.parametrize("words", ["abs, -21", "'echo', 'word'"])
+def test_an_argument_that_is_no_sequence_starts_nothing(words):
+    """A string would be split into its characters."""
+    with launching(None, code=f"import ddrun; ddrun.launch({words})") as job:
+        assert job.wait() == 1 and "TypeError: args must be a sequence, not " + words.split(", ")[1] in job.err, job.err
+        assert job.out == ""
+        job.assert_nothing_left()
+
+
 def test_a_script_returns_0_or_raises_its_exit_code():
     seen, job = outcome("script", "0")
     assert seen == {"returned": 0} and sorted(job.out.splitlines()[:-1]) == ["script 0", "script 1"]
