@@ -219,6 +219,6 @@ def test_mirrored_over_the_nodes_of_a_step(slurm, nodes):  # noqa: F811
 def test_parameter_servers_on_the_nodes_of_a_step(slurm):  # noqa: F811
     """Five tasks: two agents share the first node."""
     worker = slurm.file("servers.py", textwrap.dedent(SERVERS))
-    job = slurm.run("--nproc-per-node=1", "--tf", ROLES, worker, srun=("-N4", "-n5", "--overcommit"), env=slurm_env(slurm))
+    job = slurm.run("--nnodes=5", "--nproc-per-node=1", "--tf", ROLES, worker, srun=("-N4", "-n5", "--overcommit"), env=slurm_env(slurm))
     assert job.rc == 0, job.err
     check_parameter_servers(job)
