@@ -344,8 +344,8 @@ static void staging_complete(struct staging *st)
 static void staging_fail_images(struct staging *st, const char *why)
 {
     char text[1200];
-    (void)snprintf(text, sizeof(text), "--stage: %.200s cannot mount the image: %.900s",
-                   st->round->cfg->node_name, why);
+    (void)snprintf(text, sizeof(text), "--stage: %.200s %s the image: %.900s",
+                   st->round->cfg->node_name, st->has ? "has lost" : "cannot mount", why);
     staging_fail(st, text);
 }
 

@@ -261,6 +261,12 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "a Lustre server has evicted this node, so that operations on open files fail",
      .tip = "rerun on another node; 'dmesg' and 'lfs check servers' on this one show the eviction"},
+    {.id = "fuse-lost",
+     .texts = {"Transport endpoint is not connected: '"}, /* without a path, it is a socket */
+     .flags = CAUSE_ANYWHERE,
+     .cause = "a FUSE file system has lost the process that served it",
+     .tip = "mount it again; if it is an image of --stage, 'dmesg' on the node may show that the "
+            "kernel killed squashfuse"},
     {.id = "stale-handle",
      .texts = {"Stale file handle", "Stale NFS file handle"},
      .flags = CAUSE_ANYWHERE,

@@ -145,6 +145,16 @@ def test_workers_are_forked_from_an_interpreter_of_the_image(place):
     assert len(workers) == 4 and len(importers) == 2 and not set(workers) & set(importers), (job.out, job.err)
 
 
+def test_a_server_that_is_killed_is_the_cause(image, tmp_path):
+    code = f"import time\nwhile True:\n open('{tmp_path}/packed/large').close()\n print('read', flush=True)\n time.sleep(0.1)"
+    with Job(f"--stage={image}", f"--stage-dir={tmp_path}", sys.executable, "-c", code) as job:
+        job.line("read")
+        os.kill(servers(str(tmp_path))[0], 9)
+        assert job.wait() == 1, job.err
+        assert some_line(job.err, "cause:", "a FUSE file system has lost the process"), job.err
+        job.assert_nothing_left()
+
+
 def cut(image):
     with open(image, "r+b") as f:
         f.truncate(1000)

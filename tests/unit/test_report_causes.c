@@ -228,6 +228,9 @@ static const struct {
       .tail =
           "LustreError: 167-0: scratch-OST0003-osc: This client was evicted by scratch-OST0003; in progress operations using "
           "this service will fail."}},
+    {"fuse-lost",
+     {.code = 1,
+      .tail = TRACE "OSError: [Errno 107] Transport endpoint is not connected: '/env/x'"}},
     {"stale-handle", {.code = 1, .tail = TRACE "OSError: [Errno 116] Stale file handle"}},
     {"io-error", {.code = 1, .tail = TRACE "OSError: [Errno 5] Input/output error"}},
     {"too-many-files",
