@@ -33,9 +33,12 @@ int parse_nnodes(const char *text, void *field, struct dd_err *err)
         if (colon != NULL)
             *colon = '\0';
         if (dd_num_int(copy, 1, PLAN_MAX_NODES, &min) == 0 &&
-            dd_num_int(colon != NULL ? colon + 1 : copy, min, PLAN_MAX_NODES, &max) == 0) {
+            dd_num_int(colon != NULL ? colon + 1 : copy, 1, PLAN_MAX_NODES, &max) == 0) {
             *r = (struct node_range){min, max, colon != NULL};
-            return 0;
+            return min <= max ? 0
+                              : dd_err_set(err, -EINVAL,
+                                           "invalid value '%s': minimum %d exceeds maximum %d",
+                                           text, min, max);
         }
     }
     return dd_err_set(err, -EINVAL,

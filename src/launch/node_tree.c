@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODE_TREE_SLOW_S = 30 };
+enum { NODE_TREE_SLOW_S = 30, SSH_FAILED = 255 };
 
 enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EXITED };
 
@@ -337,9 +337,11 @@ void node_tree_agent_exited(struct node_tree *t, int index, int code)
 static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c, int code)
 {
     const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;
-    dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
-           node_tree_name(t, c->index), t->cfg.starter, code,
-           enough ? "; continuing without it" : "");
+    const char *name = node_tree_name(t, c->index);
+    const bool ssh = strcmp(t->cfg.starter, "ssh") == 0 && code == SSH_FAILED;
+    dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s%s%s%s", name,
+           t->cfg.starter, code, enough ? "; continuing without it" : "",
+           ssh ? "\n  tip: try 'ssh " : "", ssh ? name : "", ssh ? " true'" : "");
     if (!enough)
         t->cfg.port.failed(t->cfg.port.arg);
 }

@@ -309,6 +309,7 @@ def test_a_host_without_sshd_is_named_and_ends_the_start(ssh):
     done = ssh.run("--nproc-per-node=1", "true")
     assert done.rc == 1
     assert "cannot start ddrun on node3: ssh exited with code 255" in done.err and "Connection refused" in done.err
+    assert "tip: try 'ssh node3 true'" in done.err
 
 
 def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
