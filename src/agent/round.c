@@ -210,9 +210,15 @@ static int start_workers(struct round *r, const struct round_link *link, struct 
 
 static void say_started(const struct round *r)
 {
-    dd_log(r->cfg->log, DD_LOG_INFO, "started %d worker%s (ranks %d-%d of %d) in %.1f ms",
-           r->plan.local_size, r->plan.local_size == 1 ? "" : "s", r->plan.first_rank,
-           r->plan.first_rank + r->plan.local_size - 1, r->plan.world_size,
+    const int n = r->plan.local_size;
+    char ranks[32];
+    if (n == 1)
+        (void)snprintf(ranks, sizeof(ranks), "rank %d", r->plan.first_rank);
+    else
+        (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", r->plan.first_rank,
+                       r->plan.first_rank + n - 1);
+    dd_log(r->cfg->log, DD_LOG_INFO, "started %d worker%s (%s of %d) in %.1f ms", n,
+           n == 1 ? "" : "s", ranks, r->plan.world_size,
            (double)(dd_now_ns() - r->cfg->start_ns) / 1e6);
     round_send(r, MSG(STARTED, .round = r->plan.round));
 }

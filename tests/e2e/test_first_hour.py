@@ -67,6 +67,11 @@ def test_a_job_that_stops_at_once_says_nothing_of_it():
 
 # --- errors ---
 
+def test_one_worker_is_one_rank():
+    assert "started 1 worker (rank 0 of 1) in " in run("--log-level=info", "true").err
+    assert "started 2 workers (ranks 0-1 of 2) in " in run("--log-level=info", "--nproc-per-node=2", "true").err
+
+
 def test_several_tasks_a_node_are_refused_by_one_of_them():
     """srun --ntasks-per-node=2 ddrun --nproc-per-node=2 would start four workers."""
     tasks = [run("--nproc-per-node=2", SCRIPT, env=clean_env(**STEP, SLURM_PROCID=r, SLURM_LOCALID=r)) for r in ("0", "1")]
