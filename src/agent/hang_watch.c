@@ -262,7 +262,8 @@ static bool read_sockets(struct hangs *s, struct socket_bytes *ret)
     if (rc < 0 && !s->blind)
         dd_log(s->round->cfg->log, DD_LOG_WARN,
                "cannot read the bytes of TCP connections (%s), so --hang-timeout ends no worker\n"
-               "  tip: --hang-sign=output,file,io ignores the network",
+               "  tip: to ignore the network, use --hang-sign=output,file,io,cpu (without cpu on "
+               "nodes with GPUs or under MPI)",
                strerror(-rc));
     s->blind = s->blind || rc < 0;
     return rc == 0;

@@ -625,7 +625,7 @@ static const struct opt_row rows[] = {
      .def = "first",
      .choices = "first,1",
      .group = "Failures",
-     .help = "exit code after a failure: that of the culprit, or 1",
+     .help = "exit code after a failure: that of the first failure, or 1",
      .more = "1 is the exit code of torchrun, and the default when ddrun is called as "
              "torchrun.",
      FIELD(exit_code)},
@@ -637,7 +637,7 @@ static const struct opt_row rows[] = {
      .group = "Failures",
      .help = "write a report of the job to FILE, as JSON",
      .more = "ddrun writes the report after a success, too: the first of the remaining nodes "
-             "writes it at the end, in one piece. docs/report.md describes the fields.",
+             "writes it at the end, in one piece. docs/json.md describes the members.",
      FIELD(report)},
     {.name = "metrics",
      .kind = OPT_STRING,

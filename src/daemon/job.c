@@ -25,7 +25,7 @@ struct job {
     uint64_t start_ns;
     struct event *progress, *timer, *stop, *end;
     int round;      /* last round that was published; -1: none */
-    int stopping;   /* the same for its stop */
+    int stopping;   /* last round whose stop was published; -1: none */
     int charged;    /* charges that were published */
     bool started;   /* a round has begun, or no other node is expected */
     bool node_lost; /* since the round began */
@@ -280,7 +280,7 @@ static void job_on_stacks(void *arg, int64_t id, struct stacks *found)
     if (id != j->reading)
         return;
     j->reading = 0;
-    if (found->n > 0 || found->collectives.n > 0)
+    if (found->n > 0 || found->collectives.n > 0 || found->ras.answered)
         job_publish(j, &(struct journal_event){
                            .kind = JOURNAL_STACKS, .round = j->read_round, .stacks = found});
     if (j->hung)

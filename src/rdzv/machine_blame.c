@@ -200,7 +200,7 @@ static const char *text_or_none(const char *s)
 const char *rdzv_rest_text(enum charge_rest rest)
 {
     return rest == CHARGE_REST_BLAME  ? "2 failures within --blame-window began there"
-           : rest == CHARGE_REST_RULE ? "--exit-rules"
+           : rest == CHARGE_REST_RULE ? "a rule 'move' of --exit-rules"
                                       : NULL;
 }
 
@@ -211,7 +211,7 @@ static const char *why_left_out(const struct rdzv *m, int index)
     const struct member *p = id >= 0 ? &m->members[id] : NULL;
     const bool round = m->state == RDZV_RUNNING || m->state == RDZV_STOPPING;
     if (p == NULL)
-        return m->excluded[index] ? "it was lost or excluded before" : NULL;
+        return m->excluded[index] ? "it was lost three times, or excluded earlier" : NULL;
     if (p->part && round)
         return NULL;
     if (p->unfit)

@@ -15,8 +15,8 @@ static const struct failure_cause killed_by_oom = {
 
 static const struct failure_cause child_killed_by_oom = {
     .id = "oom-killer-child",
-    .cause = "the kernel's OOM killer ended a process in the worker's cgroup: the memory limit is "
-             "reached",
+    .cause = "the kernel's OOM killer ended a process in the job's cgroup on this node: the memory "
+             "limit is reached",
     .tip = "request more memory (Slurm: --mem), or reduce the batch size or the number of data "
            "loaders",
 };
@@ -39,12 +39,12 @@ static const struct failure_cause early_exit = {
 
 /* Instead of the advice to look for a rank: the report names it. */
 #define TIP_FOR_CULPRIT                                                                            \
-    "find out why the others had to wait for the culprit; --stacks-native adds native frames to "  \
-    "its stack"
+    "see the line of the culprit above: it names the rank and what shows that the others waited "  \
+    "for it; rerun with --stacks-native for native frames"
 
 static const struct failure_cause hung_in_mpi = {
     .id = "hang",
-    .cause = "no activity for the time that --hang-timeout allows",
+    .cause = "no sign of activity within --hang-timeout",
     .tip =
         "rerun with --stacks-native, which needs eu-stack or gdb on the nodes: it shows in which "
         "MPI function each rank waits, and for which rank",
@@ -58,9 +58,9 @@ static const struct failure_cause rows[] = {
     {.id = "hang",
      .texts = {"hung: no "},
      .flags = CAUSE_ANYWHERE,
-     .cause = "no activity for the time that --hang-timeout allows",
-     .tip = "one rank is probably stuck and the others wait for it; compare the stacks, or rerun "
-            "with -x PYTHONFAULTHANDLER=1 or --stacks-native",
+     .cause = "no sign of activity within --hang-timeout",
+     .tip = "one rank is probably stuck and the others wait for it: find the rank whose stack "
+            "differs; rerun with --stacks-native for native frames",
      .tip_for_culprit = TIP_FOR_CULPRIT},
     /* ---- GPU ---- */
     {.id = "cuda-out-of-memory",
@@ -167,7 +167,8 @@ static const struct failure_cause rows[] = {
      .texts = {"collective operation timeout", "WorkNCCL::checkTimeout"},
      .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
      .cause = "an NCCL operation timed out: another rank did not take part in it",
-     .tip = "look for the rank that is stuck; --hang-timeout finds it",
+     .tip = "rerun with a --hang-timeout shorter than the timeout of the process group: ddrun then "
+            "reads the stacks before the ranks abort",
      .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "nccl-remote-error",
      .texts = {"ncclRemoteError", "remote process exited or there was a network error",
@@ -232,8 +233,8 @@ static const struct failure_cause rows[] = {
     {.id = "fork-of-cuda",
      .texts = {"Cannot re-initialize CUDA in forked subprocess"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "a process that was forked uses CUDA, which the parent had initialized",
-     .tip = "use the start method 'spawn', or touch no GPU in a data set"},
+     .cause = "a forked process uses CUDA, which its parent has already initialized",
+     .tip = "use the start method 'spawn', or use no GPU in the Dataset"},
     {.id = "pickle",
      .texts = {"PicklingError", "Can't pickle", "cannot pickle", "Can't get local object"},
      .cause = "an object that is sent to another process cannot be pickled",
@@ -301,7 +302,7 @@ static const struct failure_cause rows[] = {
     {.id = "undefined-symbol",
      .texts = {"undefined symbol: ", "symbol lookup error"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "two libraries do not fit: one lacks a function that the other calls",
+     .cause = "two libraries are incompatible: one lacks a symbol that the other needs",
      .tip = "install versions that were built for each other; LD_LIBRARY_PATH may select another "
             "one"},
     {.id = "import-error",
@@ -329,7 +330,7 @@ static const struct failure_cause rows[] = {
      .texts = {"DefaultCPUAllocator: can't allocate", "MemoryError", "std::bad_alloc",
                "Cannot allocate memory"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "the worker got no more memory of the node",
+     .cause = "a memory allocation of the worker failed",
      .tip = "reduce the batch size, or request more memory (Slurm: --mem)"},
     {.id = "too-many-processes",
      .texts = {"can't start new thread", "fork: retry: Resource temporarily unavailable",
@@ -357,13 +358,15 @@ static const struct failure_cause rows[] = {
      .texts = {"Timed out waiting", "Application timeout caused pair closure"},
      .flags = CAUSE_CASCADE,
      .cause = "a gloo operation timed out: another rank did not take part in it",
-     .tip = "look for the rank that is stuck; --hang-timeout finds it",
+     .tip = "rerun with a --hang-timeout shorter than the timeout of the process group: ddrun then "
+            "reads the stacks before the ranks abort",
      .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "gloo-peer-lost",
      .texts = {"Connection closed by peer", "gloo/transport/tcp/pair.cc"},
      .flags = CAUSE_CASCADE,
      .cause = "a gloo peer closed its connection: it had exited or failed",
-     .tip = "look for the error of the process that exited first"},
+     .tip =
+         "rerun with --log-dir=DIR and look for the earliest error in the logs of the other ranks"},
     {.id = "barrier-timeout",
      .texts = {"monitoredBarrier"},
      .flags = CAUSE_CASCADE,
@@ -379,7 +382,8 @@ static const struct failure_cause rows[] = {
      .texts = {"DistNetworkError", "Failed to recv, got 0 bytes", "recvValue failed"},
      .flags = CAUSE_CASCADE,
      .cause = "the connection to the store is lost: the process that serves it exited",
-     .tip = "look for the error of the process that exited first"},
+     .tip =
+         "rerun with --log-dir=DIR and look for the earliest error in the logs of the other ranks"},
     {.id = "jax-peer-lost",
      .texts = {"JAX distributed service detected fatal errors", "heartbeat timeout",
                "Failed to send RPC to coordination service", "/tensorflow.CoordinationService/"},
@@ -437,12 +441,14 @@ static const struct failure_cause rows[] = {
      .texts = {"Connection reset by peer", "ConnectionResetError", "Connection aborted"},
      .flags = CAUSE_CASCADE,
      .cause = "a peer closed its connection: it had exited or failed",
-     .tip = "look for the error of the process that exited first"},
+     .tip =
+         "rerun with --log-dir=DIR and look for the earliest error in the logs of the other ranks"},
     {.id = "broken-pipe",
      .texts = {"Broken pipe", "BrokenPipeError"},
      .flags = CAUSE_CASCADE,
      .cause = "the process at the other end of a pipe or connection has exited",
-     .tip = "look for the error of the process that exited first"},
+     .tip =
+         "rerun with --log-dir=DIR and look for the earliest error in the logs of the other ranks"},
     {.id = "command-not-found",
      .texts = {"not found"},
      .code = 127,
@@ -469,12 +475,12 @@ static const struct failure_cause rows[] = {
     {.id = "sigterm",
      .signal = SIGTERM,
      .flags = CAUSE_SENDER,
-     .cause = "another process than ddrun sent SIGTERM",
+     .cause = "a process other than ddrun sent SIGTERM",
      .tip = "look at the scheduler's record of the job: a time limit, preemption, or scancel"},
     {.id = "sigint",
      .signal = SIGINT,
      .flags = CAUSE_SENDER,
-     .cause = "another process than ddrun sent SIGINT"},
+     .cause = "a process other than ddrun sent SIGINT"},
     {.id = "sighup",
      .signal = SIGHUP,
      .flags = CAUSE_SENDER,

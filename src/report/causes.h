@@ -35,7 +35,7 @@ bool failure_is_cascade(const struct report_exit *e);
 
 /* Start of the message of each worker that ddrun ends because no worker of the job was active. */
 #define FAILURE_JOB_HUNG "the job hung: no "
-/* True for such a message: no more than any other rank is this one to blame. NULL: false. */
+/* True if the message says that the whole job hung: it blames no rank. message may be NULL. */
 bool failure_is_job_hung(const char *message);
 
 /* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */

@@ -78,15 +78,18 @@ static int put_first_failure(const struct report *r, const struct report_exit *e
     const int cascades = count_cascades(r);
     int rc = dd_buf_printf(out, "rank %d on %s, ", e->rank, e->node);
     if (rc == 0 && earlier > 0)
-        rc = dd_buf_printf(out, "since the failure%s before it only follow%s from that of a peer",
-                           earlier > 1 ? "s" : "", earlier > 1 ? "" : "s");
+        rc = dd_buf_printf(out,
+                           "the first failure that does not follow from a lost or late peer (%d "
+                           "earlier %s)",
+                           earlier, earlier > 1 ? "ones do" : "one does");
     else if (rc == 0 && r->nfailed == 1)
         rc = dd_buf_puts(out, "the only rank that failed by itself");
     else if (rc == 0)
         rc = dd_buf_printf(out, "the first of %d ranks to fail%s", r->nfailed,
                            have_failed_alike(r, e) ? ", all for the same reason" : "");
     if (rc == 0 && earlier == 0 && cascades > 0)
-        rc = dd_buf_printf(out, "; %d of the others only noticed that a peer was lost", cascades);
+        rc = dd_buf_printf(out, "; %d of the other failures only follow%s from a lost or late peer",
+                           cascades, cascades > 1 ? "" : "s");
     return rc;
 }
 
@@ -103,16 +106,19 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
         return put_early_exit(r, ret, out);
     }
     if (*ret_blame == REPORT_BLAME_SENDER)
-        return dd_buf_printf(out, "whatever sent the signal, not rank %d or its node", e->rank);
+        return dd_buf_printf(out, "the sender of the signal, not rank %d or its node", e->rank);
     if (*ret_blame == REPORT_BLAME_UNKNOWN && failure_is_cascade(e))
         return dd_buf_printf(out,
-                             "unknown; rank %d was only the first to notice that another process "
-                             "was lost or late",
+                             "unknown: rank %d was the first to report a lost or late peer, and no "
+                             "rank has reported an error of its own",
                              e->rank);
     if (*ret_blame == REPORT_BLAME_UNKNOWN && report_is_of_job(e))
-        return dd_buf_puts(out, "unknown; nothing shows for which rank the others waited");
+        return dd_buf_puts(
+            out,
+            "unknown: neither process states nor stacks, flight records or NCCL show for which rank the others waited");
     if (*ret_blame == REPORT_BLAME_UNKNOWN)
-        return dd_buf_printf(out, "unknown; rank %d is one of several without activity", e->rank);
+        return dd_buf_printf(
+            out, "unknown: several ranks showed no activity, rank %d is one of them", e->rank);
     return put_first_failure(r, e, out);
 }
 
@@ -160,5 +166,7 @@ const char *report_tip(const struct report *r, const struct report_exit *e)
     const struct failure_cause *c = report_cause(r, e);
     if (c == NULL)
         return NULL;
+    if (c == failure_cause_find(e) && strcmp(c->id, "hang") == 0 && r->stacks.n == 0)
+        return "rerun with --stacks=on-failure --stacks-native to see what each rank executes";
     return c->tip_for_culprit != NULL && names_suspects(r, e) ? c->tip_for_culprit : c->tip;
 }

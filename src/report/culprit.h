@@ -14,13 +14,14 @@ enum report_blame {
     REPORT_BLAME_SENDER,  /* another process sent it a signal */
     REPORT_BLAME_UNKNOWN, /* another process, which did not fail itself */
 };
-/* Append who is to blame for a culprit e, and why: "rank 5 on node3, the first of 8 ranks to fail".
- * The ranks for which the others waited, if these are to blame, are added to ret. */
+/* e: the failure of the first line. Append the rank to blame, and why: "rank 5 on node3, the first
+ * of 8 ranks to fail". The ranks for which the others waited, if these are to blame, are added to
+ * ret. */
 int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                        enum report_blame *ret_blame, struct dd_buf *out);
 
-/* Return the known cause of a culprit e: that of its own failure, or of the ranks for which it
- * waited. NULL: it is not known. */
+/* Return the known cause of the failure e of the first line: that of its own failure, or of the
+ * ranks for which it waited. NULL: it is not known. */
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e);
 
 /* Return the tip of this cause, NULL: there is none. It does not advise to look for a rank that

@@ -314,8 +314,9 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
     if (rc == 0 && e->oom && !failure_is_cascade(e))
-        rc = dd_buf_printf(out, "%sthe kernel's OOM killer killed a process of this worker",
-                           text != NULL ? "; " : "");
+        rc = dd_buf_printf(
+            out, "%sthe kernel's OOM killer killed a process in the job's cgroup on this node",
+            text != NULL ? "; " : "");
     return rc;
 }
 

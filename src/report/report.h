@@ -28,7 +28,7 @@ struct report_exit {
     uint64_t at_ns;                          /* time of the exit */
     const char *node;
     const char *error, *trace; /* from its error file */
-    const char *tail;          /* last lines of its stderr */
+    const char *tail;          /* last lines of its stderr, or of its stdout if stderr is empty */
     const char *log;           /* path of the file with its stderr */
     char *storage;             /* owner of the texts in a copy; NULL: they are borrowed */
 };

@@ -1,4 +1,4 @@
-/* The report as JSON; docs/report.md describes the fields. */
+/* The report as JSON; docs/json.md describes the members. */
 #include "report/report_inner.h"
 
 #include "base/auto.h"

@@ -108,7 +108,7 @@ static int put_others(const struct report *r, const struct report_exit *e, struc
     return p.rc < 0 ? p.rc : put_later(r, e, out);
 }
 
-/* Append the line that says why this worker, and no other one, is to blame. */
+/* Append the line 'culprit:': the rank to blame and the reason, or why it is unknown. */
 static int put_culprit(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
@@ -241,7 +241,8 @@ int report_tail(const char *text, struct dd_buf *out)
     return report_put_block(out, "", report_last_lines(text, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
 }
 
-/* Append what health checks have found: it may be the cause. */
+/* Append the warnings: of health checks, --collect and CUDA core dumps, and nodes that were left
+ * out. One may be the cause. */
 static int put_warnings(const struct report *r, struct dd_buf *out)
 {
     int rc = 0;
@@ -257,7 +258,7 @@ static int put_warnings(const struct report *r, struct dd_buf *out)
             rc = dd_buf_puts(out, "\n");
     }
     if (rc == 0 && r->nwarnings > WARNINGS_SHOWN)
-        rc = dd_buf_printf(out, "  %d more warnings of health checks are in the file of --report\n",
+        rc = dd_buf_printf(out, "  %d more warnings; --report=FILE writes up to 32\n",
                            r->nwarnings - WARNINGS_SHOWN);
     return rc;
 }

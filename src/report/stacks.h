@@ -72,8 +72,7 @@ int stack_headline(const struct stack *s, struct dd_buf *out);
  * `lines`, the last of which counts the rest, then some of children: "rank 5, DataLoader process
  * 1234: read, data.py:40". The groups must be sorted. */
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
-/* Return what makes stacks readable that the kernel did not permit to read; NULL: there are none.
- */
+/* Return the tip for stacks or native frames that could not be read; NULL: none. */
 const char *stacks_tip(const struct stacks *s);
 /* The same lines, each followed by the frames of the stack. */
 int stacks_text_long(const struct stacks *s, struct dd_buf *out);

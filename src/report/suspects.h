@@ -6,12 +6,12 @@
 #include "report/rank_set.h"
 #include "report/report.h"
 
-/* Find the ranks that explain e, the culprit by the failures alone, from what all ranks were doing
- * at that time: those that a signal has stopped, that have not entered a collective by PyTorch's
- * flight recorder, that do not answer NCCL or are behind others by its counts, whose stacks are in
- * none while those of the others are, or that wait in another one than all others. Append "rank 5
- * on node1, which …" to why. Return 1, or 0 and append nothing if e needs no explanation or nothing
- * follows; -ENOMEM, -EMSGSIZE. */
+/* Find the ranks that explain e, the failure of the first line (report_first_failure()), from what
+ * all ranks were doing at that time: those that a signal has stopped, that have not entered a
+ * collective by PyTorch's flight recorder, that do not answer NCCL or are behind others by its
+ * counts, whose stacks are in none while those of the others are, or that wait in another one than
+ * all others. Append "rank 5 on node1, which …" to why. Return 1, or 0 and append nothing if e
+ * needs no explanation or nothing follows; -ENOMEM, -EMSGSIZE. */
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why);
 

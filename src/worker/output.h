@@ -65,9 +65,9 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
 const char *worker_output_error_file(const struct worker_output *o, int local_rank);
 /* Return the path of the file with this worker's stderr, or "". Lent until the next begin. */
 const char *worker_output_log(const struct worker_output *o, int local_rank);
-/* Return the last lines (at most 20) that this rank wrote to stderr, or to stdout if it wrote none
- * to stderr, provided that they passed through the agent or went to a file. Lent until the next
- * call; may be "". */
+/* Return the last lines (at most TAIL_LINES) that this rank wrote to stderr, or to stdout if it
+ * wrote none to stderr, provided that they passed through the agent or went to a file. Lent until
+ * the next call; may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
 /* Return the last lines of the stream that this rank wrote to last, if they passed through the
  * agent; with `files` and without such lines, those of worker_output_tail(). Lent as there. */

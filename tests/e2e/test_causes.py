@@ -26,7 +26,7 @@ CAUSES = [
     ("nan", "x = float('nan')\nassert x == x, 'loss is nan at step 3'\n", "not a number", "learning rate"),
     ("sigint", "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(600)", "sent SIGINT", None),
     ("sigkill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "another process sent SIGKILL", "dmesg"),
-    ("sigterm", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "another process than ddrun sent SIGTERM", "preemption"),
+    ("sigterm", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "a process other than ddrun sent SIGTERM", "preemption"),
     ("sigsegv", "import ctypes; ctypes.string_at(0)", "invalid address", "PYTHONFAULTHANDLER"),
     ("command-not-found", SHELL + "nosuchcommand_of_ours\n", "does not exist on this node", "PATH"),
     ("permission", SHELL + 'printf "#!/bin/sh\\n" > "$0.part"; "$0.part"\n', "may not execute", "chmod +x"),
@@ -71,7 +71,7 @@ esac
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", f"--report={report}", str(script))
     assert job.p.returncode == 7, job.err
     assert some_line(job.err, "error: rank 2 on sim2 failed: ValueError: boom (exit code 7)"), job.err
-    assert some_line(job.err, "  culprit: rank 2 on sim2, since the failure before it only follows"), job.err
+    assert some_line(job.err, "  culprit: rank 2 on sim2, the first failure that does not follow from a lost or late peer (1 earlier one does)"), job.err
     assert re.search(r"others: .*1 failed earlier:\n +[\d.]+ s earlier rank 1 on sim1 failed: RuntimeError", job.err), job.err
     found = json.loads(report.read_text())
     assert found["culprit"] == {"failure": 1, "rank": 2, "ranks": "2", "node": "sim2", "blame": "worker", "check": None, "why": found["culprit"]["why"]}
@@ -85,14 +85,14 @@ def test_a_signal_from_outside_blames_neither_rank_nor_node(tmp_path):
     script.write_text("import os, time\nos.environ['RANK'] == '2' and os.kill(os.getpid(), 9)\ntime.sleep(600)\n")
     job = run("--simulate-nodes=2", "--nproc-per-node=2", str(script))
     assert job.p.returncode == 137, job.err
-    assert some_line(job.err, "  culprit: whatever sent the signal, not rank 2 or its node"), job.err
+    assert some_line(job.err, "  culprit: the sender of the signal, not rank 2 or its node"), job.err
 
 
 @with_torch
 @pytest.mark.parametrize("fault, known, blamed", [
     ("exception", None, "rank 2 on sim2"),
     ("loader", "dataloader-worker-killed", "rank 2 on sim2"),
-    ("kill", "sigkill", "whatever sent the signal"),
+    ("kill", "sigkill", "the sender of the signal"),
     # a rank that timed out closes its connections; without stacks the report does not name rank 2
     ("sleep", "gloo-timeout gloo-peer-lost", "(rank 2 on sim2, which was in|unknown)"),
     # the tracebacks show the collectives, unless ddrun stops a rank before it has printed its own

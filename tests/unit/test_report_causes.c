@@ -487,12 +487,13 @@ static void first_failure_that_is_no_cascade_is_the_culprit(void **state)
                                     worker(2, 3 * S, "ValueError: boom")};
     reports(e, 3,
             "rank 2 on node2 failed: ValueError: boom (exit code 1)\n  culprit: rank 2 on node2, "
-            "since the failures before it only follow from that of a peer\n",
+            "the first failure that does not follow from a lost or late peer (2 earlier ones do)\n",
             "  others: 2 failed earlier:\n    1.000 s earlier rank 0 on node1 failed");
-    reports(&e[1], 2,
-            "rank 2 on node2 failed: ValueError: boom (exit code 1)\n  culprit: rank 2 on "
-            "node2, since the failure before it only follows from that of a peer\n",
-            "  others: 1 failed earlier:\n");
+    reports(
+        &e[1], 2,
+        "rank 2 on node2 failed: ValueError: boom (exit code 1)\n  culprit: rank 2 on "
+        "node2, the first failure that does not follow from a lost or late peer (1 earlier one does)\n",
+        "  others: 1 failed earlier:\n");
     reports(&e[2], 1, "rank 2",
             "  culprit: rank 2 on node2, the only rank that failed by itself\n");
 }
@@ -504,8 +505,8 @@ static void cascades_after_the_first_failure_are_counted(void **state)
                                     worker(1, 4 * S, "KeyError: 1")};
     reports(
         e, 3, "rank 2 on node2 failed: ValueError: boom (exit code 1)\n",
-        "  culprit: rank 2 on node2, the first of 3 ranks to fail; 1 of the others only noticed "
-        "that a peer was lost\n");
+        "  culprit: rank 2 on node2, the first of 3 ranks to fail; 1 of the other failures only "
+        "follows from a lost or late peer\n");
 }
 
 static void reports_with(const struct report_ends *ends, int n, const struct report_exit *e,
@@ -556,8 +557,8 @@ static void rank_that_exited_with_0_before_the_others_lost_a_peer_is_the_culprit
                  "culprit: rank 1 on node1, the first of 3 ranks that had exited with 0 before the "
                  "others lost a peer\n",
                  "cause: a rank exited with 0 ");
-    reports_with(&late, 1, &lost, "culprit: unknown; rank 0 was only the first", "gloo");
-    reports_with(&unknown, 1, &lost, "culprit: unknown; rank 0 was only the first", "gloo");
+    reports_with(&late, 1, &lost, "culprit: unknown: rank 0 was the first to report", "gloo");
+    reports_with(&unknown, 1, &lost, "culprit: unknown: rank 0 was the first to report", "gloo");
     reports_with(&early, 1, &boom, "culprit: rank 0 on node1, the only rank", "boom");
 }
 
@@ -567,9 +568,10 @@ static void an_end_without_a_message_does_not_displace_a_cascade(void **state)
     const char *const tails[] = {"", "KeyboardInterrupt", "x.SIGTERMException"};
     for (int i = 0; i < 3; i++) {
         const struct report_exit e[] = {worker(0, 2 * S, GLOO), worker(2, 3 * S, tails[i])};
-        reports(e, 2, "rank 0 on node1 failed: RuntimeError",
-                "  culprit: unknown; rank 0 was only the first to notice that another process was "
-                "lost or late\n");
+        reports(
+            e, 2, "rank 0 on node1 failed: RuntimeError",
+            "  culprit: unknown: rank 0 was the first to report a lost or late peer, and no rank "
+            "has reported an error of its own\n");
     }
 }
 
@@ -580,7 +582,7 @@ static void a_signal_from_outside_blames_no_node(void **state)
     e[1].signal = SIGKILL;
     e[1].code = 137;
     reports(e, 2, "rank 2 on node2 was killed by signal 9 (SIGKILL)\n",
-            "  culprit: whatever sent the signal, not rank 2 or its node\n  cause: another process "
+            "  culprit: the sender of the signal, not rank 2 or its node\n  cause: another process "
             "sent SIGKILL");
 }
 
@@ -589,7 +591,8 @@ static void ranks_that_wait_for_a_hung_one_are_not_blamed(void **state)
     (void)state;
     struct report_exit e[] = {worker(0, 2 * S, NULL), worker(2, 3 * S, NULL)};
     e[0].error = e[1].error = "hung: no output for 60 s";
-    reports(e, 2, "rank 0", "  culprit: unknown; rank 0 is one of several without activity\n");
+    reports(e, 2, "rank 0",
+            "  culprit: unknown: several ranks showed no activity, rank 0 is one of them\n");
     reports(e, 1, "rank 0", "  culprit: rank 0 on node1, the only rank that failed by itself\n");
 }
 
@@ -602,12 +605,14 @@ static void a_hang_of_the_whole_job_names_no_rank(void **state)
         e[i].error = "the job hung: no output for 60 s";
         e[i].signal = SIGABRT;
     }
-    reports(e, 2,
-            "the job hung: no output for 60 s\n"
-            "  culprit: unknown; nothing shows for which rank the others waited\n",
-            "  workers: 2 hung\n  tip: ");
+    reports(
+        e, 2,
+        "the job hung: no output for 60 s\n"
+        "  culprit: unknown: neither process states nor stacks, flight records or NCCL show for which rank the others waited\n",
+        "  workers: 2 hung\n  tip: ");
     /* the other one ended after the stop of the round */
-    reports(e, 1, "the job hung: no output for 60 s\n", "  culprit: unknown; nothing shows ");
+    reports(e, 1, "the job hung: no output for 60 s\n",
+            "  culprit: unknown: neither process states ");
     reports(e, 3, "the job hung: no output for 60 s\n",
             "  workers: 2 hung, 1 failed later:\n"
             "    2.000 s later rank 3 on node2 failed: ValueError: boom (exit code 1)\n");
@@ -636,7 +641,7 @@ static void an_oom_kill_is_not_blamed_on_a_cascade_of_its_node(void **state)
     e[0].oom = e[1].oom = true; /* the count of the node's cgroup */
     DD_AUTO(free) char *text = reported(e, 2);
     assert_non_null(strstr(text, "killed by the kernel, out of memory"));
-    assert_null(strstr(text, "OOM killer killed a process of this worker"));
+    assert_null(strstr(text, "OOM killer killed a process in the job's cgroup on this node"));
 }
 
 static void text_that_would_control_the_terminal_is_replaced(void **state)

@@ -139,7 +139,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 is one of several without activity"},
+     "unknown: several ranks showed no activity, rank 3 is one of them"},
     {HUNG,
      {3, 0},
      2,
@@ -147,7 +147,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 is one of several without activity"},
+     "unknown: several ranks showed no activity, rank 3 is one of them"},
     {HUNG,
      {1},
      1,
@@ -163,7 +163,7 @@ static const struct {
      3,
      "3",
      "unknown",
-     "unknown; rank 3 was only the first to notice that another process was lost or late"},
+     "unknown: rank 3 was the first to report a lost or late peer, and no rank has reported an error of its own"},
     {"ValueError: boom",
      {1},
      1,
@@ -255,7 +255,7 @@ static void few_ranks_that_wait_in_another_collective_are_the_culprit(void **sta
         has_culprit(r, found ? others_wait[i].found[0] - '0' : 0,
                     found ? others_wait[i].found : "0", found ? "worker" : "unknown",
                     found ? others_wait[i].why
-                          : "unknown; rank 0 is one of several without activity");
+                          : "unknown: several ranks showed no activity, rank 0 is one of them");
         report_free(r);
     }
 }
@@ -349,7 +349,7 @@ static void a_timeout_that_ends_the_ranks_leaves_the_culprit_known(void **state)
             r, found ? 2 : 0, found ? "2" : "0", found ? "worker" : "unknown",
             found
                 ? timed_out[i].why
-                : "unknown; rank 0 was only the first to notice that another process was lost or late");
+                : "unknown: rank 0 was the first to report a lost or late peer, and no rank has reported an error of its own");
         report_free(r);
     }
 }
@@ -427,7 +427,7 @@ static void native_frames_show_for_which_rank_the_others_waited(void **state)
         has_culprit(r, found ? native_stacks[i].found[0] - '0' : 0,
                     found ? native_stacks[i].found : "0", found ? "worker" : "unknown",
                     found ? native_stacks[i].why
-                          : "unknown; rank 0 is one of several without activity");
+                          : "unknown: several ranks showed no activity, rank 0 is one of them");
         report_free(r);
     }
 }
@@ -470,11 +470,13 @@ static void tip_looks_for_a_rank_only_if_the_report_names_none(void **state)
         struct doing doing[4];
         const char *tip;
     } rows[] = {
-        {HUNG, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "wait for the culprit"},
-        {TIMEOUT, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "wait for the culprit"},
-        {HUNG, {{&held, 3, 3}}, "wait for the culprit"},
+        {HUNG, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "see the line of the culprit"},
+        {TIMEOUT,
+         {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+         "see the line of the culprit"},
+        {HUNG, {{&held, 3, 3}}, "see the line of the culprit"},
         {HUNG, {{&reduce, 0, 3}}, "one rank is probably stuck"},
-        {TIMEOUT, {{NULL, 0, 0}}, "look for the rank that is stuck"},
+        {TIMEOUT, {{NULL, 0, 0}}, "shorter than the timeout of the process group"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -600,8 +602,9 @@ static void rank_that_waits_for_a_process_of_its_own_is_the_culprit(void **state
                                       (const int[]){0, 1}, 2, of_its_own[i].doing);
         has_culprit(r, found != NULL ? found[0] - '0' : 0, found != NULL ? found : "0",
                     found != NULL ? "worker" : "unknown",
-                    found != NULL ? of_its_own[i].why
-                                  : "unknown; rank 0 is one of several without activity");
+                    found != NULL
+                        ? of_its_own[i].why
+                        : "unknown: several ranks showed no activity, rank 0 is one of them");
         json_t *o = json_of(r, false);
         assert_string_equal(json_string_value(json_object_get(o, "known_cause")),
                             of_its_own[i].known);
