@@ -19,7 +19,7 @@ CAUSES = [
     ("port-in-use", "import socket\na = socket.create_server(('127.0.0.1', 0))\nsocket.create_server(a.getsockname())\n", "is in use", "bind port 0"),
     ("too-many-files", "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\nwhile True: os.open('/dev/null', 0)\n",
      "limit of open files", "ulimit -n"),
-    ("host-memory", "bytearray(1 << 60)", "no more memory", "batch size"),
+    ("host-memory", "bytearray(1 << 60)", "a memory allocation", "batch size"),
     ("pickle", "import pickle; pickle.dumps(lambda: 1)", "cannot be pickled", "module"),
     ("connection-refused", "import socket\na = socket.create_server(('127.0.0.1', 0)); n = a.getsockname(); a.close()\nsocket.create_connection(n)\n",
      "no process listens", "listen there"),
