@@ -6,17 +6,16 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "rdzv/msg.h"
+#include "worker/aside.h"
 #include "worker/output.h"
 #include "node/oom.h"
 #include "report/error_file.h"
 #include "report/report.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TAIL_MAX = 10000 }; /* bytes of a failed worker's last lines that are sent on */
 
@@ -26,14 +25,14 @@ void exit_report_begin(struct round *r)
     r->exits = (struct exit_tally){.round = r->plan.round, .oom_kills = node_oom_kills("")};
 }
 
-static int exit_report_read_error(const char *path, struct report_error *ret)
+/* Once its file system has not responded, no further error file of this round is read. */
+static int exit_report_read_error(struct exit_tally *n, const char *path, struct report_error *ret)
 {
-    DD_AUTO(free) char *text = malloc(ERROR_FILE_MAX);
-    /* the worker may have left a FIFO there: do not block */
-    DD_AUTO(fd) int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-                                         : -1;
-    ssize_t len = text != NULL && fd >= 0 ? read(fd, text, ERROR_FILE_MAX) : 0;
-    return len > 0 ? report_error_parse(ret, text, (size_t)len) : -ENOENT;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(2 * ERROR_FILE_MAX);
+    if (path[0] == '\0' || n->files_hang)
+        return -ENOENT;
+    n->files_hang = aside_read_end(path, ERROR_FILE_MAX, &text) == -ETIMEDOUT;
+    return text.len > 0 ? report_error_parse(ret, (const char *)text.data, text.len) : -ENOENT;
 }
 
 static void send_exit(struct round *r, const struct worker_end *end)
@@ -43,7 +42,7 @@ static void send_exit(struct round *r, const struct worker_end *end)
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
     r->exits.failed++;
     (void)report_tail(r->output != NULL ? worker_output_tail(r->output, e->local_rank) : "", &text);
-    if (exit_report_read_error(end->error_file, &error) < 0 && end->why[0] != '\0')
+    if (exit_report_read_error(&r->exits, end->error_file, &error) < 0 && end->why[0] != '\0')
         error.message = strdup(end->why);
     round_send(r, MSG(EXIT, .round = r->plan.round, .rank = r->plan.first_rank + e->local_rank,
                       .local_rank = e->local_rank, .pid = e->pid, .code = e->code & 255,

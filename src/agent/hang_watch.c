@@ -150,21 +150,28 @@ static bool hang_watch_is_joint(const struct hangs *s)
     return (s->signs & HANG_SIGNS_USED) != 0;
 }
 
-/* Describe what a worker used while it was silent: less than what counts as activity. */
+/* Write what a worker used while it was silent, less than what counts as activity:
+ * "PREFIX0.1 % of a CPU, 12 bytes read or written", or "" if only output and heartbeats count. */
 static const char *describe_used(const struct hangs *s, const struct hang_counters *c,
-                                 uint64_t silent_ns, char *out, size_t size)
+                                 uint64_t silent_ns, const char *prefix, char *out, size_t size)
 {
     const int signs = s->signs;
+    const char *sep = prefix;
     size_t n = 0;
     out[0] = '\0';
-    if ((signs & HANG_SIGN_CPU) != 0)
-        n += (size_t)snprintf(out, size, ", used %.1f %% of a CPU",
+    if ((signs & HANG_SIGN_CPU) != 0) {
+        n += (size_t)snprintf(out, size, "%s%.1f %% of a CPU", sep,
                               silent_ns > 0 ? 100.0 * (double)c->cpu_ns / (double)silent_ns : 0);
-    if ((signs & HANG_SIGN_IO) != 0 && n < size)
-        n += (size_t)snprintf(out + n, size - n, ", %" PRIu64 " bytes read or written",
+        sep = ", ";
+    }
+    if ((signs & HANG_SIGN_IO) != 0 && n < size) {
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRIu64 " bytes read or written", sep,
                               c->io_bytes);
+        sep = ", ";
+    }
     if ((signs & HANG_SIGN_NETWORK) != 0 && n < size)
-        (void)snprintf(out + n, size - n, ", %" PRIu64 " bytes on TCP connections", c->net_bytes);
+        (void)snprintf(out + n, size - n, "%s%" PRIu64 " bytes on TCP connections", sep,
+                       c->net_bytes);
     return out;
 }
 
@@ -186,7 +193,7 @@ static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, 
            children_is_stopped(pid) ? "is stopped by a signal" : "seems hung",
            hang_missing(s->signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
            hang_watch_note(s), u->local_rank, (int)pid, children_state(pid, where, sizeof(where)),
-           describe_used(s, &c, silent_ns, used, sizeof(used)));
+           describe_used(s, &c, silent_ns, ", used ", used, sizeof(used)));
 }
 
 static void hang_watch_most(struct hang_counters *most, const struct hang_counters *c)
@@ -214,12 +221,11 @@ static void report_hung_ranks(const struct hangs *s, const struct rank_set *loca
         silent_ns = silent < silent_ns ? silent : silent_ns;
         (void)rank_set_add(&ranks, first + l, first + l);
     }
-    (void)rank_set_text(&ranks, &text);
-    (void)describe_used(s, &most, silent_ns, used, sizeof(used));
-    dd_log(r->cfg->log, DD_LOG_ERR, "ranks %s on %s seem hung: %s for %.0f s%s%s%s%s",
-           dd_buf_str(&text), r->cfg->node_name, hang_missing(s->signs, missing, sizeof(missing)),
-           (double)silent_ns / 1e9, hang_watch_note(s), used[0] != '\0' ? " (each" : "",
-           used[0] != '\0' ? used + 1 : "", used[0] != '\0' ? " at most)" : "");
+    (void)rank_set_name(&ranks, &text);
+    (void)describe_used(s, &most, silent_ns, " (each used at most ", used, sizeof(used));
+    dd_log(r->cfg->log, DD_LOG_ERR, "%s on %s seem hung: %s for %.0f s%s%s%s", dd_buf_str(&text),
+           r->cfg->node_name, hang_missing(s->signs, missing, sizeof(missing)),
+           (double)silent_ns / 1e9, hang_watch_note(s), used, used[0] != '\0' ? ")" : "");
 }
 
 static void report_waiting(const struct hangs *s, const struct rank_set *local, uint64_t now)

@@ -45,6 +45,7 @@ struct exit_tally {
     int failed;         /* reported by EXIT */
     int round;          /* round number for DONE */
     uint64_t oom_kills; /* OOM kills of this node's cgroup when the round began */
+    bool files_hang;    /* the file system of the error files does not respond */
 };
 
 /* Services of the agent for a round. arg is round_env.port_arg. */

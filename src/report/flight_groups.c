@@ -150,12 +150,11 @@ static struct flight_of_rank *flight_ranks(const struct flight_groups *g, size_t
 
 static int flight_put_group(const struct flight_group *g, const char *indent, struct dd_buf *out)
 {
-    DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(FLIGHT_RANKS_TEXT);
-    (void)rank_set_text(&g->ranks, &ranks);
-    const char *text = dd_buf_str(&ranks);
-    int rc = text == NULL ? -ENOMEM
-                          : dd_buf_printf(out, "%s%s %.60s: ", indent,
-                                          rank_set_count(&g->ranks) == 1 ? "rank" : "ranks", text);
+    int rc = dd_buf_puts(out, indent);
+    if (rc == 0)
+        rc = rank_set_name(&g->ranks, out);
+    if (rc == 0)
+        rc = dd_buf_puts(out, ": ");
     if (rc == 0)
         rc = flight_record_describe(out, &g->record);
     return rc == 0 ? dd_buf_puts(out, "\n") : rc;

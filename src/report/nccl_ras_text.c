@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RAS_RANKS_TEXT = 32 << 10, RAS_RANKS_SHOWN = 60 };
+enum { RAS_RANKS_TEXT = 32 << 10 };
 
 static const char *const ras_kinds[NCCL_RAS_KIND_MAX] = {
     [NCCL_RAS_COUNTS] = "operations", [NCCL_RAS_STATUS] = "status", [NCCL_RAS_ERROR] = "error",
@@ -20,19 +20,13 @@ static const char *const ras_kinds[NCCL_RAS_KIND_MAX] = {
 /* "rank 2", "ranks 0-1,3", "3 ranks", "3 ranks (2 of them: 0-1)", "rank 1 of the communicator" */
 static int ras_put_set(const struct nccl_ras_set *set, struct dd_buf *out)
 {
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(RAS_RANKS_TEXT);
     const size_t n = rank_set_count(&set->ranks);
-    (void)rank_set_text(&set->ranks, &text);
-    const char *list = dd_buf_str(&text);
-    const bool cut = text.len > RAS_RANKS_SHOWN;
-    const char *more = cut ? "..." : "";
-    if (list == NULL)
-        return -ENOMEM;
     if (n > 0 && n == (size_t)set->count)
-        return dd_buf_printf(out, "rank%s %.*s%s", n > 1 ? "s" : "", RAS_RANKS_SHOWN, list, more);
-    if (n > 0)
-        return dd_buf_printf(out, "%d ranks, among them %.*s%s", set->count, RAS_RANKS_SHOWN, list,
-                             more);
+        return rank_set_name(&set->ranks, out);
+    if (n > 0) {
+        int rc = dd_buf_printf(out, "%d ranks, among them ", set->count);
+        return rc < 0 ? rc : rank_set_text_short(&set->ranks, out);
+    }
     if (set->count == 1 && set->n == 1 && set->v[0].number >= 0)
         return dd_buf_printf(out, "rank %d of the communicator (pid %d)", set->v[0].number,
                              set->v[0].pid);

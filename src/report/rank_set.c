@@ -1,8 +1,11 @@
 #include "report/rank_set.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { RANKS_SHOWN = 60 /* bytes of a short text */ };
 
 static int rank_set_insert(struct rank_set *s, size_t at, struct rank_range r)
 {
@@ -76,15 +79,41 @@ int rank_set_nth(const struct rank_set *s, size_t n)
     return -1;
 }
 
-int rank_set_text(const struct rank_set *s, struct dd_buf *out)
+/* Append ranges until the text has `most` bytes. Return how many ranges, or -errno. */
+static int rank_set_put(const struct rank_set *s, size_t most, struct dd_buf *out)
 {
-    int rc = 0;
-    for (size_t i = 0; i < s->n && rc == 0; i++) {
-        rc = dd_buf_printf(out, "%s%d", i > 0 ? "," : "", s->v[i].first);
+    const size_t from = out->len;
+    size_t i = 0;
+    for (; i < s->n && out->len - from < most; i++) {
+        int rc = dd_buf_printf(out, "%s%d", i > 0 ? "," : "", s->v[i].first);
         if (rc == 0 && s->v[i].last > s->v[i].first)
             rc = dd_buf_printf(out, "-%d", s->v[i].last);
+        if (rc < 0)
+            return rc;
     }
-    return rc;
+    return (int)i;
+}
+
+int rank_set_text(const struct rank_set *s, struct dd_buf *out)
+{
+    int n = rank_set_put(s, SIZE_MAX, out);
+    return n < 0 ? n : 0;
+}
+
+int rank_set_text_short(const struct rank_set *s, struct dd_buf *out)
+{
+    int n = rank_set_put(s, RANKS_SHOWN, out);
+    if (n >= 0 && (size_t)n < s->n)
+        return dd_buf_printf(out, ",... (%zu ranks)", rank_set_count(s));
+    return n < 0 ? n : 0;
+}
+
+int rank_set_name(const struct rank_set *s, struct dd_buf *out)
+{
+    if (s->n == 0)
+        return dd_buf_puts(out, "ranks");
+    int rc = dd_buf_puts(out, rank_set_count(s) > 1 ? "ranks " : "rank ");
+    return rc < 0 ? rc : rank_set_text_short(s, out);
 }
 
 static const char *rank_set_number(const char *p, int *ret)

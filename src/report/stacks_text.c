@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_SHOWN = 60 /* bytes of a list of ranks */, LINE_SHOWN = 160, CHILDREN_SHOWN = 4 };
+enum { LINE_SHOWN = 160, CHILDREN_SHOWN = 4 };
 
 static int put_frame(const char *frames, struct dd_buf *out)
 {
@@ -49,27 +49,15 @@ static const struct stacks_node *node_of(const struct stacks *s, int rank)
     return NULL;
 }
 
-/* "rank 2 on node1" or "ranks 0-1,3-7", cut if there are many ranges. */
+/* "rank 2 on node1" or "ranks 0-1,3-7" */
 static int put_ranks(const struct stacks *s, const struct rank_set *ranks, struct dd_buf *out)
 {
-    const size_t n = rank_set_count(ranks);
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_RANKS_TEXT);
-    if (n == 0)
-        return dd_buf_puts(out, "ranks");
-    const int first = ranks->v[0].first;
-    const struct stacks_node *node = node_of(s, first);
+    int rc = rank_set_name(ranks, out);
+    if (rc < 0 || ranks->n == 0 || s->nnodes < 2)
+        return rc;
+    const struct stacks_node *node = node_of(s, ranks->v[0].first);
     const struct stacks_node *end = node_of(s, ranks->v[ranks->n - 1].last);
-    (void)rank_set_text(ranks, &text); /* a list that is too long is cut below */
-    int shown = (int)text.len;
-    if (shown > RANKS_SHOWN)
-        for (shown = RANKS_SHOWN; shown > 1 && text.data[shown] != ','; shown--)
-            ;
-    int rc = dd_buf_printf(out, "rank%s %.*s", n > 1 ? "s" : "", shown, (const char *)text.data);
-    if (rc == 0 && shown < (int)text.len)
-        rc = dd_buf_printf(out, ",... (%zu ranks)", n);
-    if (rc == 0 && node != NULL && node == end && s->nnodes > 1)
-        rc = dd_buf_printf(out, " on %s", node->name);
-    return rc;
+    return node != NULL && node == end ? dd_buf_printf(out, " on %s", node->name) : 0;
 }
 
 /* Append a line: what `line` contains already, and the headline of the stack. */

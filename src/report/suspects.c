@@ -11,11 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum {
-    SUSPECTS_RANKS_SHOWN = 60, /* bytes */
-    SUSPECTS_TEXT = 1000,
-    SUSPECTS_HEADLINE_SHOWN = 120
-};
+enum { SUSPECTS_TEXT = 1000, SUSPECTS_HEADLINE_SHOWN = 120 };
 
 const char *report_node_of(const struct report *r, int rank)
 {
@@ -155,16 +151,10 @@ static int suspects_look(const struct report *r, struct suspects_found *f)
 static int suspects_put_ranks(const struct report *r, const struct rank_set *ranks,
                               struct dd_buf *out)
 {
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_RANKS_TEXT);
-    const size_t n = rank_set_count(ranks);
     const char *node = report_node_of(r, ranks->v[0].first);
     const bool same = strcmp(node, report_node_of(r, ranks->v[ranks->n - 1].last)) == 0 &&
                       node[0] != '\0';
-    (void)rank_set_text(ranks, &text);
-    const bool cut = text.len > SUSPECTS_RANKS_SHOWN;
-    int rc = dd_buf_printf(out, "rank%s %.*s%s", n > 1 ? "s" : "",
-                           (int)(cut ? SUSPECTS_RANKS_SHOWN : text.len), (const char *)text.data,
-                           cut ? "..." : "");
+    int rc = rank_set_name(ranks, out);
     if (rc == 0 && same)
         rc = dd_buf_printf(out, " on %s", node);
     return rc < 0 ? rc : dd_buf_puts(out, ", which ");
@@ -175,16 +165,14 @@ static int suspects_put_waits(const struct rank_set *waits, const struct stack *
                               struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf headline = DD_BUF_INIT(STACKS_TEXT);
-    DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(STACKS_RANKS_TEXT);
-    (void)rank_set_text(waits, &ranks);
-    const char *text = dd_buf_str(&ranks);
-    const bool one = rank_set_count(waits) == 1;
-    return dd_buf_printf(out, "while rank%s %.*s %s in %.*s", one ? "" : "s", SUSPECTS_RANKS_SHOWN,
-                         text != NULL ? text : "",
-                         !now  ? "waited"
-                         : one ? "waits"
-                               : "wait",
-                         SUSPECTS_HEADLINE_SHOWN, suspects_headline(s, &headline));
+    const char *verb = !now ? "waited" : rank_set_count(waits) == 1 ? "waits" : "wait";
+    int rc = dd_buf_puts(out, "while ");
+    if (rc == 0)
+        rc = rank_set_name(waits, out);
+    if (rc < 0)
+        return rc;
+    return dd_buf_printf(out, " %s in %.*s", verb, SUSPECTS_HEADLINE_SHOWN,
+                         suspects_headline(s, &headline));
 }
 
 static int suspects_put_loader(const struct stack_frame *user, struct dd_buf *out)

@@ -82,6 +82,24 @@ static void a_set_of_ranks_knows_whether_it_shares_a_range(void **state)
         assert_int_equal(rank_set_has_any(&s, rows[i].first, rows[i].n), rows[i].shared);
 }
 
+static void a_cut_list_of_ranks_says_so_and_counts_them(void **state)
+{
+    DD_AUTO(rank_set) struct rank_set s = {0};
+    DD_AUTO(buf) struct dd_buf few = DD_BUF_INIT(1000);
+    DD_AUTO(buf) struct dd_buf many = DD_BUF_INIT(1000);
+    (void)state;
+    for (int rank = 0; rank < 8; rank += 2)
+        assert_int_equal(rank_set_add(&s, rank, rank), 0);
+    assert_int_equal(rank_set_name(&s, &few), 0);
+    assert_string_equal(dd_buf_str(&few), "ranks 0,2,4,6");
+    for (int rank = 100; rank < 300; rank += 2)
+        assert_int_equal(rank_set_add(&s, rank, rank), 0);
+    assert_int_equal(rank_set_name(&s, &many), 0);
+    assert_ptr_not_equal(strstr(dd_buf_str(&many), "ranks 0,2,4,6,100,102,"), NULL);
+    assert_ptr_not_equal(strstr(dd_buf_str(&many), ",... (104 ranks)"), NULL);
+    assert_true(many.len < 100);
+}
+
 static void lists_of_ranks_that_are_none_are_refused(void **state)
 {
     static const char *const rows[] = {"",     "x",   "1,",        "-1",          "3-1", "1-",
@@ -568,6 +586,7 @@ int main(void)
         cmocka_unit_test(names_cannot_control_the_terminal),
         cmocka_unit_test(ranks_become_ranges_in_any_order),
         cmocka_unit_test(a_set_of_ranks_knows_whether_it_shares_a_range),
+        cmocka_unit_test(a_cut_list_of_ranks_says_so_and_counts_them),
         cmocka_unit_test(lists_of_ranks_that_are_none_are_refused),
         cmocka_unit_test(equal_stacks_are_one_line_and_the_rarest_comes_first),
         cmocka_unit_test(the_node_is_named_where_a_group_is_on_one_of_several),
