@@ -44,6 +44,7 @@ static const struct failure_cause early_exit = {
 
 static const struct failure_cause hung_in_mpi = {
     .id = "hang",
+    .flags = CAUSE_HANG,
     .cause = "no sign of activity within --hang-timeout",
     .tip =
         "rerun with --stacks-native, which needs eu-stack or gdb on the nodes: it shows in which "
@@ -57,7 +58,7 @@ static const struct failure_cause rows[] = {
     /* ---- ddrun's own words ---- */
     {.id = "hang",
      .texts = {"hung: no "},
-     .flags = CAUSE_ANYWHERE,
+     .flags = CAUSE_ANYWHERE | CAUSE_HANG,
      .cause = "no sign of activity within --hang-timeout",
      .tip = "one rank is probably stuck and the others wait for it: find the rank whose stack "
             "differs; rerun with --stacks-native for native frames",
@@ -616,6 +617,12 @@ bool failure_is_cascade(const struct report_exit *e)
 {
     const struct failure_cause *c = failure_cause_find(e);
     return c != NULL && (c->flags & CAUSE_CASCADE) != 0;
+}
+
+bool failure_is_hang(const struct report_exit *e)
+{
+    const struct failure_cause *c = failure_cause_find(e);
+    return c != NULL && (c->flags & CAUSE_HANG) != 0;
 }
 
 bool failure_is_job_hung(const char *message)

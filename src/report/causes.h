@@ -16,6 +16,8 @@ enum {
     /* The text is specific enough to explain an exception that follows it. Other rows must match
      * the exception itself, if there is one: earlier lines may be harmless warnings. */
     CAUSE_ANYWHERE = 4,
+    /* The worker showed no activity. It may have waited for another rank. */
+    CAUSE_HANG = 8,
 };
 
 struct failure_cause {
@@ -32,6 +34,7 @@ struct failure_cause {
 /* Return a row of the table; NULL: the cause is not known. */
 const struct failure_cause *failure_cause_find(const struct report_exit *e);
 bool failure_is_cascade(const struct report_exit *e);
+bool failure_is_hang(const struct report_exit *e);
 
 /* Start of the message of each worker that ddrun ends because no worker of the job was active. */
 #define FAILURE_JOB_HUNG "the job hung: no "

@@ -20,7 +20,7 @@ static enum report_blame report_blame(const struct report *r, const struct repor
 {
     const struct failure_cause *c = failure_cause_find(e);
     const int flags = c != NULL ? c->flags : 0;
-    if (c != NULL && strcmp(c->id, "hang") == 0 && is_one_of_several_silent(r, e))
+    if ((flags & CAUSE_HANG) != 0 && is_one_of_several_silent(r, e))
         return REPORT_BLAME_UNKNOWN;
     return (flags & CAUSE_CASCADE) != 0  ? REPORT_BLAME_UNKNOWN
            : (flags & CAUSE_SENDER) != 0 ? REPORT_BLAME_SENDER
@@ -157,9 +157,7 @@ const struct failure_cause *report_cause(const struct report *r, const struct re
         return failure_cause_stuck_loader();
     if (is_left_alone(r, e) && !names_suspects(r, e))
         return failure_cause_early_exit();
-    return own != NULL && strcmp(own->id, "hang") == 0 && wants_native_frames(r, e)
-               ? failure_cause_hung_in_mpi()
-               : own;
+    return failure_is_hang(e) && wants_native_frames(r, e) ? failure_cause_hung_in_mpi() : own;
 }
 
 const char *report_tip(const struct report *r, const struct report_exit *e)
@@ -167,7 +165,7 @@ const char *report_tip(const struct report *r, const struct report_exit *e)
     const struct failure_cause *c = report_cause(r, e);
     if (c == NULL)
         return NULL;
-    if (c == failure_cause_find(e) && strcmp(c->id, "hang") == 0 && r->stacks.n == 0)
+    if (c == failure_cause_find(e) && failure_is_hang(e) && r->stacks.n == 0)
         return "rerun with --stacks=on-failure --stacks-native to see what each rank executes";
     return c->tip_for_culprit != NULL && names_suspects(r, e) ? c->tip_for_culprit : c->tip;
 }

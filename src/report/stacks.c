@@ -96,6 +96,14 @@ void stacks_sort(struct stacks *s)
     stack_children_sort(&s->children);
 }
 
+const struct stacks_node *stacks_node_of(const struct stacks *s, int rank)
+{
+    for (size_t i = 0; i < s->nnodes; i++)
+        if (rank >= s->nodes[i].first_rank && rank - s->nodes[i].first_rank < s->nodes[i].workers)
+            return &s->nodes[i];
+    return NULL;
+}
+
 bool stacks_has(const struct stacks *s, enum stack_kind kind)
 {
     for (size_t i = 0; i < s->n; i++)

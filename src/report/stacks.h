@@ -62,6 +62,8 @@ int stacks_resolve(struct stacks *s);
 /* Order: the rarest stack first; what could not be seen last. */
 void stacks_sort(struct stacks *s);
 void stacks_done(struct stacks *s);
+/* NULL: no node has the rank. */
+const struct stacks_node *stacks_node_of(const struct stacks *s, int rank);
 bool stacks_has(const struct stacks *s, enum stack_kind kind);
 bool stacks_has_note(const struct stacks *s, const char *note);
 

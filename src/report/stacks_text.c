@@ -41,22 +41,14 @@ int stack_headline(const struct stack *s, struct dd_buf *out)
 
 /* ---- lines ---- */
 
-static const struct stacks_node *node_of(const struct stacks *s, int rank)
-{
-    for (size_t i = 0; i < s->nnodes; i++)
-        if (rank >= s->nodes[i].first_rank && rank - s->nodes[i].first_rank < s->nodes[i].workers)
-            return &s->nodes[i];
-    return NULL;
-}
-
 /* "rank 2 on node1" or "ranks 0-1,3-7" */
 static int put_ranks(const struct stacks *s, const struct rank_set *ranks, struct dd_buf *out)
 {
     int rc = rank_set_name(ranks, out);
     if (rc < 0 || ranks->n == 0 || s->nnodes < 2)
         return rc;
-    const struct stacks_node *node = node_of(s, ranks->v[0].first);
-    const struct stacks_node *end = node_of(s, ranks->v[ranks->n - 1].last);
+    const struct stacks_node *node = stacks_node_of(s, ranks->v[0].first);
+    const struct stacks_node *end = stacks_node_of(s, ranks->v[ranks->n - 1].last);
     return node != NULL && node == end ? dd_buf_printf(out, " on %s", node->name) : 0;
 }
 

@@ -15,11 +15,9 @@ enum { SUSPECTS_TEXT = 1000, SUSPECTS_HEADLINE_SHOWN = 120 };
 
 const char *report_node_of(const struct report *r, int rank)
 {
-    for (size_t i = 0; i < r->stacks.nnodes; i++) {
-        const struct stacks_node *n = &r->stacks.nodes[i];
-        if (rank >= n->first_rank && rank - n->first_rank < n->workers)
-            return n->name;
-    }
+    const struct stacks_node *n = stacks_node_of(&r->stacks, rank);
+    if (n != NULL)
+        return n->name;
     for (int i = 0; i < r->nkept; i++)
         if (r->exits[i].rank == rank)
             return r->exits[i].node;
@@ -30,9 +28,8 @@ const char *report_node_of(const struct report *r, int rank)
  * have exited. But a rank that timed out closes its connections, so the others lose theirs. */
 static bool suspects_are_wanted(const struct report *r, const struct report_exit *e)
 {
-    const struct failure_cause *c = failure_cause_find(e);
-    if (c == NULL || (c->flags & CAUSE_CASCADE) == 0)
-        return c != NULL && strcmp(c->id, "hang") == 0;
+    if (!failure_is_cascade(e))
+        return failure_is_hang(e);
     for (int i = 0; i < r->nkept; i++) {
         const struct failure_cause *k = failure_cause_find(&r->exits[i]);
         if (k != NULL && (k->flags & CAUSE_CASCADE) != 0 && strstr(k->id, "timeout") != NULL)
