@@ -13,12 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A dump that nobody has requested is of the collective of the failure only if it is as recent. */
+enum { FRESH_S = 60 };
+
+struct flight_rank {
+    bool asked; /* and has not answered yet */
+    bool known; /* the last answer */
+    off_t size; /* of an answer that was not complete; 0: none */
+    struct flight_record record;
+};
 
 struct flight_recorder {
     char name[32]; /* of the directory of this round, below the private directory */
     int dir;
-    bool *asked; /* by local rank */
+    struct flight_rank *ranks; /* by local rank */
 };
 
 static const struct dd_scratch *flight_tmp(const struct round *r)
@@ -35,32 +46,57 @@ static void flight_file(char *out, size_t size, const char *what, const struct r
 
 /* ---- reading ---- */
 
-static int flight_read_file(int fd, struct dd_buf *out)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode) || st.st_size > PICKLE_MAX)
-        return -EPROTO;
-    int rc = dd_buf_reserve(out, (size_t)st.st_size);
-    ssize_t n = rc == 0 ? pread(fd, out->data, (size_t)st.st_size, 0) : 0;
-    if (n < 0)
-        return -errno;
-    out->len = rc == 0 ? (size_t)n : 0;
-    return rc;
-}
-
-static int flight_read(const struct flight_recorder *f, const struct round *r, const char *what,
-                       int local_rank, struct flight_record *ret)
+static int flight_read_file(int fd, size_t size, struct flight_record *ret)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(PICKLE_MAX + 1);
-    char name[48];
-    flight_file(name, sizeof(name), what, r, local_rank, "");
-    DD_AUTO(fd) int fd = openat(f->dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    int rc = dd_buf_reserve(&text, size);
+    ssize_t n = rc == 0 ? pread(fd, text.data, size, 0) : rc;
+    return n < 0 ? rc < 0 ? rc : -errno : flight_record_read(ret, text.data, (size_t)n);
+}
+
+static int flight_open(const struct flight_recorder *f, const char *name, struct stat *ret)
+{
+    int fd = openat(f->dir, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
-    int rc = flight_read_file(fd, &text);
-    return rc < 0 ? rc : flight_record_read(ret, text.data, text.len);
+    if (fstat(fd, ret) == 0 && S_ISREG(ret->st_mode) && ret->st_size <= PICKLE_MAX)
+        return fd;
+    (void)close(fd);
+    return -EPROTO;
+}
+
+/* Read the answer of a worker, and remove it: the next request must not take it for its own. False
+ * if it is not complete. */
+static bool flight_take_answer(const struct flight_recorder *f, const struct round *r,
+                               int local_rank)
+{
+    struct flight_rank *rank = &f->ranks[local_rank];
+    struct stat st;
+    char name[48];
+    flight_file(name, sizeof(name), "rank_", r, local_rank, "");
+    DD_AUTO(fd) int fd = flight_open(f, name, &st);
+    if (fd < 0 || st.st_size == rank->size) /* nothing new */
+        return false;
+    rank->size = st.st_size;
+    if (flight_read_file(fd, (size_t)st.st_size, &rank->record) < 0)
+        return false;
+    (void)unlinkat(f->dir, name, 0);
+    rank->known = true;
+    return true;
+}
+
+/* Read a dump that PyTorch has written by itself, shortly before the worker aborts. */
+static int flight_read_own(const struct flight_recorder *f, const struct round *r, const char *what,
+                           int local_rank, struct flight_record *ret)
+{
+    struct stat st;
+    char name[48];
+    flight_file(name, sizeof(name), what, r, local_rank, "");
+    DD_AUTO(fd) int fd = flight_open(f, name, &st);
+    if (fd < 0)
+        return fd;
+    return time(NULL) - st.st_mtime > FRESH_S ? -ESTALE
+                                              : flight_read_file(fd, (size_t)st.st_size, ret);
 }
 
 /* ---- asking ---- */
@@ -91,22 +127,29 @@ void flight_recorder_ask(const struct round *r)
         char now[48], before[48];
         flight_file(now, sizeof(now), "rank_", r, i, "");
         flight_file(before, sizeof(before), "before_", r, i, "");
-        f->asked[i] = flight_is_alive(r, i) && flight_ask_worker(f, r, i);
-        if (f->asked[i]) /* kept: a worker that aborts may not answer any more */
+        const bool late = f->ranks[i].asked;
+        f->ranks[i] = (struct flight_rank){0};
+        if (!flight_is_alive(r, i))
+            continue;
+        if (late) /* if there is an answer, it is to the request before */
+            (void)unlinkat(f->dir, now, 0);
+        else /* kept: a worker that aborts may not answer any more */
             (void)renameat(f->dir, now, f->dir, before);
+        f->ranks[i].asked = flight_ask_worker(f, r, i);
     }
 }
 
 bool flight_recorder_is_ready(const struct round *r)
 {
     const struct flight_recorder *f = features_state(r, &flight_recorder_feature);
-    struct flight_record record;
+    bool ready = true;
     for (int i = 0; f != NULL && i < r->plan.local_size; i++) {
-        if (f->asked[i] && flight_is_alive(r, i) && flight_read(f, r, "rank_", i, &record) < 0)
-            return false;
-        f->asked[i] = false;
+        struct flight_rank *rank = &f->ranks[i];
+        if (rank->asked && (flight_take_answer(f, r, i) || !flight_is_alive(r, i)))
+            rank->asked = false;
+        ready = ready && !rank->asked;
     }
-    return true;
+    return ready;
 }
 
 int flight_recorder_read(const struct round *r, int local_rank, struct flight_record *ret)
@@ -114,8 +157,12 @@ int flight_recorder_read(const struct round *r, int local_rank, struct flight_re
     const struct flight_recorder *f = features_state(r, &flight_recorder_feature);
     if (f == NULL)
         return -ENOENT;
-    int rc = flight_read(f, r, "rank_", local_rank, ret);
-    return rc < 0 ? flight_read(f, r, "before_", local_rank, ret) : rc;
+    if (f->ranks[local_rank].known) {
+        *ret = f->ranks[local_rank].record;
+        return 0;
+    }
+    int rc = flight_read_own(f, r, "rank_", local_rank, ret);
+    return rc < 0 ? flight_read_own(f, r, "before_", local_rank, ret) : rc;
 }
 
 /* ---- hooks ---- */
@@ -124,7 +171,7 @@ static void flight_free(struct flight_recorder *f)
 {
     if (f->dir >= 0)
         close(f->dir);
-    free(f->asked);
+    free(f->ranks);
     free(f);
 }
 
@@ -138,9 +185,9 @@ static int flight_prepare(void **state, const struct round *r, struct dd_err *er
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f->dir = -1;
-    f->asked = calloc((size_t)r->plan.local_size + 1, sizeof(*f->asked));
+    f->ranks = calloc((size_t)r->plan.local_size + 1, sizeof(*f->ranks));
     (void)snprintf(f->name, sizeof(f->name), "flight_%d", r->plan.round);
-    if (f->asked != NULL && dd_scratch_mkdir(tmp, f->name, err) == 0)
+    if (f->ranks != NULL && dd_scratch_mkdir(tmp, f->name, err) == 0)
         f->dir = openat(tmp->fd, f->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (f->dir >= 0) {
         *state = f;

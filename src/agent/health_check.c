@@ -117,6 +117,12 @@ static void check_more(struct health *h)
 
 /* ---- the built-in checks ---- */
 
+/* True for a warning that each check counts anew: the same number is news. */
+static bool is_increment(const char *warning)
+{
+    return strstr(warning, " since the last check") != NULL;
+}
+
 /* Log the warnings that the check before did not have, and keep them. */
 static void take_warnings(struct health *h)
 {
@@ -126,7 +132,7 @@ static void take_warnings(struct health *h)
     if (h->warnings == NULL || dd_strv_split(&lines, h->warnings, "\n") < 0)
         return;
     for (size_t i = 0; i < lines.n; i++)
-        if (last == NULL || strstr(last, lines.v[i]) == NULL)
+        if (last == NULL || is_increment(lines.v[i]) || strstr(last, lines.v[i]) == NULL)
             dd_log(h->round->cfg->log, DD_LOG_WARN, "%s", lines.v[i]);
 }
 

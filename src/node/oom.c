@@ -7,18 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the number after "oom_kill " at the start of a line. */
-static uint64_t count_in(const char *path)
+/* Read the number after "oom_kill " at the start of a line. False if the file has none. */
+static bool count_in(const char *path, uint64_t *ret)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_CGROUP_TEXT_MAX);
-    uint64_t n = 0;
     if (!node_cgroup_read(&text, path))
-        return 0;
+        return false;
     for (char *save = NULL, *line = strtok_r((char *)text.data, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save))
-        if (strncmp(line, "oom_kill ", 9) == 0 && dd_num_u64(line + 9, 0, UINT64_MAX, &n) == 0)
-            return n;
-    return 0;
+        if (strncmp(line, "oom_kill ", 9) == 0 && dd_num_u64(line + 9, 0, UINT64_MAX, ret) == 0)
+            return true;
+    return false;
 }
 
 /* Read the file in the cgroup's directory, or in the top directory if a container hides the path
@@ -33,8 +32,10 @@ static uint64_t count_below(const char *root, const char *mount, const char *cgr
         path = NULL;
     if (asprintf(&top, "%s/sys/fs/cgroup%s/%s", root, mount, file) < 0)
         top = NULL;
-    uint64_t n = path != NULL ? count_in(path) : 0;
-    return n == 0 && top != NULL ? count_in(top) : n;
+    uint64_t n = 0;
+    if (path == NULL || !count_in(path, &n))
+        n = top != NULL && count_in(top, &n) ? n : 0;
+    return n;
 }
 
 struct kills {

@@ -218,15 +218,16 @@ static const struct failure_cause rows[] = {
      .tip = "enlarge /dev/shm, reduce num_workers, or set it to 0"},
     {.id = "dataloader-worker-killed",
      .texts = {"exited unexpectedly", "is killed by signal: "},
-     .also = "DataLoader worker",
-     .flags = CAUSE_ANYWHERE,
+     .also = {"DataLoader worker"},
+     .flags = CAUSE_ANYWHERE | CAUSE_MAY_BE_OOM,
      .cause = "a process of a DataLoader ended unexpectedly",
      .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
             "node"},
     {.id = "dataloader-worker-lost",
      .texts = {"ConnectionResetError", "ConnectionRefusedError", "EOFError",
                "FileNotFoundError: [Errno 2]"},
-     .also = "resource_sharer",
+     .also = {"resource_sharer"},
+     .flags = CAUSE_MAY_BE_OOM,
      .cause = "a process of a DataLoader, which shared a tensor with this worker, ended "
               "unexpectedly",
      .tip = "set num_workers=0 to see its error; if a signal killed it, check the memory of the "
@@ -357,6 +358,7 @@ static const struct failure_cause rows[] = {
      .tip = "bind port 0, or use the store at MASTER_ADDR:MASTER_PORT"},
     {.id = "gloo-timeout",
      .texts = {"Timed out waiting", "Application timeout caused pair closure"},
+     .also = {"gloo", "torch/distributed"},
      .flags = CAUSE_CASCADE,
      .cause = "a gloo operation timed out: another rank did not take part in it",
      .tip = "rerun with a --hang-timeout shorter than the timeout of the process group: ddrun then "
@@ -364,6 +366,7 @@ static const struct failure_cause rows[] = {
      .tip_for_culprit = TIP_FOR_CULPRIT},
     {.id = "gloo-peer-lost",
      .texts = {"Connection closed by peer", "gloo/transport/tcp/pair.cc"},
+     .also = {"gloo", "torch/distributed"},
      .flags = CAUSE_CASCADE,
      .cause = "a gloo peer closed its connection: it had exited or failed",
      .tip =
@@ -393,6 +396,7 @@ static const struct failure_cause rows[] = {
      .tip = "look for the error of the process that ended first"},
     {.id = "jax-barrier-timeout",
      .texts = {"Barrier timed out", "DEADLINE_EXCEEDED"},
+     .also = {"jax", "tensorflow"},
      .flags = CAUSE_CASCADE,
      .cause = "a process did not reach a barrier of JAX or TensorFlow in time",
      .tip = "look for the process that did not start or is stuck",
@@ -400,6 +404,7 @@ static const struct failure_cause rows[] = {
     {.id = "tensorflow-peer-lost",
      .texts = {"UnavailableError", "UNAVAILABLE: Socket closed",
                "failed to connect to all addresses"},
+     .also = {"tensorflow", "jax"},
      .flags = CAUSE_CASCADE,
      .cause = "the connection to another TensorFlow task is lost",
      .tip = "look for the error of the task that ended first"},
@@ -420,6 +425,12 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "the program called MPI_Abort, or the MPI library did after an error",
      .tip = "the lines above the abort name the error"},
+    {.id = "server-unreachable",
+     .texts = {"HTTPSConnectionPool(", "requests.exceptions.ConnectionError",
+               "couldn't connect to 'https://", "botocore.exceptions."},
+     .cause = "a request to a server outside the job failed",
+     .tip = "compute nodes often have no route to the Internet: download on the login node, or "
+            "set https_proxy"},
     {.id = "host-unknown",
      .texts = {"Name or service not known", "Temporary failure in name resolution",
                "No address associated with hostname"},
@@ -461,7 +472,7 @@ static const struct failure_cause rows[] = {
      .tip = "check owner and mode of the file named above; a script needs 'chmod +x'"},
     {.id = "tokenizers-fork",
      .texts = {"Disabling parallelism to avoid deadlocks"},
-     .also = "huggingface/tokenizers",
+     .also = {"huggingface/tokenizers"},
      .cause = "a process was forked while the threads of Hugging Face's tokenizers ran; a deadlock "
               "is possible",
      .tip = "set TOKENIZERS_PARALLELISM=false, or load the tokenizer in the data set"},
@@ -511,7 +522,7 @@ static const struct failure_cause rows[] = {
      .cause = "native code divided an integer by zero",
      .tip = "rerun with -x PYTHONFAULTHANDLER=1, or 'ulimit -c unlimited' for a core dump"},
 };
-enum { ROWS = sizeof(rows) / sizeof(rows[0]), TEXTS = 4 };
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), TEXTS = 4, ALSO = 2 };
 
 static bool has_text(const char *text, const char *part)
 {
@@ -522,6 +533,14 @@ static bool names_one(const struct failure_cause *c, const char *text)
 {
     for (int i = 0; i < TEXTS && c->texts[i] != NULL; i++)
         if (has_text(text, c->texts[i]))
+            return true;
+    return false;
+}
+
+static bool names_also(const struct failure_cause *c, const char *text)
+{
+    for (int i = 0; i < ALSO && c->also[i] != NULL; i++)
+        if (has_text(text, c->also[i]))
             return true;
     return false;
 }
@@ -550,8 +569,8 @@ static bool row_matches(const struct failure_cause *c, const struct report_exit 
         return c->signal == signal_of(e) && message_of(e) == NULL;
     if (c->code != 0 && c->code != e->code)
         return false;
-    if (c->also != NULL && !has_text(e->tail, c->also) && !has_text(e->trace, c->also) &&
-        !has_text(e->error, c->also))
+    if (c->also[0] != NULL && !names_also(c, e->tail) && !names_also(c, e->trace) &&
+        !names_also(c, e->error))
         return false;
     return names_one(c, message);
 }
@@ -588,10 +607,19 @@ static const struct failure_cause *row_before_abort(const struct report_exit *e)
     return NULL;
 }
 
+/* The worker did not react to a peer: it crashed. Only specific texts explain that better. */
+static const struct failure_cause *row_of_crash(const struct report_exit *e)
+{
+    const struct failure_cause *c = first_row(e, e->tail, CAUSE_ANYWHERE);
+    return c != NULL && (c->flags & CAUSE_CASCADE) == 0 ? c : first_row(e, "", 0);
+}
+
 static const struct failure_cause *find_row(const struct report_exit *e)
 {
     const char *message = message_of(e);
     const struct failure_cause *c;
+    if (message == NULL && report_has_crashed(e))
+        return row_of_crash(e);
     if (message == NULL) {
         c = first_row(e, "", CAUSE_SENDER); /* the output does not matter then */
         return c != NULL ? c : first_row(e, e->tail, 0);
@@ -609,8 +637,8 @@ const struct failure_cause *failure_cause_find(const struct report_exit *e)
 {
     const bool killed = e->oom && signal_of(e) == SIGKILL;
     const struct failure_cause *found = killed ? &killed_by_oom : find_row(e);
-    const bool cascade = found != NULL && (found->flags & CAUSE_CASCADE) != 0;
-    return e->oom && !killed && !cascade ? &child_killed_by_oom : found;
+    const bool may_be_oom = found == NULL || (found->flags & CAUSE_MAY_BE_OOM) != 0;
+    return e->oom && !killed && may_be_oom ? &child_killed_by_oom : found;
 }
 
 bool failure_is_cascade(const struct report_exit *e)

@@ -18,12 +18,14 @@ enum {
     CAUSE_ANYWHERE = 4,
     /* The worker showed no activity. It may have waited for another rank. */
     CAUSE_HANG = 8,
+    /* The OOM killer may have ended a process that the worker needed. */
+    CAUSE_MAY_BE_OOM = 16,
 };
 
 struct failure_cause {
     const char *id;              /* stable, for programs: "cuda-out-of-memory" */
     const char *texts[4];        /* one of them occurs in the message; none: by signal alone */
-    const char *also;            /* occurs in the last lines, too; NULL: no condition */
+    const char *also[2];         /* one of them occurs in the last lines, too; none: no condition */
     int signal, code;            /* conditions; 0: none. Exit code 128 + N counts as signal N */
     int flags;                   /* CAUSE_* */
     const char *cause;           /* one sentence */

@@ -149,8 +149,10 @@ static void flight_fill(struct flight_record *r, const json_t *entry)
     const char *name = flight_text(entry, "profiling_name");
     const char *colon = name != NULL ? strchr(name, ':') : NULL; /* "nccl:all_reduce" */
     r->waiting = !flight_is_over(entry);
-    r->number = json_integer_value(json_object_get(entry, "collective_seq_id"));
-    r->bytes = flight_bytes(entry);
+    const json_int_t number = json_integer_value(json_object_get(entry, "collective_seq_id"));
+    const uint64_t bytes = flight_bytes(entry);
+    r->number = number > 0 ? number : 0;
+    r->bytes = bytes <= INT64_MAX ? bytes : 0; /* 0: unknown, as the message to the daemon has it */
     flight_record_copy(r->name, colon != NULL ? colon + 1 : name);
     flight_group(r->group, json_object_get(entry, "process_group"));
     flight_place(r->place, entry);

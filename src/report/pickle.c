@@ -9,18 +9,17 @@ struct pickle_value {
     json_t *v;
     int depth;     /* containers within this one, itself included; 0: no container */
     bool recalled; /* another container holds it too, so it may not change */
-    size_t memo;   /* 1 + its last place in the memo; 0: none */
+    size_t memo;   /* 1 + its place in the memo; 0: none */
 };
 
 struct pickle_memo {
     json_t *v;
     int depth;
-    bool open; /* a container that may still grow */
+    bool sealed; /* it was recalled: a container must not grow any more */
 };
 
 /* The machine of a pickle: instructions push values, and join those above the last mark to their
- * container. A container can be recalled only when it is complete, and does not grow afterwards;
- * so none can contain itself. */
+ * container. A container that was recalled does not grow any more, so none can contain itself. */
 struct pickle {
     struct dd_rd in;
     struct pickle_value *stack;
@@ -29,6 +28,7 @@ struct pickle {
     size_t n_marks;
     struct pickle_memo *memo;
     size_t n_memo;
+    size_t n_containers;
     bool stopped;
 };
 
@@ -55,6 +55,14 @@ static int pickle_push(struct pickle *p, json_t *v, int depth)
     }
     p->stack[p->n++] = (struct pickle_value){.v = v, .depth = depth};
     return 0;
+}
+
+static int pickle_push_container(struct pickle *p, json_t *v, int depth)
+{
+    if (++p->n_containers <= PICKLE_MAX_CONTAINERS)
+        return pickle_push(p, v, depth);
+    json_decref(v);
+    return -EMSGSIZE;
 }
 
 static int pickle_push_string(struct pickle *p)
@@ -92,41 +100,29 @@ static int pickle_push_double(struct pickle *p)
 
 static int pickle_remember(struct pickle *p, size_t at)
 {
-    if (p->n == 0 || at > p->n_memo || at >= PICKLE_MAX_STACK)
+    if (p->n == 0 || at != p->n_memo || at >= PICKLE_MAX_STACK)
         return -EPROTO;
-    if (at == p->n_memo) {
-        struct pickle_memo *memo = realloc(p->memo, (at + 1) * sizeof(*memo));
-        if (memo == NULL)
-            return -ENOMEM;
-        p->memo = memo;
-        p->memo[p->n_memo++] = (struct pickle_memo){0};
-    }
     struct pickle_value *top = &p->stack[p->n - 1];
-    json_decref(p->memo[at].v);
-    p->memo[at] = (struct pickle_memo){json_incref(top->v), top->depth,
-                                       top->depth > 0 && !top->recalled};
-    top->memo = at + 1;
+    if (top->memo > 0) /* each place is written once, and each value has one place */
+        return -EPROTO;
+    struct pickle_memo *memo = realloc(p->memo, (at + 1) * sizeof(*memo));
+    if (memo == NULL)
+        return -ENOMEM;
+    p->memo = memo;
+    p->memo[p->n_memo++] = (struct pickle_memo){.v = json_incref(top->v), .depth = top->depth};
+    top->memo = p->n_memo;
     return 0;
 }
 
 static int pickle_recall(struct pickle *p, size_t at)
 {
-    if (at >= p->n_memo || p->memo[at].v == NULL || p->memo[at].open)
+    if (at >= p->n_memo)
         return -EPROTO;
+    p->memo[at].sealed = true;
     int rc = pickle_push(p, json_incref(p->memo[at].v), p->memo[at].depth);
     if (rc == 0)
         p->stack[p->n - 1].recalled = true;
     return rc;
-}
-
-/* The value leaves the stack: it is complete. */
-static void pickle_close(struct pickle *p, const struct pickle_value *value)
-{
-    struct pickle_memo *m = value->memo > 0 ? &p->memo[value->memo - 1] : NULL;
-    if (m != NULL && m->v == value->v) {
-        m->depth = value->depth;
-        m->open = false;
-    }
 }
 
 static int pickle_mark(struct pickle *p)
@@ -150,7 +146,6 @@ static void pickle_drop(struct pickle *p, size_t down_to)
 {
     while (p->n > down_to) {
         p->n--;
-        pickle_close(p, &p->stack[p->n]);
         json_decref(p->stack[p->n].v);
     }
 }
@@ -180,14 +175,17 @@ static int pickle_fill(struct pickle *p, size_t first, bool dictionary)
     if (first == 0 || first > p->n || (p->n - first) % step != 0)
         return -EPROTO;
     struct pickle_value *container = &p->stack[first - 1];
+    struct pickle_memo *memo = container->memo > 0 ? &p->memo[container->memo - 1] : NULL;
     int rc = dictionary ? json_is_object(container->v) : json_is_array(container->v);
-    rc = rc && !container->recalled ? 0 : -EPROTO;
+    rc = rc && !container->recalled && (memo == NULL || !memo->sealed) ? 0 : -EPROTO;
     for (size_t i = first; rc == 0 && i < p->n; i += step) {
         if (dictionary && !pickle_is_key(p->stack[i].v))
             rc = -EPROTO;
         else
             rc = pickle_put(container, dictionary ? &p->stack[i] : NULL, &p->stack[i + step - 1]);
     }
+    if (memo != NULL)
+        memo->depth = container->depth;
     pickle_drop(p, first);
     return rc;
 }
@@ -209,7 +207,7 @@ static int pickle_tuple(struct pickle *p, size_t n)
     if (rc == 0)
         pickle_drop(p, p->n - n);
     if (rc == 0)
-        return pickle_push(p, tuple.v, tuple.depth);
+        return pickle_push_container(p, tuple.v, tuple.depth);
     json_decref(tuple.v);
     return rc;
 }
@@ -257,9 +255,9 @@ static int pickle_step(struct pickle *p, unsigned char code)
     case '(':
         return pickle_mark(p);
     case '}':
-        return pickle_push(p, json_object(), 1);
+        return pickle_push_container(p, json_object(), 1);
     case ']':
-        return pickle_push(p, json_array(), 1);
+        return pickle_push_container(p, json_array(), 1);
     case ')':
         return pickle_tuple(p, 0);
     case 0x85:

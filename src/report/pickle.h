@@ -11,10 +11,11 @@
 #include <stddef.h>
 
 enum {
-    PICKLE_MAX = 4 << 20,      /* bytes of input */
-    PICKLE_MAX_KEY = 100,      /* bytes of a key */
-    PICKLE_MAX_DEPTH = 12,     /* containers within each other */
-    PICKLE_MAX_STACK = 1 << 16 /* values that wait for their container */
+    PICKLE_MAX = 4 << 20,       /* bytes of input */
+    PICKLE_MAX_KEY = 100,       /* bytes of a key */
+    PICKLE_MAX_DEPTH = 12,      /* containers within each other */
+    PICKLE_MAX_STACK = 1 << 16, /* values that wait for their container */
+    PICKLE_MAX_CONTAINERS = 1 << 17
 };
 
 /* Decode the n bytes at p; the caller frees *ret with json_decref(). Tuples become arrays. -EPROTO:

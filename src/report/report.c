@@ -287,8 +287,17 @@ const struct report_exit *report_first_failure(const struct report *r)
 
 /* ---- messages ---- */
 
+bool report_has_crashed(const struct report_exit *e)
+{
+    const int sig = e->code > 128 && e->code < 256 ? e->code - 128 : e->signal;
+    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
+}
+
+/* After a crash only an exception that is the last output explains it: earlier ones were logged,
+ * and handled. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len)
 {
+    const bool crashed = report_has_crashed(e);
     const char *found = NULL;
     const char *line;
     size_t len;
@@ -301,6 +310,8 @@ const char *report_exception(const struct report_exit *e, size_t *ret_len)
         if (report_is_exception(line, len)) {
             found = line;
             *ret_len = len;
+        } else if (crashed && len > 0) {
+            found = NULL;
         }
     }
     return found;

@@ -60,6 +60,8 @@ struct report {
 
 /* True if the whole job hung, so that no rank is named for this failure. */
 bool report_is_of_job(const struct report_exit *e);
+/* True if a signal of the processor ended the worker: SIGSEGV, SIGBUS, SIGILL or SIGFPE. */
+bool report_has_crashed(const struct report_exit *e);
 /* Return the message of the exception: from the error file, else the last output line that looks
  * like one; NULL: none. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len);

@@ -59,7 +59,7 @@ def test_a_failure_that_follows_from_another_is_not_the_culprit(tmp_path):
     script.write_text(f"""#!/bin/sh
 case $RANK in
 1) echo $$ > {tmp_path}/pid; while [ ! -e {tmp_path}/trapped ]; do sleep 0.05; done
-   echo 'RuntimeError: Connection closed by peer [127.0.0.1]:5' >&2; exit 9;;
+   echo 'RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5' >&2; exit 9;;
 2) while [ ! -s {tmp_path}/pid ]; do sleep 0.05; done
    trap '' TERM; : > {tmp_path}/trapped
    while kill -0 $(cat {tmp_path}/pid) 2>&-; do sleep 0.05; done  # until ddrun has taken note of its end
@@ -76,7 +76,7 @@ esac
     found = json.loads(report.read_text())
     assert found["culprit"] == {"failure": 1, "rank": 2, "ranks": "2", "node": "sim2", "blame": "worker", "check": None, "why": found["culprit"]["why"]}
     assert [f["cascade"] for f in found["failures"]] == [True, False]
-    assert [f["why"] for f in found["failures"]] == ["RuntimeError: Connection closed by peer [127.0.0.1]:5", "ValueError: boom"]
+    assert [f["why"] for f in found["failures"]] == ["RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5", "ValueError: boom"]
     assert (found["others"]["failed_earlier"], found["others"]["failed_later"]) == (1, 0)
 
 

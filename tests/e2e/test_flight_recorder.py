@@ -29,12 +29,42 @@ def test_ddctl_asks_again_each_time():
         seen = ""
         while seen.count("ready") < 3:
             seen += job.line("ready")
-        for _ in range(2):
-            asked = answered([DDCTL, "stacks", "--timeout=25s"])
-            assert MISSING in asked.stdout, asked.stdout + asked.stderr
+        for _ in range(4):
+            asked = answered([DDCTL, "stacks", "--timeout=25s", "--format=json"])
+            found = json.loads(asked.stdout)
+            assert {c["ranks"] for c in found["collectives"]} == {"0-1", "2"}, asked.stdout
+            assert found["seconds"] < 25, "the request has waited for its timeout"
         job.p.terminate()
         job.wait()
         job.assert_nothing_left()
+
+
+def test_what_a_rank_answered_before_is_not_compared_with_what_others_answer_now(tmp_path):
+    silent = tmp_path / "silent"
+    with Job("--nproc-per-node=3", "--flight-recorder=on", program("flight_worker.py"), env=clean_env(SILENT=str(silent))) as job:
+        seen = ""
+        while seen.count("ready") < 3:
+            seen += job.line("ready")
+        assert MISSING in answered([DDCTL, "stacks", "--timeout=25s"]).stdout
+        silent.write_text("2")
+        asked = answered([DDCTL, "stacks", "--timeout=2s"])
+        assert "ranks 0-1: in all_reduce, collective 2" in asked.stdout, asked.stdout + asked.stderr
+        assert "rank 2 has not entered" not in asked.stdout and "rank 2: after" not in asked.stdout, asked.stdout
+        job.p.terminate()
+        job.wait()
+        job.assert_nothing_left()
+
+
+def test_a_record_with_impossible_numbers_costs_no_stacks():
+    with Job("--nproc-per-node=3", "--flight-recorder=on", program("flight_worker.py"), env=clean_env(IMPOSSIBLE="1")) as job:
+        seen = ""
+        while seen.count("ready") < 3:
+            seen += job.line("ready")
+        asked = answered([DDCTL, "stacks", "--timeout=25s"])
+        assert "invalid" not in asked.stdout + asked.stderr, asked.stdout + asked.stderr
+        assert "ranks 0-1: in all_reduce, collective 2" in asked.stdout and "flight_worker.py" in asked.stdout, asked.stdout
+        job.p.terminate()
+        job.wait()
 
 
 def test_the_settings_of_the_user_stay():

@@ -141,6 +141,8 @@ static void other_pickles_are_refused(void **state)
                                               "a.")},
         {"a list that grows after it was recalled", BYTES("]q\0]q\1(h\0ea.")},
         {"a complete list that gets its own container", BYTES("]q\0(]q\1]q\2eh\1h\2a.")},
+        {"a list that gets itself by a second place", BYTES("]q\0q\1h\0a.")},
+        {"a place that is written twice", BYTES("]q\0h\0K\1q\0a.")},
         {"a string beyond the end", BYTES("X\xff\xff\xff\x7f")},
         {"a number as a key", BYTES("}K\x01K\x02s.")},
         {"a key without a value", BYTES("}(X\x01\0\0\0au.")},
@@ -155,6 +157,32 @@ static void other_pickles_are_refused(void **state)
         assert_true(pickle_decode(&v, bad[i].p, bad[i].n) < 0);
         assert_null(v);
     }
+}
+
+/* PyTorch recalls a frame that occurs twice in a stack before the list of frames is complete. */
+static void a_dictionary_may_occur_again_in_its_list(void **state)
+{
+    (void)state;
+    static const char text[] = "\x80\x02]q\0(}q\1(X\4\0\0\0lineK\7uh\1}h\1e.";
+    json_t *v = NULL;
+    assert_int_equal(pickle_decode(&v, text, sizeof(text) - 1), 0);
+    assert_int_equal(json_array_size(v), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(v, i), "line")),
+                         i == 2 ? 0 : 7);
+    json_decref(v);
+}
+
+static void more_containers_than_a_dump_has_are_refused(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(PICKLE_MAX);
+    json_t *v = NULL;
+    assert_int_equal(dd_buf_append(&text, "]", 1), 0);
+    for (int i = 0; i < PICKLE_MAX_CONTAINERS; i++)
+        assert_int_equal(dd_buf_append(&text, "}a", 2), 0);
+    assert_int_equal(dd_buf_append(&text, ".", 1), 0);
+    assert_int_equal(pickle_decode(&v, text.data, text.len), -EMSGSIZE);
 }
 
 static void numbers_are_read(void **state)
@@ -273,6 +301,8 @@ int main(void)
         cmocka_unit_test(the_missing_rank_is_named),
         cmocka_unit_test(the_ranks_that_hold_up_the_others_are_named),
         cmocka_unit_test(other_pickles_are_refused),
+        cmocka_unit_test(a_dictionary_may_occur_again_in_its_list),
+        cmocka_unit_test(more_containers_than_a_dump_has_are_refused),
         cmocka_unit_test(numbers_are_read),
         cmocka_unit_test(a_dump_that_names_a_list_many_times_is_read_at_once),
         cmocka_unit_test(a_dump_without_collectives_is_a_rank_without_any),

@@ -26,6 +26,18 @@ static const struct {
     {"nonsense\n:\n::\n", "sys/fs/cgroup/a", "", 0},
 };
 
+/* While the cgroup of the job has no kill, those of the whole node are none of the job's. */
+static void kills_of_the_node_do_not_count_where_the_job_has_a_file(void **state)
+{
+    DD_AUTO(free) char *dir = NULL;
+    (void)state;
+    put("0::/job_7\n", "job/proc/self/cgroup");
+    put("oom_kill 0\n", "job/sys/fs/cgroup/job_7/memory.events");
+    put("oom_kill 2\n", "job/sys/fs/cgroup/memory.events");
+    assert_true(asprintf(&dir, "%s/job", root) > 0);
+    assert_int_equal(node_oom_kills(dir), 0);
+}
+
 static void kills_are_counted_in_either_version(void **state)
 {
     (void)state;
@@ -43,6 +55,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kills_are_counted_in_either_version),
+        cmocka_unit_test(kills_of_the_node_do_not_count_where_the_job_has_a_file),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

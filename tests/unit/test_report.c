@@ -43,7 +43,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
     struct report *r = fresh(0);
     report_round(r, 0, 4, START + S);
     struct report_exit late = failing(0, START + 3 * S);
-    late.error = "RuntimeError: Connection closed by peer";
+    late.error = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer";
     struct report_exit first = failing(3, START + 2 * S);
     first.error = "ValueError: boom\nand more";
     first.trace = "  File \"a.py\", line 8, in main\n    raise ValueError(\"boom\")";
@@ -66,7 +66,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
         "  complete stderr: logs/x/attempt_0/1/stderr.log on node2\n"
         "  others: 1 had already exited with 0, 1 was stopped, 1 failed later:\n"
         "    1.000 s later rank 0 on node1 failed: RuntimeError: "
-        "Connection closed by peer (exit code 1)\n");
+        "[gloo/transport/tcp/pair.cc:553] Connection closed by peer (exit code 1)\n");
     json_t *o = json_of(r, false);
     assert_string_equal(json_string_value(json_object_get(o, "cause")),
                         "rank 3 on node2 failed: ValueError: boom (exit code 1)");

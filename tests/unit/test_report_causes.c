@@ -327,6 +327,12 @@ static const struct {
      {.code = 1,
       .tail = TRACE
       "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect."}},
+    {"server-unreachable",
+     {.code = 1,
+      .tail = TRACE
+      "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+      "exceeded with url: /api/models/gpt2 (Caused by NameResolutionError(\\\"Failed to resolve 'huggingface.co' ([Errno -3] "
+      "Temporary failure in name resolution)\\\"))\"), '(Request ID: 1)')"}},
     {"tensorflow-peer-lost",
      {.code = 1,
       .tail = TRACE
@@ -399,11 +405,23 @@ static const struct {
     {"sigxcpu", {.signal = SIGXCPU, .code = 152}},
     {"sigsegv", {.signal = SIGSEGV, .code = 139}},
     {"sigsegv", {.code = 139, .tail = "Segmentation fault (core dumped)"}},
+    /* a crash is not explained by an exception that was logged, and handled */
+    {"sigsegv",
+     {.signal = SIGSEGV,
+      .code = 139,
+      .tail = TRACE "ConnectionResetError: [Errno 104] Connection reset by peer\n\nuploaded"}},
     {"sigabrt",
      {.signal = SIGABRT, .code = 134, .tail = "a.out: a.c:3: main: Assertion `0' failed."}},
     {"sigbus", {.signal = SIGBUS, .code = 135}},
     {"sigill", {.signal = SIGILL, .code = 132}},
     {"sigfpe", {.signal = SIGFPE, .code = 136}},
+    /* an OOM kill somewhere in the cgroup explains less than the error itself */
+    {"disk-full",
+     {.code = 1, .oom = true, .tail = TRACE "OSError: [Errno 28] No space left on device"}},
+    {"oom-killer-child",
+     {.code = 1,
+      .oom = true,
+      .tail = TRACE "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."}},
     /* no row: harmless lines before an exception of the program explain nothing */
     {NULL, {.code = 1, .tail = NOISE TRACE "ValueError: boom"}},
     {NULL, {.code = 1, .tail = NOISE TRACE_3 "ValueError: boom\n"}},
@@ -412,6 +430,12 @@ static const struct {
      {.signal = SIGABRT,
       .code = 134,
       .tail = TRACE_3 "ValueError: boom\nterminate called without an active exception"}},
+    /* other programs time out and lose connections, too */
+    {NULL, {.code = 1, .tail = TRACE "RuntimeError: 504 DEADLINE_EXCEEDED while reading gs://a"}},
+    {NULL, {.code = 1, .tail = TRACE "RuntimeError: Timed out waiting for the lock file a.lock"}},
+    {NULL,
+     {.code = 1,
+      .tail = TRACE "google.api_core.exceptions.RetryError: failed to connect to all addresses"}},
     {NULL, {.code = 3}},
     {NULL, {.code = 255, .tail = "done\n"}},
 };

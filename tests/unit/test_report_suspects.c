@@ -18,7 +18,8 @@
 #define REDUCE "all_reduce\t" TORCH "\t2811\nmain\t/u/train.py\t81\n"
 #define READ "read\t/u/data.py\t40\n"
 #define HUNG "hung: no output for 5 s"
-#define TIMEOUT "RuntimeError: Timed out waiting 6000ms for recv operation to complete"
+#define TIMEOUT                                                                                    \
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete"
 #define STOPPED "stopped by a signal or a debugger"
 
 static const struct stack reduce = {.kind = STACK_PYTHON, .frames = REDUCE};
@@ -156,7 +157,7 @@ static const struct {
      "1",
      "worker",
      "rank 1 on node1, the only rank that failed by itself"},
-    {"RuntimeError: Connection closed by peer",
+    {"RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer",
      {3, 0},
      2,
      {{&reduce, 0, 0}, {&ended, 1, 1}, {&reading, 2, 2}, {&ended, 3, 3}},
