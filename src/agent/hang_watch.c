@@ -181,6 +181,16 @@ static const char *hang_watch_note(const struct hangs *s)
     return s->mpi ? "; " FAILURE_CAUSE_IN_MPI : "";
 }
 
+/* The innermost function in the kernel says enough in a message; stacks have the others. */
+static const char *hang_watch_state(pid_t pid, char *where, size_t size)
+{
+    const char *state = children_state(pid, where, size);
+    where[strcspn(where, "<")] = '\0';
+    for (size_t n = strlen(where); n > 0 && where[n - 1] == ' '; n--)
+        where[n - 1] = '\0';
+    return state;
+}
+
 static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, uint64_t now)
 {
     const struct round *r = u->round;
@@ -192,7 +202,7 @@ static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, 
            r->plan.first_rank + u->local_rank, r->cfg->node_name,
            children_is_stopped(pid) ? "is stopped by a signal" : "seems hung",
            hang_missing(s->signs, missing, sizeof(missing)), (double)silent_ns / 1e9,
-           hang_watch_note(s), u->local_rank, (int)pid, children_state(pid, where, sizeof(where)),
+           hang_watch_note(s), u->local_rank, (int)pid, hang_watch_state(pid, where, sizeof(where)),
            describe_used(s, &c, silent_ns, ", used ", used, sizeof(used)));
 }
 

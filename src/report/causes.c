@@ -39,8 +39,8 @@ static const struct failure_cause early_exit = {
 
 /* Instead of the advice to look for a rank: the report names it. */
 #define TIP_FOR_CULPRIT                                                                            \
-    "see the line of the culprit above: it names the rank and what shows that the others waited "  \
-    "for it; rerun with --stacks-native for native frames"
+    "find out what the culprit executes: its stack is above or in the JSON report; if it ends in " \
+    "a library, rerun with --stacks-native for native frames"
 
 static const struct failure_cause hung_in_mpi = {
     .id = "hang",
@@ -480,8 +480,9 @@ static const struct failure_cause rows[] = {
     {.id = "sigkill",
      .signal = SIGKILL,
      .flags = CAUSE_SENDER,
-     .cause = "another process sent SIGKILL; the kernel has counted no OOM kill in the worker's "
-              "cgroup",
+     .cause =
+         "a process other than ddrun sent SIGKILL; the kernel counted no OOM kill in the worker's "
+         "cgroup",
      .tip = "common senders are the scheduler at a limit, an administrator, and the OOM killer for "
             "a parent cgroup; check 'dmesg -T' on the node"},
     {.id = "sigterm",
@@ -501,6 +502,12 @@ static const struct failure_cause rows[] = {
      .signal = SIGXCPU,
      .cause = "the worker has used up its limit of CPU time",
      .tip = "'ulimit -t' shows it"},
+    {.id = "sigsegv",
+     .texts = {"Fatal Python error: Segmentation fault"},
+     .flags = CAUSE_ANYWHERE,
+     .cause = "native code accessed an invalid address",
+     .tip = "the last lines show the Python stack; 'ulimit -c unlimited' allows a core dump with "
+            "the native one"},
     {.id = "sigsegv",
      .signal = SIGSEGV,
      .cause = "native code accessed an invalid address",

@@ -70,6 +70,12 @@ static bool have_failed_alike(const struct report *r, const struct report_exit *
     return alike;
 }
 
+/* True if one rank hung, and all others had exited with 0. */
+static bool is_last_one(const struct report *r)
+{
+    return r->nfailed == 1 && r->world_size - r->ends.left == 1;
+}
+
 /* Append why the failure e explains those of the others. */
 static int put_first_failure(const struct report *r, const struct report_exit *e,
                              struct dd_buf *out)
@@ -82,8 +88,11 @@ static int put_first_failure(const struct report *r, const struct report_exit *e
                            "the first failure that does not follow from a lost or late peer (%d "
                            "earlier %s)",
                            earlier, earlier > 1 ? "ones do" : "one does");
+    else if (rc == 0 && r->nfailed == 1 && failure_is_hang(e) && is_last_one(r))
+        rc = dd_buf_puts(out, "the only rank that had not exited");
     else if (rc == 0 && r->nfailed == 1)
-        rc = dd_buf_puts(out, "the only rank that failed by itself");
+        rc = dd_buf_printf(out, "the only rank that %s",
+                           failure_is_hang(e) ? "hung" : "failed by itself");
     else if (rc == 0)
         rc = dd_buf_printf(out, "the first of %d ranks to fail%s", r->nfailed,
                            have_failed_alike(r, e) ? ", all for the same reason" : "");
@@ -167,5 +176,8 @@ const char *report_tip(const struct report *r, const struct report_exit *e)
         return NULL;
     if (c == failure_cause_find(e) && failure_is_hang(e) && r->stacks.n == 0)
         return "rerun with --stacks=on-failure --stacks-native to see what each rank executes";
+    if (failure_is_hang(e) && is_last_one(r))
+        return "no other rank waited for it: its stack shows what it executes; rerun with "
+               "--stacks-native for native frames";
     return c->tip_for_culprit != NULL && names_suspects(r, e) ? c->tip_for_culprit : c->tip;
 }

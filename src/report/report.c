@@ -317,10 +317,31 @@ const char *report_exception(const struct report_exit *e, size_t *ret_len)
     return found;
 }
 
+/* Return the last line of output if it is an error message of a command line, as Python's argparse
+ * writes it, or Python itself for a missing script; NULL: it is none. */
+static const char *usage_error(const struct report_exit *e, size_t *ret_len)
+{
+    static const char *const parts[] = {": error: ", ": No module named ", ": can't open file "};
+    const char *last = NULL;
+    const char *line;
+    size_t len;
+    for (const char *at = e->tail; (line = report_next_line(&at, &len)) != NULL;)
+        if (len > 0) {
+            last = line;
+            *ret_len = len;
+        }
+    for (size_t i = 0; last != NULL && i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (memmem(last, *ret_len, parts[i], strlen(parts[i])) != NULL)
+            return last;
+    return NULL;
+}
+
 int report_why(const struct report_exit *e, struct dd_buf *out)
 {
     size_t len;
     const char *text = report_exception(e, &len);
+    if (text == NULL && (e->code == 1 || e->code == 2))
+        text = usage_error(e, &len);
     if (e->oom && e->signal == SIGKILL)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);

@@ -59,8 +59,21 @@ static bool is_control(const unsigned char *p, size_t len)
             (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
 }
 
+/* End a line that is too long after a word, if one ends shortly before. */
+static int cut_line(struct dd_buf *out, size_t from)
+{
+    enum { WORD_MAX = 30 };
+    for (size_t n = 0; n < WORD_MAX && out->len - n > from; n++)
+        if (out->data[out->len - n - 1] == ' ') {
+            out->len -= n;
+            break;
+        }
+    return dd_buf_puts(out, "...");
+}
+
 int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max)
 {
+    const size_t from = out->len;
     int rc = 0;
     size_t taken = 0;
     for (size_t i = 0; i < n && rc == 0;) {
@@ -72,7 +85,7 @@ int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max)
             continue;
         }
         if (taken + len > max)
-            return dd_buf_puts(out, "...");
+            return cut_line(out, from);
         if (c == '\t')
             rc = dd_buf_puts(out, "    ");
         else if (is_control((const unsigned char *)p + i, len))

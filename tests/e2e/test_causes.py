@@ -25,12 +25,12 @@ CAUSES = [
      "no process listens", "listen there"),
     ("nan", "x = float('nan')\nassert x == x, 'loss is nan at step 3'\n", "not a number", "learning rate"),
     ("sigint", "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(600)", "sent SIGINT", None),
-    ("sigkill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "another process sent SIGKILL", "dmesg"),
+    ("sigkill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "a process other than ddrun sent SIGKILL", "dmesg"),
     ("sigterm", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "a process other than ddrun sent SIGTERM", "preemption"),
     ("sigsegv", "import ctypes; ctypes.string_at(0)", "invalid address", "PYTHONFAULTHANDLER"),
     ("command-not-found", SHELL + "nosuchcommand_of_ours\n", "does not exist on this node", "PATH"),
     ("permission", SHELL + 'printf "#!/bin/sh\\n" > "$0.part"; "$0.part"\n', "may not execute", "chmod +x"),
-    ("sigkill", SHELL + "sh -c 'kill -9 $$'\n", "another process sent SIGKILL", "dmesg"),
+    ("sigkill", SHELL + "sh -c 'kill -9 $$'\n", "a process other than ddrun sent SIGKILL", "dmesg"),
     (None, "import warnings; warnings.warn('Connection reset by peer'); raise ValueError('boom')", None, None),
 ]
 

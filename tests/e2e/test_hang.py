@@ -36,6 +36,13 @@ def test_a_rank_that_does_nothing_is_named_and_ended_with_its_python_stack(how, 
     assert re.search(r"tip: rerun with .*--stacks-native", job.err) and "native code" not in job.err
 
 
+def test_the_last_rank_of_a_job_has_held_up_no_other():
+    job = run("--nproc-per-node=3", "--stacks=on-hang", SOON, "--shutdown-timeout=2s", sys.executable, "-c",
+              "import os, time; time.sleep(600 if os.environ['RANK'] == '1' else 0)")
+    assert some_line(job.err, "culprit: rank 1 on ", "the only rank that had not exited"), job.err
+    assert some_line(job.err, "tip: no other rank waited for it"), job.err
+
+
 def test_a_restart_gives_it_another_try():
     job = hang("--max-restarts=1")
     assert job.p.returncode == 0, job.err

@@ -1,6 +1,7 @@
 /* report: well-known causes, each recognized by a message as programs write it, and the culprit. */
 #include "report/causes.h"
 #include "report/report.h"
+#include "report/report_lines_inner.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -405,6 +406,11 @@ static const struct {
     {"sigxcpu", {.signal = SIGXCPU, .code = 152}},
     {"sigsegv", {.signal = SIGSEGV, .code = 139}},
     {"sigsegv", {.code = 139, .tail = "Segmentation fault (core dumped)"}},
+    {"sigsegv",
+     {.signal = SIGSEGV,
+      .code = 139,
+      .tail = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call "
+              "first):\n  File \"a.py\", line 3 in <module>"}},
     /* a crash is not explained by an exception that was logged, and handled */
     {"sigsegv",
      {.signal = SIGSEGV,
@@ -606,8 +612,33 @@ static void a_signal_from_outside_blames_no_node(void **state)
     e[1].signal = SIGKILL;
     e[1].code = 137;
     reports(e, 2, "rank 2 on node2 was killed by signal 9 (SIGKILL)\n",
-            "  culprit: the sender of the signal, not rank 2 or its node\n  cause: another process "
-            "sent SIGKILL");
+            "  culprit: the sender of the signal, not rank 2 or its node\n  cause: a process "
+            "other than ddrun sent SIGKILL");
+}
+
+static void the_reason_of_a_usage_error_is_its_last_line(void **state)
+{
+    static const char usage[] =
+        "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: -x\n";
+    (void)state;
+    struct report_exit e = worker(2, 3 * S, usage);
+    e.code = 2;
+    reports(&e, 1,
+            "rank 2 on node2 failed: train.py: error: unrecognized arguments: -x (exit code 2)\n",
+            "culprit: rank 2");
+    e.code = 3;
+    reports(&e, 1, "rank 2 on node2 failed (exit code 3)\n", "culprit: rank 2");
+}
+
+static void a_long_message_is_cut_after_a_word(void **state)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
+    DD_AUTO(buf) struct dd_buf word = DD_BUF_INIT(1000);
+    (void)state;
+    assert_int_equal(report_put_line(&out, "check the logs of rank 1", 24, 16), 0);
+    assert_string_equal(dd_buf_str(&out), "check the logs ...");
+    assert_int_equal(report_put_line(&word, "0123456789", 10, 4), 0);
+    assert_string_equal(dd_buf_str(&word), "0123...");
 }
 
 static void ranks_that_wait_for_a_hung_one_are_not_blamed(void **state)
@@ -617,7 +648,7 @@ static void ranks_that_wait_for_a_hung_one_are_not_blamed(void **state)
     e[0].error = e[1].error = "hung: no output for 60 s";
     reports(e, 2, "rank 0",
             "  culprit: unknown: several ranks showed no activity, rank 0 is one of them\n");
-    reports(e, 1, "rank 0", "  culprit: rank 0 on node1, the only rank that failed by itself\n");
+    reports(e, 1, "rank 0", "  culprit: rank 0 on node1, the only rank that hung\n");
 }
 
 static void a_hang_of_the_whole_job_names_no_rank(void **state)
@@ -691,6 +722,8 @@ int main(void)
         cmocka_unit_test(cascades_after_the_first_failure_are_counted),
         cmocka_unit_test(an_end_without_a_message_does_not_displace_a_cascade),
         cmocka_unit_test(a_signal_from_outside_blames_no_node),
+        cmocka_unit_test(the_reason_of_a_usage_error_is_its_last_line),
+        cmocka_unit_test(a_long_message_is_cut_after_a_word),
         cmocka_unit_test(ranks_that_wait_for_a_hung_one_are_not_blamed),
         cmocka_unit_test(a_hang_of_the_whole_job_names_no_rank),
         cmocka_unit_test(a_hung_job_without_memory_names_the_rank_that_the_kernel_killed),

@@ -156,7 +156,7 @@ static const struct {
      1,
      "1",
      "worker",
-     "rank 1 on node1, the only rank that failed by itself"},
+     "rank 1 on node1, the only rank that hung"},
     {"RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer",
      {3, 0},
      2,
@@ -471,11 +471,13 @@ static void tip_looks_for_a_rank_only_if_the_report_names_none(void **state)
         struct doing doing[4];
         const char *tip;
     } rows[] = {
-        {HUNG, {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}}, "see the line of the culprit"},
+        {HUNG,
+         {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
+         "find out what the culprit executes"},
         {TIMEOUT,
          {{&reading, 2, 2}, {&reduce, 0, 1}, {&reduce, 3, 3}},
-         "see the line of the culprit"},
-        {HUNG, {{&held, 3, 3}}, "see the line of the culprit"},
+         "find out what the culprit executes"},
+        {HUNG, {{&held, 3, 3}}, "find out what the culprit executes"},
         {HUNG, {{&reduce, 0, 3}}, "one rank is probably stuck"},
         {TIMEOUT, {{NULL, 0, 0}}, "shorter than the timeout of the process group"},
     };
