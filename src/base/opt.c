@@ -508,8 +508,10 @@ static int note_json(struct opt_result *res, const struct opt_row *row,
 static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
                     const char *value)
 {
+    /* the help says in words what the default does; its value is of no use to anybody */
+    const char *doc = src->from == OPT_FROM_DEFAULT ? row->def_doc : NULL;
     if (res->json)
-        return note_json(res, row, src, value);
+        return note_json(res, row, src, doc != NULL ? NULL : value);
     static const char *const from[] = {
         [OPT_FROM_DEFAULT] = "default",
         [OPT_FROM_FILE] = "",
@@ -517,7 +519,9 @@ static int note_row(struct opt_result *res, const struct opt_row *row, const str
         [OPT_FROM_COMMAND_LINE] = "command line",
     };
     char shown[1024] = "";
-    if (value != NULL)
+    if (doc != NULL)
+        (void)snprintf(shown, sizeof(shown), "(%s)", doc);
+    else if (value != NULL)
         (void)dd_log_escape(shown, sizeof(shown), value, strlen(value));
     return dd_strv_pushf(&res->config, "%s\t%s\t%s%s", row->name, shown, from[src->from],
                          src->from == OPT_FROM_ENV    ? src->name

@@ -554,7 +554,7 @@ static void show_config_names_value_and_source_of_every_option(void **state)
                                           "redirects\t0\tdefault\n"
                                           "start-method\tspawn\tdefault\n"
                                           "report\t\tdefault\n"
-                                          "log-dir\t\tdefault\n"
+                                          "log-dir\t(a new one)\tdefault\n"
                                           "log-file\t\tdefault\n"
                                           "module\tyes\tcommand line\n"
                                           "quiet\tno\tdefault\n"
