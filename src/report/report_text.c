@@ -86,6 +86,22 @@ static int count_ended_with(const struct report *r, const struct report_exit *e)
     return report_is_of_job(e) ? n : 0;
 }
 
+/* Return how many of the workers that ddrun stopped had lost a peer before, as their tracebacks
+ * show. */
+static int count_failing(const struct report *r)
+{
+    int n = 0;
+    for (size_t i = 0; i < r->stacks.n; i++) {
+        const struct stack_group *g = &r->stacks.v[i];
+        if (g->stack.kind == STACK_ENDED && stack_text(g->stack.frames)[0] != '\0')
+            n += (int)rank_set_count(&g->ranks);
+        for (int k = 0; k < r->nkept && g->stack.kind == STACK_ENDED; k++)
+            n -= stack_text(g->stack.frames)[0] != '\0' &&
+                 rank_set_has(&g->ranks, r->exits[k].rank);
+    }
+    return n;
+}
+
 static int put_others(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     const struct report_ends *n = &r->ends;
@@ -94,10 +110,13 @@ static int put_others(const struct report *r, const struct report_exit *e, struc
     const int others = r->nfailed - 1 - count_ended_with(r, e);
     const int kept = others < r->nkept - 1 ? others : r->nkept - 1;
     const int shown = kept < LATER_SHOWN ? kept : LATER_SHOWN;
+    const int failing = count_failing(r);
     struct pieces p = {.out = out, .name = hung ? "workers" : "others"};
     piece(&p, n->left, "%d had already exited with 0", n->left);
     piece(&p, hung ? r->nfailed - others : 0, "%d hung", r->nfailed - others);
     piece(&p, n->stopped, "%d %s stopped", n->stopped, was(n->stopped));
+    if (p.rc == 0 && n->stopped > 0 && failing > 0 && failing <= n->stopped)
+        p.rc = dd_buf_printf(out, " (%d after the loss of a peer)", failing);
     piece(&p, n->killed, "%d %s killed after the grace period", n->killed, was(n->killed));
     piece(&p, earlier, "%d failed earlier", earlier);
     piece(&p, others - earlier, "%d failed later", others - earlier);

@@ -15,7 +15,9 @@ static int put_frame(const char *frames, struct dd_buf *out)
     struct stack_frame user;
     if (!stack_frames_choose(frames, &called, &user))
         return dd_buf_puts(out, "no Python frame");
-    int rc = dd_buf_printf(out, "%.*s, ", called.nfunction, called.function);
+    const bool imports = stack_frame_is_in(&called, "<frozen importlib");
+    int rc = imports ? dd_buf_puts(out, "import, ")
+                     : dd_buf_printf(out, "%.*s, ", called.nfunction, called.function);
     return rc < 0 ? rc : stack_frame_put_place(&user, out);
 }
 

@@ -175,7 +175,7 @@ static void headlines_show_the_line_of_the_user_and_what_it_calls(void **state)
         {{.kind = STACK_PYTHON, .frames = "wait\t/usr/lib/python3.11/threading.py\t320\n"},
          "wait, threading.py:320"},
         {{.kind = STACK_PYTHON, .frames = "_call\t<frozen importlib>\t1\nload\t" USER "\t7\n"},
-         "_call, train.py:7"},
+         "import, train.py:7"},
         {{.kind = STACK_PYTHON,
           .frames = "inner\t/v/lib/python3.11/site-packages/torch/x.py\t1\nstep\t" USER "\t7\n"},
          "step, train.py:7"},

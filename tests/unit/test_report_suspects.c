@@ -327,6 +327,18 @@ static const struct {
      NULL},
 };
 
+static void workers_that_had_lost_a_peer_when_they_were_stopped_are_counted(void **state)
+{
+    static const struct doing doing[4] = {
+        {&ended, 2, 2}, {&failed_reduce, 1, 1}, {&failed_reduce, 3, 3}, {&reduce, 0, 0}};
+    (void)state;
+    struct report *r = waiting("ValueError: boom", (const int[]){2}, 1, doing);
+    assert_int_equal(report_ends_add(r, &(struct report_ends){.stopped = 3}), 0);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_non_null(strstr(text, "\n  others: 3 were stopped (2 after the loss of a peer)\n"));
+    report_free(r);
+}
+
 static struct report *timing_out(size_t i)
 {
     struct report *r = waiting_in(4, "", NULL, 0, timed_out[i].doing);
@@ -647,6 +659,7 @@ static void rank_that_has_not_entered_a_collective_is_the_culprit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_that_had_lost_a_peer_when_they_were_stopped_are_counted),
         cmocka_unit_test(rank_for_which_the_others_waited_is_the_culprit),
         cmocka_unit_test(few_ranks_that_wait_in_another_collective_are_the_culprit),
         cmocka_unit_test(a_timeout_that_ends_the_ranks_leaves_the_culprit_known),
