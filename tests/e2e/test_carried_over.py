@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, built_with, clean_env, parent, run, some_line, until, without_tips
+from support import BUILD, DDRUN, KEY, LIMIT, Job, answered, built_with, clean_env, parent, run, some_line, until, without_tips
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -224,14 +224,46 @@ def test_a_host_file_as_mpirun_has_it(tmp_path):
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "coming-from.md")
 
 
+ELSEWHERE = ("srun ", "flux ", "uv ")  # programs that start ddrun
+
+
+def column():
+    """Return the right column of the page's tables."""
+    with open(PAGE, encoding="utf-8") as f:
+        return [line.split(" | ")[-1] for line in f if line.startswith("| `") or line.startswith(("| the ", "| other "))]
+
+
 def test_the_lines_of_the_page_are_right(tmp_path):
     """Each command line in the right column is one that ddrun accepts."""
-    with open(PAGE, encoding="utf-8") as f:
-        rows = [line.split(" | ")[-1] for line in f if line.startswith("| `") or line.startswith("| the ")]
-    lines = [line for row in rows for line in re.findall(r"`([^`]*\bddrun [^`]*)`", row) if not line.startswith("srun ")]
+    (tmp_path / "flux").write_text("#!/bin/sh\necho 'node[1-2]'\n")
+    (tmp_path / "flux").chmod(0o755)
+    lines = [line for row in column() for line in re.findall(r"`([^`]*\bddrun [^`]*)`", row) if not line.startswith(ELSEWHERE)]
     assert len(lines) > 30
     for line in lines:
         before, _, rest = line.partition("ddrun ")
-        shown = subprocess.run(["bash", "-c", f"{before} {DDRUN} --show-config {rest}"], env=clean_env(), cwd=tmp_path,
-                               capture_output=True, text=True, timeout=LIMIT)
+        shown = subprocess.run(["bash", "-c", f"{before} {DDRUN} --show-config {rest}"], cwd=tmp_path, capture_output=True, text=True,
+                               timeout=LIMIT, env=clean_env(PATH=f"{tmp_path}:{os.environ['PATH']}"))
         assert shown.returncode == 0, (line, shown.stderr)
+
+
+@pytest.mark.parametrize("other", ["mpirun -np 2 ./server : -np 6 ./client", "srun --multi-prog"])
+def test_the_page_runs_two_programs_as_one_job(other, tmp_path):
+    for program in ("server", "client"):
+        (tmp_path / program).write_text(f'#!/bin/sh\necho {program} "$RANK"\n')
+        (tmp_path / program).chmod(0o755)
+    with open(PAGE, encoding="utf-8") as f:
+        line = re.search(rf"^\| `{re.escape(other)}.*`ddrun (.*)` \|$", f.read(), re.M).group(1)
+    shown = subprocess.run(["bash", "-c", f"{DDRUN} {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, env=clean_env())
+    servers = 2 if "mpirun" in other else 1
+    assert sorted(shown.stdout.splitlines()) == sorted(f"{'server' if r < servers else 'client'} {r}" for r in range(8)), shown.stderr
+
+
+def test_the_commands_of_ddctl_on_the_page_work_in_a_job():
+    commands = [command for row in column() for command in re.findall(r"`ddctl ([^`]*)`", row)]
+    assert commands[-1] == "signal TERM" and len(commands) >= 3
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "sh", "-c", 'echo "ready $TORCHELASTIC_RUN_ID"; exec sleep 600') as job:
+        name = re.search(r"ready (\S+)\n", job.line("ready")).group(1)
+        for command in commands:
+            more = {"jobs": [], "top": [f"--job={name}", "--once"]}.get(command.split()[0], [f"--job={name}"])
+            answered([os.path.join(BUILD, "ddctl"), *command.split(), *more])
+        assert job.wait() == 128 + signal.SIGTERM, job.err
