@@ -29,7 +29,7 @@ PAGES = {os.path.basename(page): blocks(page) for page in sorted(glob.glob(os.pa
 def steps(page, directory):
     """Run the blocks of a page one after the other; yield each with what it printed."""
     mark = f"docs-{os.getpid()}-{page}"
-    environment = clean_env(PATH=f"{BUILD}:{os.environ['PATH']}", DDRUN_TEST_MARK=mark)
+    environment = clean_env(PATH=f"{BUILD}:{os.environ['PATH']}", DDRUN_TEST_MARK=mark, DDRUN_STACKS="auto")
     for commands, code in PAGES[page]:
         try:
             done = subprocess.run(["bash", "-e", "-c", commands], cwd=directory, env=environment, stdin=subprocess.DEVNULL,
@@ -50,17 +50,20 @@ def test_commands_of_a_page_work(page, tmp_path):
 
 def test_the_tutorial_works_as_written_and_shows_what_it_says(tmp_path):
     shown = [text for _, text in steps("tutorial.md", tmp_path)]
-    run, dry, broken, found, restarted, times = shown
+    run, dry, broken, found, hung, again, late, restarted, times = shown
     assert run.count("begins, attempt 0") == 4 and run.count("is done") == 4
     assert "Would start 2 workers on sim2 (ranks 2-3 of 4)" in dry and "begins" not in dry
     with open(os.path.join(TOP, "docs", "tutorial.md"), encoding="utf-8") as f:
-        report = re.search(r"^```text\n(.*?)^```$", f.read(), re.M | re.S).group(1)
+        report, of_hang = re.findall(r"^```text\n(.*?)^```$", f.read(), re.M | re.S)
     assert report.splitlines()[0] in broken, f"the page shows\n{report}ddrun printed\n{broken}"
     assert "complete stderr: logs/" in broken and "line 9, in <module>" in broken
     assert "/1/stderr.log" in found and "ValueError: loss is nan" in found
+    for line in of_hang.splitlines():
+        assert line in again or re.search(r"^job |after the start|had ended|exited with 0", line), f"ddctl report printed no '{line}':\n{again}"
+    assert "rank 3 on sim2: <module>, train.py:12" in hung and "--timeout of 2 s reached" in late
     assert "restarting (1 of 1)" in restarted and restarted.count("begins, attempt 1") == 4 and restarted.count("is done") >= 4
     assert "first-output" in times and "round 0:" in times and "rank 3 on sim2 failed" in times and "round 1:" in times
-    assert sorted(os.listdir(tmp_path)) == ["logs", "timeline.json", "train.py"]
+    assert sorted(os.listdir(tmp_path)) == ["logs", "report.json", "timeline.json", "train.py"]
 
 
 def page_for_administrators():
@@ -98,4 +101,4 @@ def test_the_settings_on_the_page_for_administrators_are_accepted(tmp_path, prof
 
 
 def test_the_pages_are_found():
-    assert len(PAGES) > 20 and len(PAGES["tutorial.md"]) == 6 and PYTHON
+    assert len(PAGES) > 20 and len(PAGES["tutorial.md"]) == 9 and PYTHON
