@@ -107,6 +107,29 @@ static const struct opt_table ddctl_options = {
     .n_commands = sizeof(commands) / sizeof(commands[0]),
 };
 
+#define STOP_TIP "'ddctl signal TERM' stops the job"
+#define LOG_TIP                                                                                    \
+    "ddrun prints the output of the workers, and --log-dir keeps it; "                             \
+    "'ddctl top' shows the last line of each"
+
+/* Words for which another command, or ddrun, does what they say. */
+static const struct {
+    const char *word, *tip;
+} other_words[] = {
+    {"cancel", STOP_TIP}, {"kill", STOP_TIP}, {"log", LOG_TIP},
+    {"logs", LOG_TIP},    {"stop", STOP_TIP},
+};
+
+static int tip_for_unknown(const char *name, struct dd_err *err)
+{
+    for (size_t i = 0; i < sizeof(other_words) / sizeof(other_words[0]); i++)
+        if (strcmp(other_words[i].word, name) == 0)
+            return dd_err_tip(err, -EINVAL, "%s", other_words[i].tip);
+    const struct opt_command *near = opt_nearest_command(&ddctl_options, name);
+    return near != NULL ? dd_err_tip(err, -EINVAL, "did you mean '%s'?", near->name)
+                        : dd_err_tip(err, -EINVAL, "'ddctl --help' lists all commands");
+}
+
 /* NULL with an error: there is no such command. */
 static const struct opt_command *find_command(const char *name, struct dd_err *err)
 {
@@ -114,11 +137,7 @@ static const struct opt_command *find_command(const char *name, struct dd_err *e
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
     (void)dd_err_set(err, -EINVAL, "unknown command '%.60s'", name);
-    const struct opt_command *near = opt_nearest_command(&ddctl_options, name);
-    if (near != NULL)
-        (void)dd_err_tip(err, -EINVAL, "did you mean '%s'?", near->name);
-    else
-        (void)dd_err_tip(err, -EINVAL, "'ddctl --help' lists all commands");
+    (void)tip_for_unknown(name, err);
     return NULL;
 }
 

@@ -225,7 +225,9 @@ def test_fish_offers(line, wanted):
 
 
 @pytest.mark.parametrize("word, tip", [("statsu", "did you mean 'status'?"), ("stat", "did you mean 'status'?"),
-                                       ("submarine", "'ddctl --help' lists all commands")])
+                                       ("submarine", "'ddctl --help' lists all commands"),
+                                       ("stop", "'ddctl signal TERM' stops"), ("kill", "'ddctl signal TERM' stops"),
+                                       ("cancel", "'ddctl signal TERM' stops"), ("log", "ddrun prints"), ("logs", "ddrun prints")])
 @pytest.mark.parametrize("before", [[], ["help"]])
 def test_an_unknown_command_gets_the_nearest_one_as_a_tip(before, word, tip):
     err = refused(*before, word)
