@@ -195,6 +195,16 @@ static int ask_help(struct parser *p, const char *about)
     return dd_err_tip(p->err, rc, "'%s --help=all' lists all options", p->t->program);
 }
 
+static int refuse_config(struct parser *p)
+{
+    const int rc = dd_err_set(p->err, -EINVAL, "%s has no options whose values could be shown",
+                              p->t->program);
+    return p->t->n_commands == 0
+               ? rc
+               : dd_err_tip(p->err, rc, "'%s COMMAND --show-config' shows those of a command",
+                            p->t->program);
+}
+
 static int opt_apply_ask(struct parser *p, const struct opt_row *row, const char *value)
 {
     static const char *const formats[] = {
@@ -205,6 +215,8 @@ static int opt_apply_ask(struct parser *p, const struct opt_row *row, const char
         return ask_help(p, value);
     if (strcmp(row->name, "version") == 0)
         p->res->ask = OPT_ASK_VERSION;
+    if (strcmp(row->name, "show-config") == 0 && p->t->n_rows == 0)
+        return refuse_config(p);
     if (strcmp(row->name, "show-config") == 0) {
         p->res->ask = OPT_ASK_CONFIG;
         p->res->json = value != NULL && strcmp(value, "json") == 0;

@@ -89,7 +89,7 @@ bool opt_row_is_about(const struct opt_table *t, const struct opt_row *row, cons
 {
     const struct opt_row *named = row_named(t, about);
     about += strspn(about, "-");
-    if (row->hidden)
+    if (row->hidden || (t->n_rows == 0 && strcmp(row->name, "show-config") == 0))
         return false;
     if (*about == '\0')
         return row->common || !opt_has_common(t);

@@ -238,6 +238,14 @@ def test_an_unknown_option_of_a_command_gets_the_nearest_one_as_a_tip():
     assert "tip: did you mean '--format'?" in refused("jobs", "--fromat=json")
 
 
+def test_without_options_of_its_own_there_is_no_configuration_to_show():
+    for command in [], ["report"]:
+        assert "--show-config" not in ask(*command, "--help").stdout
+        assert "error: ddctl" in (err := refused(*command, "--show-config")) and "no options whose values" in err
+    assert "tip: 'ddctl COMMAND --show-config'" in refused("--show-config=json")
+    assert "--show-config" in ask("status", "--help").stdout
+
+
 def test_help_of_a_command_is_what_its_option_prints():
     assert ask("help").stdout == ask("--help").stdout
     assert ask("help", "status").stdout == ask("status", "--help").stdout
