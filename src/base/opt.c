@@ -181,6 +181,7 @@ static int no_value(const struct parser *p, const struct opt_row *row,
 static int ask_help(struct parser *p, const char *about)
 {
     const struct opt_row *row;
+    char near[64];
     p->res->ask = OPT_ASK_HELP;
     p->res->about = about != NULL ? about : "";
     for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++)
@@ -192,6 +193,8 @@ static int ask_help(struct parser *p, const char *about)
         if (strcmp(p->t->commands[i].name, about) == 0)
             return dd_err_tip(p->err, rc, "'%s %s --help' shows the options of this command",
                               p->t->program, about);
+    if (opt_nearest_topic(p->t, about, near))
+        return dd_err_tip(p->err, rc, "did you mean '%s --help=%s'?", p->t->program, near);
     return dd_err_tip(p->err, rc, "'%s --help=all' lists all options", p->t->program);
 }
 

@@ -104,3 +104,50 @@ const struct opt_command *opt_nearest_command(const struct opt_table *t, const c
     }
     return nearest;
 }
+
+/* Consider the words of a text, whose length is 3 at least: shorter ones are near to everything. */
+static void consider_words(const char *word, const char *text, size_t *least, char out[64])
+{
+    char lower[64];
+    for (size_t n; *text != '\0'; text += n + (text[n] != '\0')) {
+        n = strcspn(text, " -,()");
+        if (n < 3 || n >= sizeof(lower))
+            continue;
+        for (size_t i = 0; i <= n; i++)
+            lower[i] = (char)(i < n ? tolower((unsigned char)text[i]) : '\0');
+        consider(word, lower, lower, least, out);
+    }
+}
+
+/* The option whose name another launcher spells like this, as in "verbose". */
+static bool topic_of_foreign(const struct opt_table *t, const char *word, char out[64])
+{
+    for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)
+        if (f->is != NULL && f->is[0] != '\0' &&
+            strcmp(f->word + strspn(f->word, "-"), word) == 0) {
+            (void)snprintf(out, 64, "%.*s", (int)strcspn(f->is, "="), f->is);
+            return true;
+        }
+    return false;
+}
+
+bool opt_nearest_topic(const struct opt_table *t, const char *about, char out[64])
+{
+    const struct opt_row *row;
+    const char *word = about + strspn(about, "-");
+    const size_t len = strlen(word);
+    const size_t most = len / 3 + 1;
+    size_t least = most;
+    if (topic_of_foreign(t, word, out))
+        return true;
+    if (len < 3 || len >= 64)
+        return false;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++) {
+        if (row->hidden)
+            continue;
+        consider(word, row->name, row->name, &least, out);
+        consider_words(word, row->name, &least, out);
+        consider_words(word, opt_row_group(row), &least, out);
+    }
+    return least < most;
+}

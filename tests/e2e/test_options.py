@@ -76,6 +76,13 @@ def test_help_about_nothing_that_is_there():
     assert shown.stderr == "ddrun: error: no option or topic 'nonsense'\n  tip: 'ddrun --help=all' lists all options\n"
 
 
+@pytest.mark.parametrize("word, topic", [("verbose", "log-level"), ("restrat", "restarts"), ("Netwrok", "network")])
+def test_help_about_an_unknown_word_suggests_a_near_one(word, topic):
+    shown = ask(f"--help={word}")
+    assert shown.returncode == 2 and f"\n  tip: did you mean 'ddrun --help={topic}'?\n" in shown.stderr
+    assert ask(f"--help={topic}").returncode == 0
+
+
 def test_help_about_a_command_names_its_own_help():
     shown = ask("--help=stacks", tool=os.path.join(BUILD, "ddctl"))
     assert shown.returncode == 2 and "\n  tip: 'ddctl stacks --help' shows the options of this command\n" in shown.stderr
