@@ -4,6 +4,7 @@
 #include "cmd/ddctl.h"
 #include "config.h"
 #include "report/report_read.h"
+#include "report/timeline_summary.h"
 
 #include <errno.h>
 
@@ -18,13 +19,26 @@ const struct opt_table ddctl_report_options = {
     .mixed = true,
 };
 
+static bool ddctl_report_is_timeline(const char *text, size_t n)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(PRINTED_MAX);
+    struct dd_err err = {0};
+    return timeline_summary(&out, text, n, &err) == 0;
+}
+
 static int ddctl_report_print(struct dd_buf *out, const char *path, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_FILE_MAX);
     int rc = dd_read_file(path, &text, err);
+    if (rc == -ENOENT)
+        return dd_err_tip(err, rc, "'ddrun --report=FILE' writes the file when the job ends");
     if (rc < 0)
         return rc;
-    rc = report_read(text.len > 0 ? (const char *)text.data : "", text.len, out, err);
+    const char *data = text.len > 0 ? (const char *)text.data : "";
+    rc = report_read(data, text.len, out, err);
+    if (rc == -EINVAL && ddctl_report_is_timeline(data, text.len))
+        return dd_err_tip(err, dd_err_set(err, rc, "'%s' is a timeline, not a report", path),
+                          "'ddctl timeline %s' summarizes it", path);
     return rc < 0 ? dd_err_where(err, rc, "'%s'", path) : 0;
 }
 

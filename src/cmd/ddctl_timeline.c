@@ -4,6 +4,7 @@
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
 #include "config.h"
+#include "report/report_read.h"
 #include "report/timeline_summary.h"
 
 #include <errno.h>
@@ -31,6 +32,13 @@ const struct opt_table ddctl_timeline_options = {
     .foreign = job_json,
 };
 
+static bool ddctl_timeline_is_report(const char *text, size_t n)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(SUMMARY_MAX);
+    struct dd_err err = {0};
+    return report_read(text, n, &out, &err) == 0;
+}
+
 static int ddctl_timeline_summarize(struct dd_buf *out, const char *path, bool as_json,
                                     struct dd_err *err)
 {
@@ -38,9 +46,12 @@ static int ddctl_timeline_summarize(struct dd_buf *out, const char *path, bool a
     int rc = dd_read_file(path, &text, err);
     if (rc < 0)
         return rc;
-    rc = (as_json ? timeline_summary_json : timeline_summary)(out, (char *)text.data, text.len,
-                                                              err);
-    return rc < 0 ? dd_err_where(err, rc, "%s", path) : 0;
+    const char *data = text.len > 0 ? (const char *)text.data : "";
+    rc = (as_json ? timeline_summary_json : timeline_summary)(out, data, text.len, err);
+    if (rc == -EINVAL && ddctl_timeline_is_report(data, text.len))
+        return dd_err_tip(err, dd_err_set(err, rc, "'%s' is a report, not a timeline", path),
+                          "'ddctl report %s' prints it", path);
+    return rc < 0 ? dd_err_where(err, rc, "'%s'", path) : 0;
 }
 
 int ddctl_timeline(int argc, char **argv)

@@ -167,6 +167,18 @@ def test_ddctl_report_refuses_what_is_no_report(tmp_path):
         assert re.fullmatch(r"[^\n]+\n(  tip: [^\n]+\n)?", p.stderr), p.stderr
 
 
+def test_a_report_and_a_timeline_are_told_apart(tmp_path):
+    report, timeline = tmp_path / "r.json", tmp_path / "t.json"
+    missing = ddctl_report(str(report)).stderr
+    assert f"'{report}'" in missing and "\n  tip: 'ddrun --report=FILE' writes the file when the job ends\n" in missing
+    assert run(f"--report={report}", f"--timeline={timeline}", "true").p.returncode == 0
+    err = ddctl_report(str(timeline)).stderr
+    assert f"error: '{timeline}' is a timeline, not a report\n  tip: 'ddctl timeline {timeline}'" in err
+    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", str(report)], env=clean_env(), capture_output=True, text=True,
+                       timeout=LIMIT, check=False)
+    assert f"error: '{report}' is a report, not a timeline\n  tip: 'ddctl report {report}'" in p.stderr and p.returncode == 2
+
+
 # --- memory ---
 
 def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_memory, tmp_path):
