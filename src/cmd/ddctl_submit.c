@@ -248,8 +248,10 @@ static int find_ddrun(char **ret, const char *word, const char *directory, struc
     char ours[PATH_MAX];
     DD_AUTO(free) char *path = NULL;
     if (strcmp(slash != NULL ? slash + 1 : word, "ddrun") != 0)
-        return dd_err_tip(err, dd_err_set(err, -EINVAL, "'%.100s' is not ddrun", word),
-                          "for example: ddctl submit --nodes=2 -- ddrun train.py");
+        return dd_err_tip(
+            err,
+            dd_err_set(err, -EINVAL, "the command must begin with ddrun, not with '%.100s'", word),
+            "for example: ddctl submit --nodes=2 -- ddrun train.py");
     const char *found = spawn_lookup(&path, word, environ) == 0 ? path : NULL;
     if (found == NULL && slash == NULL && dd_installed_find(ours, "ddrun", BINDIR))
         found = ours;

@@ -142,7 +142,7 @@ def test_every_failed_check_is_reported_before_anything_is_submitted(login):
     ([], [DDRUN, "--log-dir=train.py/x", "train.py"], ("--log-dir", "train.py/x")),
     ([], [DDRUN, "--report=gone/x", "train.py"], ("--report", "gone/x")),
     ([], [DDRUN], ("missing SCRIPT",)),
-    ([], ["python3", "train.py"], ("'python3' is not ddrun",)),
+    ([], ["python3", "train.py"], ("must begin with ddrun, not with 'python3'",)),
     ([], ["/gone/ddrun", "train.py"], ("/gone/ddrun",)),
     (["--template=gone"], [DDRUN, "train.py"], ("--template", "gone")),
     ([], [], ("missing command",)),
