@@ -70,18 +70,58 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* A plain number is refused: it would be minutes for Slurm and seconds for PBS. */
+/* A plain number is refused: it would be minutes for Slurm and seconds for PBS. So is N:N, minutes
+ * and seconds for both, and hours and minutes for most people. */
 static int parse_time(const char *text, void *field, struct dd_err *err)
 {
-    if (strspn(text, "0123456789.") == strlen(text) || submit_time_parse(text, field) < 0)
-        return refuse_value(text, "12h, 90m or HH:MM:SS", err);
-    return 0;
+    const size_t first = strspn(text, "0123456789");
+    const bool number = strspn(text, "0") < first && text[first] == '\0';
+    const bool pair = first > 0 && text[first] == ':' &&
+                      text[first + 1 + strspn(text + first + 1, "0123456789")] == '\0';
+    if (strspn(text, "0123456789.") != strlen(text) && submit_time_parse(text, field) == 0)
+        return 0;
+    int rc = refuse_value(text, "12h, 90m or HH:MM:SS", err);
+    if (number)
+        rc = dd_err_tip(err, rc, "%.20s minutes are --time=%.20sm", text, text);
+    else if (pair)
+        rc = dd_err_tip(err, rc,
+                        "as hours and minutes --time=%.20s:00, "
+                        "as minutes and seconds --time=0:%.20s",
+                        text, text);
+    return rc;
 }
+
+#define ANOTHER(what) "an option of " what "\n  tip: "
+#define TEMPLATE "write it in the job script: --template=FILE (docs/submit.md)"
+#define WORKERS "ddrun starts the workers of a node: ddrun --nproc-per-node=N"
+
+/* Options of sbatch and qsub. */
+static const struct opt_foreign foreign[] = {
+    {"-J", "name", NULL},
+    {"--job-name", "name", NULL},
+    {"-o", "log", NULL},
+    {"--output", "log", NULL},
+    {"-q", NULL, "a queue of qsub, and a QOS of sbatch\n  tip: for a queue, use --queue=NAME"},
+    {"-l", NULL, ANOTHER("qsub") "use --nodes, --gpus-per-node, --cpus-per-node and --time"},
+    {"--gres", NULL, ANOTHER("sbatch") "--gpus-per-node=N requests GPUs; for others, " TEMPLATE},
+    {"-n", NULL, ANOTHER("sbatch") WORKERS},
+    {"--ntasks", NULL, ANOTHER("sbatch") WORKERS},
+    {"--ntasks-per-node", NULL, ANOTHER("sbatch") WORKERS},
+    {"-c", NULL, ANOTHER("sbatch") "use --cpus-per-node=N"},
+    {"--cpus-per-task", NULL, ANOTHER("sbatch") "use --cpus-per-node=N"},
+    {"--mem", NULL, ANOTHER("sbatch") TEMPLATE},
+    {"--qos", NULL, ANOTHER("sbatch") TEMPLATE},
+    {"--constraint", NULL, ANOTHER("sbatch") TEMPLATE},
+    {"-C", NULL, ANOTHER("sbatch") TEMPLATE},
+    {"--exclusive", NULL, ANOTHER("sbatch") TEMPLATE},
+    {0},
+};
 
 #define FIELD(name) OPT_FIELD(struct submit_options, name)
 
 static const struct opt_row rows[] = {
     {.name = "nodes",
+     .letter = 'N',
      .kind = OPT_INT,
      .metavar = "N",
      .def = "1",
@@ -109,6 +149,7 @@ static const struct opt_row rows[] = {
      .help = "number of CPUs on each node",
      FIELD(request.cpus_per_node)},
     {.name = "time",
+     .letter = 't',
      .kind = OPT_CUSTOM,
      .parse = parse_time,
      .metavar = "TIME",
@@ -117,6 +158,7 @@ static const struct opt_row rows[] = {
      .help = "time limit of the job: 12h, 90m or HH:MM:SS",
      FIELD(request.seconds)},
     {.name = "partition",
+     .letter = 'p',
      .aliases = "queue",
      .kind = OPT_CUSTOM,
      .parse = parse_queue,
@@ -126,6 +168,7 @@ static const struct opt_row rows[] = {
      .help = "partition (Slurm) or queue (PBS, Grid Engine); also --queue",
      FIELD(request.queue)},
     {.name = "account",
+     .letter = 'A',
      .kind = OPT_CUSTOM,
      .parse = parse_account,
      .metavar = "NAME",
@@ -193,6 +236,7 @@ const struct opt_table ddctl_submit_options = {
         "the partition and the limits first; if a check fails, nothing is submitted. Prints "
         "the id of the job.",
     OPT_ROWS(rows),
+    .foreign = foreign,
 };
 
 /* ---- the request ---- */

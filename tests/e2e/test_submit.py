@@ -158,6 +158,26 @@ def test_what_would_fail_in_the_job_is_refused(login, options, command, parts):
     assert some_line(login.refused(*options, "--", *command), "error", *parts)
 
 
+@pytest.mark.parametrize("typed, advice", [
+    (["--time=99"], "99 minutes are --time=99m"), (["-t", "99"], "99 minutes are --time=99m"),
+    (["--time=1:00"], "as hours and minutes --time=1:00:00, as minutes and seconds --time=0:1:00"),
+    (["--gres=gpu:4"], "--gpus-per-node=N"), (["-n", "4"], "ddrun --nproc-per-node=N"),
+    (["--cpus-per-task=4"], "--cpus-per-node=N"), (["--mem=4G"], "--template=FILE"), (["-l", "select=2"], "--nodes"),
+])
+def test_options_of_the_schedulers_get_the_equivalent_as_a_tip(login, typed, advice):
+    err = login.refused(*typed, "--", DDRUN, "train.py")
+    assert some_line(err, "tip", advice) and some_line(err, "error", typed[0].partition("=")[0]), err
+
+
+def test_short_options_of_sbatch_are_accepted(login):
+    done = login.submit("--dry-run", "--force", "-N2", "-p", "main", "-A", "p7", "-t", "1:30:00", "-J", "run1", "-o", "x-%j.out", "--",
+                        DDRUN, "train.py")
+    assert done.returncode == 0, done
+    for line in ("--job-name=run1", "--nodes=2 --ntasks-per-node=1", "--time=01:30:00", "--partition=main", "--account=p7",
+                 "--output=x-%j.out"):
+        assert f"#SBATCH {line}\n" in done.stdout
+
+
 def test_missing_interpreter_is_found_before_the_job(login):
     env = {"PYTHON_EXEC": os.path.join(login.place, "venv/bin/python")}
     err = login.refused("--", DDRUN, "train.py", **env)
