@@ -378,6 +378,8 @@ static unsigned check(struct submit *s)
     submit_check_shared(&c, s->files.n > 0 ? s->files.v + 1 : NULL);
     submit_check_log(&c, r);
     submit_check_queue(&c, s->scheduler, r);
+    if (s->o.template == NULL)
+        submit_check_cpus(&c, s->scheduler, r);
     c.force = false; /* there is no script to submit */
     if (write_script(s, &err) < 0)
         submit_failed(&c, &err);

@@ -111,6 +111,17 @@ void submit_check_log(struct submit_checks *c, const struct submit_request *r)
 }
 
 /* ---- the queue ---- */
+void submit_check_cpus(const struct submit_checks *c, const struct submit_scheduler *s,
+                       const struct submit_request *r)
+{
+    if (s->one_cpu && r->gpus_per_node > 0 && r->cpus_per_node == 0)
+        dd_log(c->log, DD_LOG_WARN,
+               "--gpus-per-node=%d without --cpus-per-node: unless this site has another default, "
+               "a node gets 1 CPU"
+               "\n  tip: add --cpus-per-node=N",
+               r->gpus_per_node);
+}
+
 
 /* Run the scheduler's queries and append their output. Return 0, or the exit status or -errno of
  * the query that failed; *program is its name. */

@@ -26,6 +26,9 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
 void submit_check_shared(struct submit_checks *c, char *const *paths);
 void submit_check_log(struct submit_checks *c, const struct submit_request *r);
 /* Check the queue and its limits. */
+/* Warn of a node with GPUs that gets one CPU because nobody has asked for more. */
+void submit_check_cpus(const struct submit_checks *c, const struct submit_scheduler *s,
+                       const struct submit_request *r);
 void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *s,
                         const struct submit_request *r);
 

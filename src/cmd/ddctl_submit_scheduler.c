@@ -54,6 +54,7 @@ static const struct submit_scheduler schedulers[] = {
      .cancel = "qdel",
      .queries = {{"qstat", "-Q", "-f"}, {"qstat", "-B", "-f"}},
      .queues = {.word = "queue", .next = submit_next_pbs_queue},
+     .one_cpu = true,
      .job_id = "PBS_JOBID",
      .template = "#!/bin/bash\n"
                  "#PBS -S /bin/bash\n"

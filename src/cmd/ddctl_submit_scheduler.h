@@ -17,6 +17,7 @@ struct submit_scheduler {
     bool (*owns)(const char *path);
     const char *queries[2][6]; /* commands that print its queues, with their arguments */
     struct submit_queue_kind queues;
+    bool one_cpu;         /* without a number of CPUs, a node usually gets one */
     const char *job_id;   /* see submit_script_write() */
     const char *template; /* NULL: none fits all sites */
 };
