@@ -369,7 +369,7 @@ static int write_script(struct submit *s, struct dd_err *err)
 /* Return the number of failed checks. */
 static unsigned check(struct submit *s)
 {
-    struct submit_checks c = {.log = &s->log, .force = s->o.force};
+    struct submit_checks c = {.log = &s->log, .force = s->o.force, .dry_run = s->o.dry_run};
     const struct submit_request *r = &s->o.request;
     struct dd_err err = {0};
     submit_check_command(&c, r, &s->files);

@@ -78,7 +78,8 @@ static void check_shared(struct submit_checks *c, const char *path)
                                     "'%.300s' is on a tmpfs of this machine, which the nodes of "
                                     "the job cannot see",
                                     path),
-                         "move it to a file system that all nodes mount; --force submits anyway");
+                         "move it to a file system that all nodes mount%s",
+                         c->force ? "" : "; --force submits anyway");
         submit_failed(c, &err);
     } else if (!c->warned && (is_below(real, "/tmp") || is_below(real, "/var/tmp"))) {
         dd_log(c->log, DD_LOG_WARN,
@@ -110,7 +111,6 @@ void submit_check_log(struct submit_checks *c, const struct submit_request *r)
     submit_failed(c, &err);
 }
 
-/* ---- the queue ---- */
 void submit_check_cpus(const struct submit_checks *c, const struct submit_scheduler *s,
                        const struct submit_request *r)
 {
@@ -122,6 +122,7 @@ void submit_check_cpus(const struct submit_checks *c, const struct submit_schedu
                r->gpus_per_node);
 }
 
+/* ---- the queue ---- */
 
 /* Run the scheduler's queries and append their output. Return 0, or the exit status or -errno of
  * the query that failed; *program is its name. */
@@ -141,6 +142,26 @@ static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char 
     return rc;
 }
 
+/* rc: as of ask(), or 0 if what it has printed is no text. */
+static void queue_unchecked(struct submit_checks *c, const struct submit_scheduler *s,
+                            const char *program, int rc)
+{
+    struct dd_err err = {0};
+    char why[64];
+    if (rc > 0)
+        (void)snprintf(why, sizeof(why), "exit code %d", rc);
+    else
+        (void)snprintf(why, sizeof(why), "%s", strerror(rc < 0 ? -rc : ENOMEM));
+    (void)dd_err_set(&err, -EIO, "cannot check the %s and its limits: '%s' failed (%s)",
+                     s->queues.word, program, why);
+    if (c->dry_run || c->force) {
+        dd_log(c->log, DD_LOG_WARN, "%s", err.text);
+        return;
+    }
+    (void)dd_err_tip(&err, -EIO, "the scheduler may be down; --force submits without this check");
+    submit_failed(c, &err);
+}
+
 void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *s,
                         const struct submit_request *r)
 {
@@ -155,16 +176,7 @@ void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *
         return;
     }
     if (printed == NULL) {
-        char why[64];
-        if (rc > 0)
-            (void)snprintf(why, sizeof(why), "exit code %d", rc);
-        else
-            (void)snprintf(why, sizeof(why), "%s", strerror(rc < 0 ? -rc : ENOMEM));
-        (void)dd_err_tip(&errs[0],
-                         dd_err_set(&errs[0], -EIO, "cannot list the %ss: '%s' failed (%s)",
-                                    s->queues.word, program, why),
-                         "the scheduler may be down; --force submits without this check");
-        submit_failed(c, &errs[0]);
+        queue_unchecked(c, s, program, rc);
         return;
     }
     const size_t n = submit_queue_check(&s->queues, printed, r, errs);

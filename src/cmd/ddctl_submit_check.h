@@ -11,6 +11,7 @@
 struct submit_checks {
     const struct dd_log *log;
     bool force;      /* a failed check is a warning */
+    bool dry_run;    /* nothing will be submitted: so is a check that cannot be made */
     unsigned failed; /* number of errors */
     bool warned;     /* of a path below /tmp */
 };
@@ -25,10 +26,10 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
 /* Check that other nodes can see each of these files and directories, as far as can be known. */
 void submit_check_shared(struct submit_checks *c, char *const *paths);
 void submit_check_log(struct submit_checks *c, const struct submit_request *r);
-/* Check the queue and its limits. */
 /* Warn of a node with GPUs that gets one CPU because nobody has asked for more. */
 void submit_check_cpus(const struct submit_checks *c, const struct submit_scheduler *s,
                        const struct submit_request *r);
+/* Check the queue and its limits. */
 void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *s,
                         const struct submit_request *r);
 

@@ -204,6 +204,22 @@ def test_without_a_scheduler_nothing_is_submitted(login):
     assert done.returncode == 0 and done.stdout.startswith("#!/bin/bash\n#PBS "), done
 
 
+def test_dry_run_prints_the_script_while_the_scheduler_is_down(login):
+    login.command("scontrol", "exit 1\n")
+    err = login.refused("--", DDRUN, "train.py")
+    assert some_line(err, "error", "'scontrol' failed") and some_line(err, "tip", "--force submits without")
+    for forced in [], ["--force"]:
+        done = login.submit("--dry-run", *forced, "--", DDRUN, "train.py")
+        assert (done.returncode, "#SBATCH --nodes=1 " in done.stdout) == (0, True), done
+        assert some_line(done.stderr, "warning", "'scontrol' failed") and "--force" not in done.stderr
+
+
+@pytest.mark.parametrize("cpus, warned", [([], True), (["--cpus-per-node=8"], False)])
+def test_gpus_without_cpus_of_pbs_are_warned_of(login, cpus, warned):
+    done = login.submit("--dry-run", "--scheduler=pbs", "--nodes=2", "--gpus-per-node=4", *cpus, "--", DDRUN, "train.py")
+    assert done.returncode == 0 and some_line(done.stderr, "warning", "--gpus-per-node=4 without --cpus-per-node") == warned, done
+
+
 GRID_ENGINE = ("#!/bin/bash\n#$ -N @NAME@ -cwd -j y -o /dev/null\n#$ -pe mpi @SLOTS@\n#$ -l h_rt=@TIME@\n#$ -q @QUEUE@\n"
                "exec @COMMAND@ >@LOG@ 2>&1\n")
 
