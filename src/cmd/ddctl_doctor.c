@@ -408,8 +408,7 @@ static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
         return dd_err_set(
             err, -ENOENT,
             "no launcher is known for the %d nodes (source: %s)"
-            "\n  tip: use --launcher=ssh, or run 'ddctl doctor --local --id=ANYTHING' on each "
-            "node with your launcher",
+            "\n  tip: use --launcher=ssh, or another one that 'ddctl doctor --help=launcher' lists",
             a->nnodes, a->source);
     return 0;
 }
@@ -607,6 +606,8 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
         (void)json_array_append_new(d->looks, ddctl_doctor_look(d));
     if (rc < 0)
         return rc;
+    if (d->o->net && d->alloc->nnodes == 1)
+        dd_log(&d->log, DD_LOG_WARN, "--net has measured nothing: the job has only one node");
     if (d->o->local)
         return d->o->answer_to != NULL ? ddctl_doctor_give_look(d) : ddctl_doctor_write_look(d) < 0;
     return ddctl_doctor_judge_and_tell(d);

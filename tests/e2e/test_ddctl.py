@@ -1,6 +1,7 @@
 """The output of ddctl, as a batch script reads it."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -208,6 +209,21 @@ def test_worker_knows_the_nodes_of_its_round(tmp_path):
     job = run("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", DDCTL, "hosts", "--count")
     assert job.p.returncode == 0, job.err
     assert job.out.split() == ["2", "2"]
+
+
+# ---- doctor (test_doctor.py has nodes for it)
+
+
+def test_doctor_says_that_one_node_has_no_network_to_measure():
+    assert "--net has measured nothing" in ask("doctor", "--net").stderr
+    assert "--net" not in ask("doctor").stderr
+
+
+def test_doctor_without_a_launcher_names_only_options_that_its_help_lists():
+    err = refused("doctor", "--hosts=node[1-2]", "--launcher=none")
+    shown = ask("doctor", "--help=all").stdout
+    assert "no launcher is known for the 2 nodes" in err and "--launcher=ssh" in err
+    assert all(option in shown for option in re.findall(r"--[a-z-]+", err)), err
 
 
 # ---- completion (check-completions lets zsh and fish parse theirs)
