@@ -91,7 +91,8 @@ static int give_up_gathering(struct rdzv *m)
                 "others may continue without these)",
                 fit, rdzv_last_size(m));
         else
-            rdzv_fail_also(m, "only %d of at least %d nodes are left", fit, m->cfg.min_nodes);
+            rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,
+                           fit == 1 ? " is" : "s are", m->cfg.min_nodes);
         return rdzv_finish(m);
     }
     int rc = rdzv_missing(m, &missing);

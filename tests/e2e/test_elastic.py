@@ -192,7 +192,7 @@ def test_fewer_nodes_than_the_least_end_the_job():
         kill(job.guests()[0])
         job.finish(1)
         assert some_line(job.err, "lost", "1 s")
-        assert some_line(job.err, "error: ", "2 of at least 3 nodes")
+        assert some_line(job.err, "error: ", "only 2 nodes are left; the job needs at least 3")
 
 
 def test_a_minority_does_not_go_on():
