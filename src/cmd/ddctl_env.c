@@ -134,9 +134,10 @@ const struct opt_table ddctl_env_options = {
     .program = "ddctl env",
     .version = PACKAGE_VERSION,
     .usage = "[options] [NAME...]",
-    .about = "Prints the environment variables that ddrun would set for a worker, for scripts "
-             "that start their workers themselves: eval \"$(ddctl env)\". With NAMEs, prints only "
-             "these variables.",
+    .about = "Prints the environment variables that ddrun would set for a worker in this "
+             "allocation, for scripts that start their workers themselves: "
+             "eval \"$(ddctl env)\". It does not ask a running job. With NAMEs, prints only these "
+             "variables.",
     .mixed = true,
     OPT_ROWS(rows),
     .foreign = job_json,

@@ -73,8 +73,10 @@ const struct opt_table ddctl_hosts_options = {
     .program = "ddctl hosts",
     .version = PACKAGE_VERSION,
     .usage = "[options] [EXPRESSION...]",
-    .about = "Prints the names of this job's nodes in rank order, each once. With EXPRESSIONs "
-             "such as 'node[1-4,7]', prints their names instead.",
+    .about = "Prints the names of this job's nodes in rank order, each once: those of the "
+             "allocation, or in a worker those of its round; outside of both, this machine. It "
+             "does not ask a running job, as 'ddctl status' does. With EXPRESSIONs such as "
+             "'node[1-4,7]', prints their names instead.",
     .mixed = true,
     OPT_ROWS(rows),
     .foreign = job_json,
