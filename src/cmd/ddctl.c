@@ -20,7 +20,7 @@ static const struct opt_table ddctl_help_options = {
 
 static const struct opt_command commands[] = {
     {.name = "blame",
-     .help = "show the nodes on which the failures of a job began",
+     .help = "show the nodes on which failures of a running job began",
      .table = &ddctl_blame_options,
      .run = ddctl_blame},
     {.name = "doctor",

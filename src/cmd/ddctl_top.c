@@ -51,11 +51,12 @@ const struct opt_table ddctl_top_options = {
     .program = "ddctl top",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Shows the workers of a running job on the whole terminal, and keeps the screen up to "
-             "date: the state, processor time, memory, GPUs and last line of each rank, failures, "
-             "restarts, blame and step. Keys: arrows, PgUp and PgDn scroll, l follows the last "
-             "lines of the selected rank, s shows the stacks of all workers, f the first failure, "
-             "q quits.",
+    .about =
+        "Shows the workers of a running job on the whole terminal, and keeps the screen up to "
+        "date: the state, processor time, memory, GPUs and last line of each rank, failures, "
+        "restarts and, if present, charged failures and the current step. Keys: arrows, PgUp and PgDn scroll, l follows the last "
+        "lines of the selected rank, s shows the stacks of all workers, f the first failure, "
+        "q quits.",
     OPT_ROWS(rows),
     .foreign = job_json,
 };
