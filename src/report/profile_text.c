@@ -51,7 +51,7 @@ static int profile_put_operation(const json_t *o, bool measured, struct dd_buf *
                            profile_number(o, "count"), profile_number(o, "bytes_in"),
                            profile_number(o, "bytes_out"));
     if (rc == 0 && measured)
-        rc = dd_buf_printf(out, " %9.1f %9.1f %10lld %12.3f %12.3f",
+        rc = dd_buf_printf(out, "  %12.1f  %11.1f  %6lld  %13.3f  %12.3f",
                            profile_mean(o, "service_ns", "count", 1e3),
                            (double)profile_number(o, "service_max_ns") / 1e3,
                            profile_number(o, "waits"), profile_mean(o, "wait_ns", "waits", 1e6),
@@ -71,8 +71,8 @@ static int profile_put_operations(const json_t *profile, bool measured, struct d
     int rc = dd_buf_printf(out, "%-12s %10s %13s %13s", "OPERATION", "COUNT", "BYTES IN",
                            "BYTES OUT");
     if (rc == 0 && measured)
-        rc = dd_buf_printf(out, " %9s %9s %10s %12s %12s", "MEAN, us", "MAX, us", "WAITED",
-                           "MEAN, ms", "MAX, ms");
+        rc = dd_buf_printf(out, "  %12s  %11s  %6s  %13s  %12s", "MEAN RUN, us", "MAX RUN, us",
+                           "WAITED", "MEAN WAIT, ms", "MAX WAIT, ms");
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -110,6 +110,8 @@ int profile_text(const struct json_t *o, struct dd_buf *out)
     const bool measured = json_is_true(json_object_get(o, "measured"));
     const json_t *connections = json_object_get(o, "connections");
     const json_t *keys = json_object_get(o, "keys");
+    if (json_array_size(json_object_get(o, "operations")) == 0)
+        return dd_buf_puts(out, "no worker has used the store\n");
     int rc = profile_put_operations(o, measured, out);
     if (rc == 0)
         rc = profile_put_sizes(json_object_get(o, "sizes"), out);

@@ -234,7 +234,7 @@ def test_profile_shows_operations_and_sizes_and_if_asked_times_and_keys(tmp_path
             assert {k["key"]: k["count"] for k in profile["keys"]} == {"k0": 3, "k1": 3, "never": 2}
         p = answered([DDCTL, "profile", f"--job={job.name}"])
         assert p.returncode == 0, p.stderr
-        assert re.search(r"^SET +4 +80 +0", p.stdout, re.M) and ("MEAN, us" in p.stdout) == measured
+        assert re.search(r"^SET +4 +80 +0", p.stdout, re.M) and ("MEAN RUN, us" in p.stdout) == measured
         assert ("tip: a job that is started with 'ddrun --profile' also measures times" in p.stderr) != measured
         os.kill(job.workers()[0], signal.SIGTERM)  # ends the job
         job.wait()

@@ -213,6 +213,17 @@ static void the_table_names_operations_sizes_and_escaped_keys(void **state)
     rig_end(&r);
 }
 
+static void an_unused_store_is_a_sentence_and_no_empty_table(void **state)
+{
+    (void)state;
+    static const struct store_profile unused = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    json_t *o = store_profile_json(&unused, &(struct store_stats){0});
+    assert_int_equal(profile_text(o, &out), 0);
+    assert_string_equal(dd_buf_str(&out), "no worker has used the store\n");
+    json_decref(o);
+}
+
 static void the_table_escapes_control_characters_once(void **state)
 {
     (void)state;
@@ -249,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_wait_lasts_from_its_request_to_its_reply),
         cmocka_unit_test(sizes_are_classes_of_powers_of_two),
         cmocka_unit_test(the_table_names_operations_sizes_and_escaped_keys),
+        cmocka_unit_test(an_unused_store_is_a_sentence_and_no_empty_table),
         cmocka_unit_test(the_table_escapes_control_characters_once),
         cmocka_unit_test(an_answer_of_another_version_is_no_crash),
     };
