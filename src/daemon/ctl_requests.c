@@ -381,6 +381,78 @@ static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
         ctl_refuse(k->session, k->id, "the link to this node is too busy to send the answer");
 }
 
+/* What ranks and nodes of the round a question is about. */
+struct ctl_asked {
+    struct rank_set ranks;  /* empty: all */
+    struct rank_set there;  /* ranks of the round, or of the node */
+    struct hostlist *nodes; /* of the round */
+    bool known;             /* the node is one of them */
+};
+
+static void ctl_asked_done(struct ctl_asked *a)
+{
+    rank_set_done(&a->ranks);
+    rank_set_done(&a->there);
+    hostlist_free(a->nodes);
+}
+
+static int ctl_asked_find(struct ctl_asked *a, const struct ctl_requests *c, const char *node)
+{
+    struct rdzv_view v;
+    int rank = 0;
+    int rc = hostlist_new(&a->nodes);
+    for (int k = 0; rc == 0 && k < rdzv_planned(c->machine)->n; k++) {
+        if (!rdzv_view(c->machine, rdzv_id_of_rank(c->machine, k), &v) || !v.part)
+            continue;
+        const bool same = node == NULL || node[0] == '\0' || strcmp(node, v.name) == 0;
+        a->known |= same;
+        rc = hostlist_push(a->nodes, v.name);
+        if (rc == 0 && same && v.slots > 0)
+            rc = rank_set_add(&a->there, rank, rank + v.slots - 1);
+        rank += v.slots;
+    }
+    return rc;
+}
+
+static bool ctl_asked_has_rank(const struct ctl_asked *a)
+{
+    for (size_t i = 0; i < a->ranks.n; i++) {
+        const int first = a->ranks.v[i].first;
+        if (rank_set_has_any(&a->there, first, a->ranks.v[i].last - first + 1))
+            return true;
+    }
+    return a->ranks.n == 0;
+}
+
+/* No worker that runs has these ranks and this node. ranks, node: NULL or "": all. */
+static void ctl_refuse_workers(const struct ctl_requests *c, struct session *s, int64_t id,
+                               const char *ranks, const char *node)
+{
+    struct ctl_asked a = {0};
+    DD_AUTO(buf) struct dd_buf what = DD_BUF_INIT(1 << 20);
+    DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 20);
+    const bool of_node = node != NULL && node[0] != '\0';
+    int rc = ctl_asked_find(&a, c, node);
+    if (rc == 0 && ranks != NULL && ranks[0] != '\0')
+        rc = rank_set_parse(&a.ranks, ranks);
+    if (rc == 0)
+        rc = rank_set_text_short(&a.ranks, &what);
+    if (rc == 0)
+        rc = a.known ? rank_set_text_short(&a.there, &there) : hostlist_fold(a.nodes, &there);
+    const char *asked = dd_buf_str(&what), *has = dd_buf_str(&there);
+    if (rc < 0 || asked == NULL || has == NULL)
+        ctl_refuse(s, id, "the daemon is out of memory");
+    else if (of_node && !a.known)
+        ctl_refuse(s, id, "unknown node '%.100s' (nodes: %.200s%s)", node, has,
+                   strlen(has) > 200 ? "..." : "");
+    else if (!ctl_asked_has_rank(&a))
+        ctl_refuse(s, id, "no rank %s %s%.100s (ranks %s)", asked,
+                   of_node ? "on node " : "in this job", of_node ? node : "", has);
+    else
+        ctl_refuse(s, id, "the workers in question have ended");
+    ctl_asked_done(&a);
+}
+
 static int64_t ctl_ask_stacks(const struct ctl_requests *c, struct session *s, int64_t id,
                               const json_t *o)
 {
@@ -416,13 +488,14 @@ static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
     }
     json_t *o = json_loads(m->text, JSON_REJECT_DUPLICATES, NULL);
     const int64_t rc = ctl_ask_stacks(c, s, m->id, o);
-    json_decref(o);
     if (rc == -ENOENT)
-        ctl_refuse(s, m->id, "no worker of this job has this rank and node");
+        ctl_refuse_workers(c, s, m->id, json_string_value(json_object_get(o, "ranks")),
+                           json_string_value(json_object_get(o, "node")));
     else if (rc == -EINVAL)
         ctl_refuse(s, m->id, "invalid request for stacks");
     else if (rc < 0)
         ctl_refuse(s, m->id, "the stacks are being read for too many others");
+    json_decref(o);
 }
 
 /* ---- workers ---- */
@@ -437,15 +510,16 @@ static void ctl_on_workers(const struct ctl_requests *c, struct session *s,
     const int rc = !runs           ? -ENOENT
                    : ranks == NULL ? -EINVAL
                                    : c->ops->usage(c->arg, s, m->id, ranks, all_lines);
-    json_decref(o);
     if (!runs)
         ctl_refuse(s, m->id, "no workers are running (job is %s)",
                    rdzv_state_name(rdzv_state(c->machine)));
+    else if (rc == -ENOENT)
+        ctl_refuse_workers(c, s, m->id, ranks, "");
     else if (rc < 0)
         ctl_refuse(s, m->id, "%s",
-                   rc == -ENOENT   ? "no worker of this job has this rank"
-                   : rc == -EINVAL ? "invalid request for workers"
-                                   : "too many requests for workers are in progress; try again");
+                   rc == -EINVAL ? "invalid request for workers"
+                                 : "too many requests for workers are in progress; try again");
+    json_decref(o);
 }
 
 static const struct {

@@ -450,12 +450,22 @@ def test_ddctl_shows_the_stacks_of_a_running_job(tmp_path):
         assert sorted(groups(o)) == ["1", "2"]
         o = json.loads(ddctl(*of(job), "--node=sim1", "--format=json").stdout)
         assert sorted(groups(o)) == ["0-1"]
-        for bad, says in (["--rank=9"], "no worker"), (["--node=sim9"], "no worker"), (["--rank=3-1"], "--rank"):
+        for bad, says in [(["--rank=7,9"], "no rank 7,9 in this job (ranks 0-3)"), (["--node=sim9"], "unknown node 'sim9' (nodes: sim[1-2])"),
+                          (["--node=sim2", "--rank=0"], "no rank 0 on node sim2 (ranks 2-3)"), (["--rank=3-1"], "--rank")]:
             p = ddctl(*of(job), *bad)
             assert p.returncode != 0 and says in p.stderr, p.stderr
         job.p.terminate()
         job.wait()
         job.assert_nothing_left()
+
+
+def test_ddctl_says_that_the_workers_of_a_node_have_ended():
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "sh", "-c", "[ $RANK = 0 ] || exec sleep 1000") as job:
+        until(lambda: job.workers())
+        says = "the workers in question have ended"
+        until(lambda: len(job.workers()) == 1 and says in ddctl(*of(job), "--node=sim1").stderr)
+        job.p.terminate()
+        job.wait()
 
 
 def test_ddctl_shows_programs_that_are_not_python():
