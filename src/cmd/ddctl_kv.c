@@ -50,6 +50,8 @@ static int ddctl_kv_put_keys(struct dd_buf *out, const json_t *answer)
         sorted[i] = json_array_get(keys, i);
     if (rc == 0)
         qsort(sorted, n, sizeof(json_t *), ddctl_kv_by_name);
+    if (rc == 0 && n > 0 && isatty(STDOUT_FILENO)) /* scripts read lines of keys only */
+        rc = dd_buf_printf(out, "%10s  %s\n", "BYTES", "KEY");
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = dd_buf_printf(out, "%10d  %s\n", json_number(sorted[i], "bytes", 0),
                            json_text(sorted[i], "key"));

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -34,6 +35,17 @@ def ddctl(*args, code=0, **more):
     p = until(ended, say=f"an answer to {args}")
     assert p.returncode == code, p.stdout + p.stderr
     return p.stdout if code == 0 else p.stderr
+
+
+def on_terminal(*args):
+    """Return what ddctl prints on a terminal."""
+    def ended():
+        outer, inner = pty.openpty()
+        with open(inner, "wb") as stdout, open(outer, "rb", buffering=0) as shown:
+            p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, stdout=stdout, timeout=LIMIT, check=False)
+            return shown.read(65536).decode() if p.returncode == 0 else None
+
+    return until(ended)
 
 
 def sockets_of(pids):
@@ -389,6 +401,7 @@ def test_kv_shows_what_pytorch_has_put(tmp_path):
         listed = dict(reversed(line.split()) for line in job.ctl("kv", "list", "/").splitlines())
         assert (listed["/colour"], listed["/shape"]) == ("4", "5")
         assert job.ctl("kv", "list", "/sh").split() == ["5", "/shape"]
+        assert on_terminal("kv", f"--job={job.name}", "list", "/sh").split() == ["BYTES", "KEY", "5", "/shape"], "only there a header"
         assert {"key": "/shape", "bytes": 5} in json.loads(job.ctl("kv", "--format=json", "list"))["keys"]
         assert job.ctl("kv", "get", "/colour") == "red\0"
         assert "'/taste'" in (unknown := job.ctl("kv", "get", "/taste", code=1)) and "ddctl kv list" in unknown
