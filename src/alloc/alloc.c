@@ -81,8 +81,6 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);
-    if (in->rdzv_id != NULL && *in->rdzv_id == '\0')
-        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; use any name for the job");
     return 0;
 }
 
@@ -291,6 +289,27 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
     return 0;
 }
 
+/* The id is part of a hello of limited size (net/hello.h). */
+static int shorten_id(struct alloc *a, struct dd_err *err)
+{
+    if (strlen(a->job_id) <= ID_MAX)
+        return 0;
+    DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+    int rc = alloc_set(&a->job_id, "%.*s~%016" PRIx64, ID_MAX / 2, id, alloc_hash(id));
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+int alloc_name_run(struct alloc *a, const char *id, struct dd_err *err)
+{
+    char hash[17];
+    if (*id == '\0')
+        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; use any name for the job");
+    (void)snprintf(hash, sizeof(hash), "%016" PRIx64, alloc_hash(id));
+    if (alloc_set(&a->run_id, "%s", id) < 0 || append_to_ids(a, alloc_id_ok(id) ? id : hash) < 0)
+        return alloc_no_memory(err);
+    return shorten_id(a, err);
+}
+
 /* Apply the endpoint and the job's name as far as the user has set them. */
 static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
@@ -305,25 +324,10 @@ static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struc
     }
     if (meet.host[0] != '\0' && a->nnodes > 1)
         rc = alloc_set(&a->host_addr, "%s", meet.host);
-    if (rc == 0 && in->rdzv_id != NULL) {
-        char hash[17];
-        (void)snprintf(hash, sizeof(hash), "%016" PRIx64, alloc_hash(in->rdzv_id));
-        rc = alloc_set(&a->run_id, "%s", in->rdzv_id);
-        if (rc == 0)
-            rc = append_to_ids(a, alloc_id_ok(in->rdzv_id) ? in->rdzv_id : hash);
-    }
+    if (rc == 0 && in->rdzv_id != NULL)
+        return alloc_name_run(a, in->rdzv_id, err);
     if (rc == 0 && a->run_id == NULL)
         rc = alloc_set(&a->run_id, "none"); /* the same name as in torchrun */
-    return rc < 0 ? alloc_no_memory(err) : 0;
-}
-
-/* The id is part of a hello of limited size (net/hello.h). */
-static int shorten_id(struct alloc *a, struct dd_err *err)
-{
-    if (strlen(a->job_id) <= ID_MAX)
-        return 0;
-    DD_AUTO(free) char *id = DD_TAKE(a->job_id);
-    int rc = alloc_set(&a->job_id, "%.*s~%016" PRIx64, ID_MAX / 2, id, alloc_hash(id));
     return rc < 0 ? alloc_no_memory(err) : 0;
 }
 

@@ -86,6 +86,7 @@ static int play_simulation(struct run *r)
     const struct ddrun_options *o = r->o;
     struct dd_err err = {0};
     struct emulate e = {.nnodes = o->simulate_nodes,
+                        .rdzv_id = o->rdzv_id,
                         /* with etcd, the leader may run on another machine */
                         .go_on = o->nnodes.range || o->max_restarts.most > 0 ||
                                  etcd_url_is(o->rdzv_endpoint)};

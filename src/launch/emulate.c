@@ -48,8 +48,10 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
     DD_AUTO(alloc) struct alloc *a = calloc(1, sizeof(*a));
     if (a == NULL || fill(a, e, index) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory for %d simulated nodes", e->nnodes);
-    *ret = DD_TAKE(a);
-    return 0;
+    int rc = e->rdzv_id != NULL ? alloc_name_run(a, e->rdzv_id, err) : 0;
+    if (rc == 0)
+        *ret = DD_TAKE(a);
+    return rc;
 }
 
 /* By sigqueue(): a node tells a signal that this process passes on from one that it has received

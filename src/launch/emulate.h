@@ -13,7 +13,8 @@ struct emulate {
     int nnodes;
     uint64_t random; /* determines job name, addresses and secret */
     uint64_t secret[2];
-    bool go_on; /* the other nodes may continue without a failed one */
+    const char *rdzv_id; /* --rdzv-id, which names the run; NULL: not given */
+    bool go_on;          /* the other nodes may continue without a failed one */
 };
 
 /* Make the allocation of one simulated node in *ret. */

@@ -157,6 +157,15 @@ def test_a_torchrun_command_line_works_as_it_is():
         assert w["env"]["TORCHELASTIC_RUN_ID"] == "run7"
 
 
+def test_rdzv_id_names_a_simulated_job(tmp_path):
+    report = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--rdzv-id=sleepy", f"--report={report}", f"--log-dir={tmp_path}/logs", "sh", "-c", "echo $TORCHELASTIC_RUN_ID")
+    assert job.p.returncode == 0 and job.out == "sleepy\n" * 2, job.err
+    assert re.fullmatch(r"simulated\.[0-9a-f]{16}\.sleepy", json.loads(report.read_text())["job"])
+    assert [name.split("_")[0] for name in os.listdir(tmp_path / "logs")] == ["sleepy"] * 2
+    assert "--rdzv-id is empty" in run("--simulate-nodes=2", "--rdzv-id=", "true").err
+
+
 @pytest.mark.parametrize("how, expected", [
     ("rewrite", ["0", "1"]),
     ("keep", ["5", "5"]),
