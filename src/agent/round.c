@@ -3,6 +3,7 @@
 #include "agent/exit_report.h"
 #include "agent/features.h"
 #include "agent/agent.h"
+#include "agent/rank_options.h"
 #include "agent/round_specs.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -140,18 +141,6 @@ static void on_workers_gone(void *arg)
 
 /* ---- the start ---- */
 
-/* Refuse a rank that does not exist. An elastic job may have it in a later round. */
-static int round_check_ranks(const struct round *r, struct dd_err *err)
-{
-    const struct rdzv_cfg *c = &r->cfg->rdzv;
-    int pty = r->cfg->pty_rank;
-    int rank = pty >= 0 ? pty : r->cfg->stdin_rank;
-    if (rank < r->plan.world_size || rank == STDIN_ALL || c->min_nodes != c->max_nodes)
-        return 0;
-    return dd_err_set(err, -ENOTSUP, "--%s=%d is out of range: the job has ranks 0 to %d",
-                      pty >= 0 ? "pty" : "stdin", rank, r->plan.world_size - 1);
-}
-
 static int begin_output(const struct round *r, struct dd_err *err)
 {
     if (r->output == NULL)
@@ -167,7 +156,7 @@ static int begin_output(const struct round *r, struct dd_err *err)
 
 static int prepare(struct round *r, struct dd_err *err)
 {
-    int rc = round_check_ranks(r, err);
+    int rc = rank_options_check(r->cfg, &r->plan, err);
     if (rc == 0)
         rc = begin_output(r, err);
     if (rc == 0)

@@ -65,6 +65,19 @@ static bool has_ranks(const char *rule)
     return memchr(rule, ':', strcspn(rule, "=")) != NULL;
 }
 
+int rule_highest_rank(const char *rule)
+{
+    int highest = -1;
+    if (!has_ranks(rule) || strncmp(rule, "all:", 4) == 0)
+        return highest;
+    do {
+        const int first = take_number(&rule);
+        highest = first > highest ? first : highest;
+        rule += strcspn(rule, ",:");
+    } while (*rule++ == ',');
+    return highest;
+}
+
 int rule_check_env(const char *text, struct dd_err *err)
 {
     const char *value = text;

@@ -259,6 +259,30 @@ def test_a_rank_that_is_not_there_gets_no_input(args):
     assert "ranks 0 to" in job.err, job.err
 
 
+@pytest.mark.parametrize("option, said", [("--wrap=5:gdb", "--wrap=5:..."), ("--env=7:A=1", "--env=7:..."), ("--preload=0,2:libm.so.6", "--preload=0,2:...")])
+def test_a_rule_for_a_rank_that_is_not_there_is_refused(option, said):
+    job = run("--nproc-per-node=2", option, "sh", "-c", "echo started")
+    assert job.p.returncode == 2 and job.out == "", job.err
+    assert f"{said} is out of range: the job has ranks 0 to 1\n" in job.err
+
+
+def test_a_rule_from_some_rank_on_fits_any_job():
+    assert run("--nproc-per-node=2", "--env=1-9999:A=1", "sh", "-c", "echo $RANK$A").out.split() in (["0", "11"], ["11", "0"])
+
+
+def test_a_rule_for_a_rank_that_an_elastic_job_may_get_later_is_told_once():
+    job = run("--simulate-nodes=2", "--nnodes=2:3", "--nproc-per-node=1", "--env=2:A=1", "true")
+    assert job.p.returncode == 0 and job.err.count("\n") == 1, job.err
+    assert "warning: --env=2:... has no effect yet: the job has ranks 0 to 1" in job.err
+
+
+def test_a_filter_that_hides_all_workers_is_told_once():
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--local-ranks-filter=5,7", "echo", "hidden")
+    assert job.p.returncode == 0 and job.out == "" and job.err.count("\n") == 1, job.err
+    assert "warning: --local-ranks-filter=5,7" in job.err
+    assert run("--nproc-per-node=2", "--local-ranks-filter=1,2,3", "true").err == ""
+
+
 TORCHRUN = """duplicate-stderr-filters duplicate-stdout-filters event-log-handler help local-addr local-ranks-filter log-dir
 logs-specs master-addr master-port max-restarts module monitor-interval nnodes no-python node-rank nproc-per-node numa-binding
 rdzv-backend rdzv-conf rdzv-endpoint rdzv-id redirects role run-path shutdown-timeout signals-to-handle standalone start-method

@@ -27,6 +27,18 @@ static void rules_are_for_their_ranks(void **state)
     }
 }
 
+static void the_highest_rank_of_a_rule_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rule;
+        int rank;
+    } rows[] = {{"5:gdb a=b:7", 5}, {"3,0-1:x", 3}, {"0,4-9999:A=b", 4},
+                {"all:x", -1},      {"A=7:b", -1},  {"A", -1}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(rule_highest_rank(rows[i].rule), rows[i].rank);
+}
+
 static void rules_that_are_none_are_refused(void **state)
 {
     (void)state;
@@ -83,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_are_for_their_ranks),
+        cmocka_unit_test(the_highest_rank_of_a_rule_is_found),
         cmocka_unit_test(rules_that_are_none_are_refused),
         cmocka_unit_test(variables_are_set_in_order),
         cmocka_unit_test(commands_go_in_front_the_first_outermost),
