@@ -41,6 +41,8 @@ def says(job, *words):
     (["--log-dir=/proc/nope", "-r", "3", SCRIPT], ["/proc/nope"]),
     (["--log-level=loud", SCRIPT], ["loud", "debug"]),
     (["--simulate-nodes=100000", SCRIPT], ["--simulate-nodes"]),
+    (["--simulate-nodes=0", SCRIPT], ["--simulate-nodes", "'0'", "minimum is 1"]),
+    (["-np", "0", SCRIPT], ["'0'", "minimum is 1"]),
     (["--simulate-nodes=2", "--nnodes=3", SCRIPT], ["--simulate-nodes", "--nnodes"]),
     (["--simulate-nodes=2", "--hosts=a,b", SCRIPT], ["--simulate-nodes", "--hosts"]),
     (["--standalone", "--nnodes=2", SCRIPT], ["--standalone", "--nnodes"]),
