@@ -85,6 +85,7 @@ struct agent_cfg {
     const char *timeline;        /* --timeline: file that the daemon writes; NULL: none */
     const char *web_helper;      /* with notify: path of ddrun-web */
     struct round_specs_binding bind;
+    const char *port_tip;    /* for an error: how to choose another port for the daemon */
     const char *listen_addr; /* the daemon listens on this address only; NULL: on all (one node:
                                 loopback) */
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */

@@ -4,6 +4,7 @@
 #include "net/listen.h"
 #include "rdzv/elect.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum { ATTEMPT_MS = 3000 };
@@ -54,9 +55,10 @@ int locate_bind(const struct locate *l, uint16_t *port, struct dd_err *err)
     const size_t all = locate_ports(l, ports, &near);
     if (addr == NULL && al->nnodes == 1)
         addr = "127.0.0.1"; /* no other node connects */
-    return net_listen(addr, ports,
-                      l->loop->machine.epoch == 0 || l->loop->machine_cfg.etcd ? all : near, port,
-                      err);
+    const bool further = l->loop->machine.epoch == 0 || l->loop->machine_cfg.etcd;
+    const int fd = net_listen(addr, ports, further ? all : near, port, err);
+    return fd == -EADDRINUSE || fd == -EACCES ? dd_err_tip(err, fd, "%s", l->loop->cfg->port_tip)
+                                              : fd;
 }
 
 void locate_find_cfg(const struct locate *l, struct link_find_cfg *ret,

@@ -257,12 +257,8 @@ static int web_listen(struct web *w, int i, const char *addr, struct dd_err *err
 {
     uint16_t port = w->port;
     const int fd = net_listen(addr, &w->port, 1, &port, err);
-    if (fd < 0) {
-        char *tip = strchr(err->text, '\n'); /* names an option of ddrun */
-        if (tip != NULL)
-            *tip = '\0';
+    if (fd < 0)
         return fd;
-    }
     w->listeners[i] = evhttp_accept_socket_with_handle(w->http, fd);
     if (w->listeners[i] == NULL) {
         close(fd);

@@ -210,6 +210,19 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
 }
 
 /* Set how the nodes reach each other. */
+/* How the user chooses another port for the daemon. */
+static const char *agent_cfg_port_tip(const struct run *r)
+{
+    const struct alloc *a = r->alloc;
+    if (a->port_is_fixed && r->o->rdzv_endpoint != NULL)
+        return "choose another port for --rdzv-endpoint, on all nodes";
+    if (a->port_is_fixed &&
+        (strcmp(a->source, "explicit") == 0 || strcmp(a->source, "endpoint") == 0))
+        return "choose another port with --master-port, on all nodes";
+    return a->port_is_fixed ? "omit --master-port; ddrun then finds a free port"
+                            : "choose a free port with --master-port";
+}
+
 static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -221,6 +234,7 @@ static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
                                        : NULL;
     /* a single machine needs no interface; simulated nodes use loopback addresses */
     a->iface = !alone && r->emulate == NULL ? o->iface : NULL;
+    a->port_tip = agent_cfg_port_tip(r);
     a->key_in = agent_cfg_key_input(r);
     a->etcd.url = r->etcd.bases.n > 0 ? &r->etcd : NULL;
     a->etcd.password = r->etcd_password;

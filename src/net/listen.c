@@ -65,6 +65,12 @@ enum { SHOWN = 16 };
 
 static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err)
 {
+    char holder[96] = "";
+    if (n == 1 && rc == -EADDRINUSE) {
+        net_port_holder(ports[0], holder, sizeof(holder));
+        return holder[0] != '\0' ? dd_err_set(err, rc, "port %u is in use by %s", ports[0], holder)
+                                 : dd_err_set(err, rc, "port %u is in use", ports[0]);
+    }
     DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(400);
     for (size_t i = 0; i < n && i < SHOWN; i++) {
         char who[96] = "";
@@ -78,10 +84,7 @@ static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err
         (void)dd_buf_printf(&list, " and %zu more", n - SHOWN);
     const char *text = dd_buf_str(&list);
     errno = -rc;
-    return dd_err_set(err, rc,
-                      "cannot listen on port %s: %m"
-                      "\n  tip: choose a free port with --master-port",
-                      text != NULL ? text : "");
+    return dd_err_set(err, rc, "cannot listen on port %s: %m", text != NULL ? text : "");
 }
 
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,

@@ -82,7 +82,8 @@ def test_a_port_in_use_is_named_with_its_holder():
         s.bind(("127.0.0.1", 0))
         s.listen()
         port = s.getsockname()[1]
-        says(run(f"--master-port={port}", SCRIPT), str(port), "in use")
+        says(run(f"--master-port={port}", SCRIPT), f"port {port} is in use by ", f"(pid {os.getpid()})", "tip: omit --master-port")
+        says(run(f"--rdzv-endpoint=localhost:{port}", "--nnodes=1", SCRIPT), f"port {port} is in use by ", "tip: choose another port for --rdzv-endpoint")
 
 
 def host_args(tmp_path):
