@@ -307,16 +307,23 @@ static int read_foreign(struct parser *p, const struct opt_foreign *f, const cha
     return take_value_and_apply(p, row, &place, f->is[len] == '=' ? f->is + len + 1 : value);
 }
 
+/* word: with its dashes, of which there is one only for the names of some rows ("-np"). */
 static int read_long(struct parser *p, const char *word)
 {
+    const bool single = word[1] != '-';
+    word += single ? 1 : 2;
     const char *eq = strchrnul(word, '=');
     const struct opt_row *row = NULL;
     char name[64];
     int rc = find_long(p, word, (size_t)(eq - word), &row);
     if (rc < 0)
         return rc;
-    (void)snprintf(name, sizeof(name), "--%s", row->name);
-    const struct opt_place place = {.style = OPT_STYLE_LONG, .name = name};
+    if (single)
+        (void)snprintf(name, sizeof(name), "-%.*s", (int)(eq - word), word);
+    else
+        (void)snprintf(name, sizeof(name), "--%s", row->name);
+    const struct opt_place place = {.style = single ? OPT_STYLE_LETTER : OPT_STYLE_LONG,
+                                    .name = name};
     return take_value_and_apply(p, row, &place, *eq == '=' ? eq + 1 : NULL);
 }
 
@@ -367,9 +374,9 @@ static int read_command_line(struct parser *p)
         if (f != NULL)
             rc = read_foreign(p, f, eq != NULL ? eq + 1 : NULL);
         else if (word[1] == '-')
-            rc = read_long(p, word + 2);
+            rc = read_long(p, word);
         else
-            rc = is_one_dash(p->t, word + 1) ? read_long(p, word + 1) : read_letters(p, word + 1);
+            rc = is_one_dash(p->t, word + 1) ? read_long(p, word) : read_letters(p, word + 1);
     }
     p->res->script = p->at;
     p->res->args = p->at < p->argc ? p->at + 1 : p->at;

@@ -64,11 +64,21 @@ static void command_line_warn(const struct command_line *c, bool launched, const
         torchrun_tell(&c->options, log);
 }
 
+/* Return an option as the user has typed it; lent by c. */
+static const char *command_line_word(const struct command_line *c, const char *name,
+                                     const char *otherwise)
+{
+    const struct opt_source *src = opt_result_source(&c->result, &c->table, name);
+    return src != NULL && src->name[0] != '\0' ? src->name : otherwise;
+}
+
 /* With --doctor, this call replaces the process by ddctl and does not return. */
 static int command_line_check(struct command_line *c, int argc, char **argv, bool launched,
                               const struct dd_log *log, struct dd_err *err)
 {
     struct ddrun_options *o = &c->options;
+    o->horovodrun.np_word = command_line_word(c, "num-proc", "-np");
+    o->horovodrun.nproc_word = command_line_word(c, "nproc-per-node", "--nproc-per-node");
     int rc = horovodrun_apply(&o->horovodrun, o, err);
     if (rc == 0)
         rc = check_options(o, err);

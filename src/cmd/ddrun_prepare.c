@@ -182,7 +182,7 @@ static int prepare_count_slots(struct run *r, int index, struct dd_err *err)
     const char *spec = r->o->nproc_per_node;
     if (spec == NULL)
         spec = gpus.count > 0 ? "gpu" : "1";
-    rc = horovodrun_nproc(&r->o->horovodrun, r->alloc->index, r->alloc->nnodes, err);
+    rc = horovodrun_nproc(r->o, r->alloc->index, r->alloc->nnodes, err);
     if (rc == 0)
         rc = node_nproc(spec, &gpus, cpus.count, err);
     r->slots = rc;

@@ -149,7 +149,7 @@ static int horovodrun_cut(struct horovodrun *h, struct dd_err *err)
         left -= h->slots[n];
     }
     if (rc == 0 && left > 0)
-        rc = dd_err_set(err, -EINVAL, "-np %d exceeds the %d slots of the hosts", h->np,
+        rc = dd_err_set(err, -EINVAL, "%s %d exceeds the %d slots of the hosts", h->np_word, h->np,
                         h->np - left);
     if (rc < 0)
         return rc;
@@ -220,10 +220,13 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
         rc = horovodrun_no_memory(err);
     if (rc == 0 && h->n > 0 && h->np > 0 && !elastic)
         rc = horovodrun_cut(h, err);
-    if (rc == 0 && (h->n > 0 || (h->np > 0 && !elastic)) && o->nproc_per_node != NULL)
-        rc = dd_err_set(err, -EINVAL,
-                        "%s and --nproc-per-node both set the workers per node; omit one of them",
-                        h->n > 0 ? "slots of hosts" : "-np");
+    int each;
+    const bool listed = h->n > 0;
+    const bool counted = h->np > 0 && !elastic;
+    if (rc == 0 && o->nproc_per_node != NULL && (listed || counted) &&
+        (listed || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &each) < 0))
+        rc = dd_err_set(err, -EINVAL, "%s and %s both set the workers per node; omit one of them",
+                        listed ? "slots of hosts" : h->np_word, h->nproc_word);
     if (rc == 0 && elastic)
         rc = horovodrun_be_elastic(h, o, err);
     if (rc < 0 || h->n == 0)
@@ -233,17 +236,27 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
     return 0;
 }
 
-int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct dd_err *err)
+int horovodrun_nproc(const struct ddrun_options *o, int index, int nnodes, struct dd_err *err)
 {
+    const struct horovodrun *h = &o->horovodrun;
+    const char *s = nnodes == 1 ? "" : "s";
+    int each;
     if (h->n > 0)
         return index >= 0 && index < h->n ? h->slots[index] : 0;
     if (h->np == 0 || h->min_np > 0 || h->max_np > 0)
         return 0;
-    if (h->np % nnodes != 0)
-        return dd_err_tip(
-            err, dd_err_set(err, -EINVAL, "-np %d is not divisible by %d nodes", h->np, nnodes),
-            "set the slots of each node, as in -H node1:4,node2:2");
-    return h->np / nnodes;
+    if (o->nproc_per_node != NULL && dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &each) == 0 &&
+        each * nnodes != h->np)
+        return dd_err_set(err, -EINVAL,
+                          "%s %d contradicts %s %d: the job has %d node%s; omit one of them",
+                          h->np_word, h->np, h->nproc_word, each, nnodes, s);
+    if (h->np % nnodes == 0)
+        return h->np / nnodes;
+    int rc = dd_err_set(err, -EINVAL, "%s %d is not divisible by %d nodes", h->np_word, h->np,
+                        nnodes);
+    return o->simulate_nodes > 0
+               ? dd_err_tip(err, rc, "simulated nodes have equal numbers of workers")
+               : dd_err_tip(err, rc, "set the slots of each node, as in -H node1:4,node2:2");
 }
 
 void horovodrun_done(struct horovodrun *h)

@@ -13,8 +13,10 @@ struct ddrun_options;
 /* Values of -np, -H host:slots, --min-np and --max-np. */
 struct horovodrun {
     int np, min_np, max_np; /* 0: not set */
-    char *list;             /* host list without the slots; NULL: there were no slots */
-    int *slots;             /* [n] slots of the hosts in the list */
+    const char *np_word,
+        *nproc_word; /* the options as typed: "-n", "--ntasks-per-node"; borrowed */
+    char *list;      /* host list without the slots; NULL: there were no slots */
+    int *slots;      /* [n] slots of the hosts in the list */
     int n;
 };
 
@@ -25,7 +27,7 @@ bool horovodrun_is_name(const char *argv0);
 int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_err *err);
 /* Return the number of workers of the node with this index (-1: unknown) among nnodes; 0:
  * determined by other options. */
-int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct dd_err *err);
+int horovodrun_nproc(const struct ddrun_options *o, int index, int nnodes, struct dd_err *err);
 void horovodrun_done(struct horovodrun *h);
 
 DD_AUTO_DEFINE(horovodrun, struct horovodrun *, horovodrun_done);

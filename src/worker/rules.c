@@ -93,9 +93,9 @@ int rule_check_env(const char *text, struct dd_err *err)
         (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "--env=%s: '%s' is not NAME=VALUE"
-                      "\n  tip: use --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE for some ranks",
-                      text, value);
+                      "--env (-x): '%s' is not NAME=VALUE"
+                      "\n  tip: use -x NAME=VALUE, or --env=0,3-5:NAME=VALUE for some ranks",
+                      value);
 }
 
 const char *rule_env_wanted(const char *rule)

@@ -117,6 +117,7 @@ SHOW = ["bash", "-c", "echo $RANK/$WORLD_SIZE${HOROVOD_ELASTIC:+ elastic}"]
     (["--num-proc=2", "--gloo", "--ssh-port=22", "--ssh-identity-file=key"], ["0/2", "1/2"]),
     (["-H", "localhost:2", "-p", "22", "-i", "key"], ["0/2", "1/2"]),
     (["--simulate-nodes=2", "-np", "4"], ["0/4", "1/4", "2/4", "3/4"]),
+    (["--simulate-nodes=2", "--ntasks=4", "--ntasks-per-node=2"], ["0/4", "1/4", "2/4", "3/4"]),
     (["--simulate-nodes=2", "--min-np=2", "--max-np=4", "--nproc-per-node=2"], [f"{r}/4 elastic" for r in range(4)]),
 ])
 def test_horovodruns_options_say_how_many_workers(options, ranks):
@@ -138,8 +139,10 @@ def test_called_by_its_name(tmp_path):
 
 @pytest.mark.parametrize("options, says", [
     (["-np", "3", "-H", "localhost:2"], "2 slots"),
-    (["-np", "2", "--nproc-per-node=2"], "--nproc-per-node"),
-    (["--simulate-nodes=2", "-np", "5"], "2 nodes"),
+    (["--ntasks=4", "--ntasks-per-node=2"], "--ntasks 4 contradicts --ntasks-per-node 2: the job has 1 node"),
+    (["-np", "2", "--nproc-per-node=gpu"], "-np and --nproc-per-node both"),
+    (["--simulate-nodes=2", "-n", "5"], "-n 5 is not divisible by 2 nodes\n  tip: simulated nodes"),
+    (["-x", "2=3"], "--env (-x): '2=3' is not NAME=VALUE"),
     (["-H", "localhost:2,elsewhere"], "elsewhere"),
     (["--min-np=2"], "--max-np"),
     (["--min-np=2", "--max-np=4"], "--nproc-per-node=N"),
