@@ -51,6 +51,22 @@ static int command_line_no_script(int argc, char **argv, struct dd_err *err)
     return dd_err_tip(err, rc, "for example: ddrun --nproc-per-node=2 train.py");
 }
 
+/* With mpirun, "PROGRAM ARG... : -np 1 PROGRAM ARG..." starts two programs. */
+static int command_line_one_program(char *const *words, struct dd_err *err)
+{
+    static const char *const more[] = {"-n", "-np", "--np", "--n"};
+    for (; *words != NULL && words[1] != NULL; words++)
+        for (size_t i = 0; strcmp(words[0], ":") == 0 && i < sizeof(more) / sizeof(more[0]); i++)
+            if (strcmp(words[1], more[i]) == 0)
+                return dd_err_tip(
+                    err,
+                    dd_err_set(err, -EINVAL,
+                               "several programs separated by ':', as with mpirun, are not "
+                               "supported; in ddrun, all workers run the same program"),
+                    "let the program check RANK, or use --wrap=RANKS:CMD");
+    return 0;
+}
+
 static void command_line_warn(const struct command_line *c, bool launched, const struct dd_log *log)
 {
     cmd_warn_of_misspelt(&c->table, log);
@@ -90,6 +106,8 @@ static int command_line_check(struct command_line *c, int argc, char **argv, boo
         rc = doctor_become(o, err);
     else if (c->result.script >= argc)
         rc = command_line_no_script(argc, argv, err);
+    else if (rc == 0)
+        rc = command_line_one_program(argv + c->result.script, err);
     return rc;
 }
 

@@ -69,6 +69,9 @@ const struct opt_foreign foreign_options[] = {
     {"--distribution", NULL, SRUN},
     {"--wait", NULL, SRUN},
     {"-W", NULL, SRUN},
+    {"--multi-prog", NULL,
+     "an srun option; in ddrun, all workers run the same program" TIP
+     "let the program check RANK, or use --wrap=RANKS:CMD"},
     {"--time", NULL,
      "a Slurm option" TIP
      "pass it to sbatch to limit the allocation, or use --timeout=TIME to limit the job"},

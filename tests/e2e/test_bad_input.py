@@ -50,6 +50,8 @@ def says(job, *words):
     (["--launcher=ssh", SCRIPT], ["--launcher=ssh", "--hosts"]),
     (["--launcher=ssh", "--hosts=a,b", "-p", "2222", SCRIPT], ["--launch-command"]),
     (["-p", "gpu", SCRIPT], ["-p: ", "'gpu'", "partition"]),
+    (["-np", "2", "echo", "a", ":", "-np", "1", "echo", "b"], ["':'", "mpirun", "--wrap="]),
+    (["--multi-prog", "programs.conf"], ["--multi-prog", "--wrap="]),
     (["-x", SCRIPT], ["SCRIPT", f"'{SCRIPT[:100]}'", "-x"]),
     (["--nproc-per-node=2"], ["SCRIPT", "tip: "]),
     (["--iface=nosuchnet", SCRIPT], ["--iface=nosuchnet", "lo"]),
