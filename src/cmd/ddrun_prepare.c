@@ -195,6 +195,20 @@ static int prepare_count_slots(struct run *r, int index, struct dd_err *err)
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
+/* A command of ddctl, or a word for an option, was taken for the program. */
+static int prepare_tip(const char *word, int rc, struct dd_err *err)
+{
+    static const char *const commands[] = {
+        "blame",  "doctor", "drain",  "events", "hosts",  "jobs",     "kv",  "metrics", "profile",
+        "report", "signal", "stacks", "status", "submit", "timeline", "top", "web",     "env"};
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(word, commands[i]) == 0)
+            return dd_err_tip(err, rc, "did you mean 'ddctl %s'?", word);
+    return strcmp(word, "help") == 0 || strcmp(word, "version") == 0
+               ? dd_err_tip(err, rc, "did you mean 'ddrun --%s'?", word)
+               : rc;
+}
+
 static int prepare_find_program(struct run *r, struct dd_err *err)
 {
     const struct program_spec spec = {.argv = r->script,
@@ -204,6 +218,8 @@ static int prepare_find_program(struct run *r, struct dd_err *err)
                                       .is_python = r->o->by_torchrun,
                                       .env = r->env.v};
     int rc = program_resolve(&r->program, &spec, err);
+    if (rc == -ENOENT)
+        return prepare_tip(r->script[0], rc, err);
     return rc == 0 ? check_preload(r->o, err) : rc;
 }
 

@@ -11,6 +11,7 @@ from support import DDRUN, LIMIT, Job, clean_env, program, run, until
 from test_terminal import Terminal, python
 
 SCRIPT = program("show_env.py")
+DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 ME = os.uname().nodename
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": ME, "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2",
         "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NODELIST": ME, "SLURMD_NODENAME": ME, "SLURM_STEP_NUM_NODES": "1"}
@@ -106,6 +107,15 @@ def test_a_file_that_is_not_executable_has_the_tip_for_its_kind(tmp_path, name, 
     (tmp_path / name).write_text(text)
     job = run("./" + name, cwd=tmp_path)
     assert job.p.returncode == 2 and tip in job.err and not_tip not in job.err, job.err
+
+
+def test_commands_of_ddctl_and_options_are_no_programs():
+    listed = re.findall(r"^  ([a-z]+) ", subprocess.run([DDCTL, "--help"], capture_output=True, text=True, check=True, timeout=LIMIT).stdout, re.M)
+    assert {"doctor", "top"} < set(listed)
+    for word in listed:
+        tip = "ddrun --help" if word == "help" else f"ddctl {word}"
+        assert f"\n  tip: did you mean '{tip}'?\n" in run(word, env=clean_env(PATH="/nonexistent")).err
+    assert "did you mean 'ddrun --version'?" in run("version").err
 
 
 def test_a_program_that_is_not_there_ends_with_the_code_that_the_manual_names():
