@@ -221,6 +221,10 @@ bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,
  * intended one is written to out. */
 bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
+/* Return the number of single-letter edits from word to name; '_' equals '-'. SIZE_MAX: name has 64
+ * letters or more. */
+size_t opt_distance(const char *word, size_t len, const char *name);
+
 /* Return the command that was likely meant by this unknown word, or NULL. */
 const struct opt_command *opt_nearest_command(const struct opt_table *t, const char *word);
 

@@ -19,9 +19,6 @@ bool opt_list_has(const char *list, const char *word);
 /* Write the name of the i-th variable that sets the row to out; false after the last. */
 bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i, char out[64]);
 
-/* Return the number of single-letter edits from word to name; '_' equals '-'. */
-size_t opt_distance(const char *word, size_t len, const char *name);
-
 /* Return a valid value of the row, for error messages and documents. */
 const char *opt_row_example(const struct opt_row *row);
 

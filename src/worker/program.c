@@ -2,9 +2,11 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/opt.h"
 #include "worker/spawn.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -142,8 +144,41 @@ static bool is_python(const char *script)
     return is_dir(script) && asprintf(&main_py, "%s/__main__.py", script) >= 0 && is_file(main_py);
 }
 
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+enum { SIMILAR_MAX = 10000 };
+
+/* Find the Python script of the same directory with the most similar name; false if none is. */
+static bool similar_script(const char *script, char ret[64])
+{
+    const char *base = base_of(script);
+    const size_t len = strlen(base);
+    DD_AUTO(free) char *dir = NULL;
+    size_t least = len / 3 + 1;
+    const struct dirent *e;
+    if (asprintf(&dir, "%.*s.", (int)(base - script), script) < 0)
+        return false;
+    DIR *d = opendir(dir);
+    ret[0] = '\0';
+    for (int i = 0; d != NULL && i < SIMILAR_MAX && (e = readdir(d)) != NULL; i++) {
+        const size_t n = ends_with(e->d_name, ".py") ? opt_distance(base, len, e->d_name) : least;
+        if (n >= least)
+            continue;
+        least = n;
+        (void)snprintf(ret, 64, "%.63s", e->d_name);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return ret[0] != '\0';
+}
+
 static int script_check(const char *script, struct dd_err *err)
 {
+    char similar[64];
     DD_AUTO(free) char *cwd = NULL;
     if (access(script, R_OK) == 0) {
         if (is_dir(script) && ends_with(script, ".py"))
@@ -153,8 +188,12 @@ static int script_check(const char *script, struct dd_err *err)
     if (errno != ENOENT || *script == '/')
         return dd_err_set(err, -errno, "cannot read the script '%s': %m", script);
     cwd = getcwd(NULL, 0);
-    return dd_err_set(err, -ENOENT, "the script '%s' does not exist (current directory: %s)",
-                      script, cwd == NULL ? "gone" : cwd);
+    int rc = dd_err_set(err, -ENOENT, "the script '%s' does not exist (current directory: %s)",
+                        script, cwd == NULL ? "gone" : cwd);
+    if (similar_script(script, similar))
+        rc = dd_err_tip(err, rc, "did you mean '%.*s%s'?", (int)(base_of(script) - script), script,
+                        similar);
+    return rc;
 }
 
 /* Return the program that the "#!" line names: "sh", "python3" for "/usr/bin/env python3"; "" if
@@ -172,8 +211,7 @@ static void interpreter_of(const char *path, char ret[64])
         return;
     for (char *word = strtok_r(line + 2, " \t", &save); word != NULL;
          word = strtok_r(NULL, " \t", &save)) {
-        const char *slash = strrchr(word, '/');
-        const char *base = slash != NULL ? slash + 1 : word;
+        const char *base = base_of(word);
         if (strcmp(base, "env") == 0 || *base == '-' || strchr(base, '=') != NULL)
             continue;
         (void)snprintf(ret, 64, "%.63s", base);

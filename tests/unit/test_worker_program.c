@@ -121,6 +121,8 @@ static void program_that_cannot_be_gets_a_sentence(void **state)
         {LIST(""), false, false, LIST("PATH=bin"), -EINVAL, "missing program"},
         {LIST("x"), true, true, LIST("PATH=bin"), -EINVAL, "--module and --no-python"},
         {LIST("y.py"), false, false, LIST("PATH=bin"), -ENOENT, "the script 'y.py' does not exist"},
+        {LIST("xx.py"), false, false, LIST("PATH=bin"), -ENOENT, "\n  tip: did you mean 'x.py'?"},
+        {LIST("./xx.py"), false, false, LIST("PATH=bin"), -ENOENT, "did you mean './x.py'?"},
         {LIST("/no/y.py"), false, false, LIST("PATH=bin"), -ENOENT, "'/no/y.py'"},
         {LIST("dir.py"), false, false, LIST("PATH=bin"), -EISDIR, "is a directory"},
         {LIST("x.py"), false, false, LIST("PATH=sub"), -ENOENT, "no python3 in PATH (sub)"},
