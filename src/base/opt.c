@@ -294,11 +294,25 @@ static const struct opt_row *row_of(const struct opt_table *t, const char *name,
     return NULL;
 }
 
+/* In the tip, the word as typed replaces OPTION. */
+static int refuse_foreign(const struct parser *p, const struct opt_foreign *f)
+{
+    static const char option[] = "OPTION";
+    const char *typed = p->argv[p->at - 1];
+    const char *at = strstr(f->say, option);
+    if (at == NULL)
+        return dd_err_set(p->err, -EINVAL, "%s is %s", f->word, f->say);
+    const bool value_may_follow = strchr(typed, '=') == NULL && strlen(typed) == strlen(f->word);
+    return dd_err_set(p->err, -EINVAL, "%s is %.*s%s%s%s", f->word, (int)(at - f->say), f->say,
+                      opt_show(typed, strlen(typed)).text, value_may_follow ? " ..." : "",
+                      at + sizeof(option) - 1);
+}
+
 /* word: with its dashes; value: the text after '=' in the same word, or NULL. */
 static int read_foreign(struct parser *p, const struct opt_foreign *f, const char *value)
 {
     if (f->is == NULL)
-        return dd_err_set(p->err, -EINVAL, "%s is %s", f->word, f->say);
+        return refuse_foreign(p, f);
     const size_t len = strcspn(f->is, "=");
     const struct opt_row *row = row_of(p->t, f->is, len);
     const struct opt_place place = {.style = OPT_STYLE_OTHER, .name = f->word};

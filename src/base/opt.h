@@ -104,8 +104,8 @@ struct opt_foreign {
     const char *word; /* with its dashes; '_' may replace '-' */
     const char *is; /* the equivalent option, "nnodes" or, with a value, "log-level=info"; "": none,
                        ignored; NULL: refused */
-    const char
-        *say; /* if refused: its origin and the alternative, as a continuation of "WORD is " */
+    const char *say; /* if refused: its origin and the alternative, as a continuation of "WORD is ";
+                        OPTION stands for the word as typed */
 };
 
 /* A command: a word that may be the first operand, with options of its own. */

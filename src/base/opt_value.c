@@ -111,7 +111,7 @@ static int set_number(const struct opt_row *row, void *field, const struct opt_p
 {
     static const char *const is_not[] = {
         [OPT_INT] = "is not a whole number",
-        [OPT_DURATION] = "is not a duration (a number and ms, s, m, h or d)",
+        [OPT_DURATION] = "is not a duration (a number, optionally with a unit: ms, s, m, h or d)",
         [OPT_BYTES] = "is not a size (a whole number and K, M or G)",
     };
     const struct limits l = limits_of(row);
@@ -146,8 +146,11 @@ static int refuse_choice(const struct opt_row *row, const struct opt_place *plac
         const char *glue = n == 0 ? "" : at == NULL ? " or " : ", ";
         n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%.*s", glue, (int)len, piece);
     }
-    return dd_err_set(err, -EINVAL, "%s: invalid value '%s': expected %s", place->name,
-                      quoted(q, text), list);
+    char right[200] = "";
+    if (row->example != NULL)
+        example(right, sizeof(right), row, place);
+    return dd_err_set(err, -EINVAL, "%s: invalid value '%s': expected %s%s", place->name,
+                      quoted(q, text), list, right);
 }
 
 static int add_repeated(const struct opt_row *row, struct dd_strv *sv,

@@ -20,7 +20,7 @@ static const struct opt_row rows[] = {
      .common = true,
      .kind = OPT_CUSTOM,
      .metavar = "N|auto|gpu|cpu",
-     .def_doc = "as many as GPUs, or 1",
+     .def_doc = "one per GPU, or 1 without GPUs",
      .example = "4",
      .group = "Nodes and workers",
      .help = "number of workers on this node",
@@ -600,7 +600,7 @@ static const struct opt_row rows[] = {
      .def = "next",
      .choices = "next,now,no",
      .group = "Failures",
-     .help = "when a late node joins (with --nnodes=MIN:MAX)",
+     .help = "when to include a node that joins late (--nnodes=MIN:MAX)",
      .more = "'next': when all workers restart for another reason; 'now': at once, by a "
              "restart of all workers; 'no': only as the replacement of a lost node.",
      FIELD(grow)},
@@ -714,9 +714,9 @@ static const struct opt_row rows[] = {
      .def = "5s",
      .max = INT64_C(3600000000000),
      .group = "Health checks and hung workers",
-     .help = "look for stragglers at this interval; 0: never",
+     .help = "time between checks for stragglers; 0: never",
      .more = "The readings name stragglers in jobs whose ranks mark no steps (ddrun_step). A rank "
-             "is named after at least 12 of them.",
+             "is named only after 12 readings or more.",
      FIELD(straggler_interval)},
     HANG_ROWS(struct ddrun_options) STACKS_ROWS(struct ddrun_options)
 
@@ -868,7 +868,8 @@ static const struct opt_row rows[] = {
      .def = "notice",
      .choices = "error,warning,notice,info,debug",
      .group = "Output",
-     .help = "verbosity of ddrun's own messages",
+     .help = "verbosity (-v, verbose: info; -q, quiet: error)",
+     .more = "Of the messages of ddrun itself. -v is --log-level=info, -q is --log-level=error.",
      FIELD(log_level)},
     {.name = "trace",
      .kind = OPT_CUSTOM,

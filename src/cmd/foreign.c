@@ -4,8 +4,12 @@
 
 #define TIP "\n  tip: "
 #define SRUN                                                                                       \
-    "an srun option" TIP                                                                           \
+    "a Slurm option" TIP                                                                           \
     "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
+#define CPUS                                                                                       \
+    "a Slurm option" TIP                                                                           \
+    "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ...; "             \
+    "ddrun divides the CPUs of a node among its workers (--bind)"
 #define GPUS                                                                                       \
     "a Slurm option" TIP                                                                           \
     "request GPUs from sbatch or salloc; ddrun starts one worker per GPU, or --nproc-per-node=N"
@@ -49,8 +53,8 @@ const struct opt_foreign foreign_options[] = {
     {"--nodelist", NULL, SRUN},
     {"-w", NULL, SRUN},
     {"--exclude", NULL, SRUN},
-    {"--cpus-per-task", NULL, SRUN},
-    {"-c", NULL, SRUN},
+    {"--cpus-per-task", NULL, CPUS},
+    {"-c", NULL, CPUS},
     {"--mem", NULL, SRUN},
     {"--mem-per-cpu", NULL, SRUN},
     {"--partition", NULL, SRUN},

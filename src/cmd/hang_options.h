@@ -42,7 +42,7 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
          .example = "output,network",                                                                                           \
          .needs = "hang-timeout",                                                                                               \
          .group = "Health checks and hung workers",                                                                             \
-         .help = "signs that count: output, file, cpu, io, network, any",                                                       \
+         .help = "signs: output, file, cpu, io, network, any or activity",                                                      \
          .more =                                                                                                                \
              "output: its output, which ddrun reads through a pipe. file: a change of its "                                     \
              "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: more than 4 KiB/s "                    \

@@ -141,4 +141,4 @@ def test_the_name_torchrun_has_its_own_defaults_in_help(tmp_path):
         text = subprocess.run([program_, f"--help={option}"], capture_output=True, text=True, check=True, env=clean_env(), timeout=LIMIT).stdout
         return re.search(r"default: ([^;)]*)", " ".join(text.split()))[1]
     assert [default(torchrun, o) for o in ("nproc-per-node", "nnodes", "exit-code")] == ["1", "1", "1"]
-    assert default(DDRUN, "nproc-per-node") == "as many as GPUs, or 1"
+    assert default(DDRUN, "nproc-per-node") == "one per GPU, or 1 without GPUs"

@@ -130,6 +130,21 @@ def test_an_unknown_option_gets_a_suggestion():
     assert job.err == "ddrun: error: unknown option '--max-restrats'\n  tip: did you mean '--max-restarts'?\n"
 
 
+@pytest.mark.parametrize("args, tip", [
+    (["--help=restrat"], "did you mean 'ddrun --help=restarts'?"),
+    (["--mem=4G", SCRIPT], "srun --ntasks-per-node=1 --mem=4G ddrun ..."),
+    (["-c4", SCRIPT], "--bind"),
+    (["--mpi=pmi2", SCRIPT], "for example --mpi=auto"),
+])
+def test_a_wrong_word_gets_the_tip_that_fits(args, tip):
+    job = run(*args)
+    assert job.p.returncode == 2 and tip in job.err, job.err
+
+
+def test_the_short_forms_of_log_level_are_in_the_help():
+    assert "-v is --log-level=info" in " ".join(ask("--help=verbose").stdout.split())
+
+
 ARGUMENTS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x2ff, exclude_characters="$\x7f"),
                              max_size=8), max_size=5)
 

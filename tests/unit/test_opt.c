@@ -229,7 +229,7 @@ static const struct {
      "--module: 'maybe' is not a boolean (expected yes or no); for example --module=yes"},
     {"-m=3x s.py", "", "-m: '3x' is not a boolean (expected yes or no); for example -m yes"},
     {"--monitor-interval 5x s", "",
-     "--monitor-interval: '5x' is not a duration (a number and ms, s, m, h or d); for example --monitor-interval=0.1"},
+     "--monitor-interval: '5x' is not a duration (a number, optionally with a unit: ms, s, m, h or d); for example --monitor-interval=0.1"},
     {"--poll 0 s", "",
      "--monitor-interval: '0' is too small: the minimum is 0.001s; for example --monitor-interval=0.1"},
     {"--limit 2K s", "",
