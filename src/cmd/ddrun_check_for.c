@@ -19,10 +19,11 @@ static int check_nnodes(const struct ddrun_options *o, struct dd_err *err)
         o->hostfile != NULL || o->rdzv_endpoint != NULL ||
         (o->check_for >= n->min && (n->range || o->check_for <= n->max)))
         return 0;
-    return dd_err_tip(err,
-                      dd_err_set(err, -EINVAL, "--nnodes contradicts the %d node%s of the job",
-                                 o->check_for, o->check_for == 1 ? "" : "s"),
-                      "omit --nnodes, or request as many nodes");
+    const int rc = n->range ? dd_err_set(err, -EINVAL, "--nnodes=%d:%d contradicts --nodes=%d",
+                                         n->min, n->max, o->check_for)
+                            : dd_err_set(err, -EINVAL, "--nnodes=%d contradicts --nodes=%d", n->max,
+                                         o->check_for);
+    return dd_err_tip(err, rc, "omit --nnodes, or request as many nodes");
 }
 
 /* ddrun makes missing directories of --log-dir: the first one that exists must be writable. */

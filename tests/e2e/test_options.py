@@ -76,7 +76,7 @@ def test_help_about_nothing_that_is_there():
     assert shown.stderr == "ddrun: error: no option or topic 'nonsense'\n  tip: 'ddrun --help=all' lists all options\n"
 
 
-@pytest.mark.parametrize("word, topic", [("verbose", "log-level"), ("restrat", "restarts"), ("Netwrok", "network")])
+@pytest.mark.parametrize("word, topic", [("ppn", "nproc-per-node"), ("restrat", "restarts"), ("Netwrok", "network")])
 def test_help_about_an_unknown_word_suggests_a_near_one(word, topic):
     shown = ask(f"--help={word}")
     assert shown.returncode == 2 and f"\n  tip: did you mean 'ddrun --help={topic}'?\n" in shown.stderr

@@ -137,7 +137,7 @@ def test_every_failed_check_is_reported_before_anything_is_submitted(login):
 @pytest.mark.parametrize("options, command, parts", [
     (["--partition=gone"], [DDRUN, "train.py"], ("partition 'gone'", "does not exist")),
     (["--nodes=5"], [DDRUN, "train.py"], ("partition 'main'", "at most 4 nodes", "--nodes=5")),
-    (["--nodes=2"], [DDRUN, "--nnodes=4", "train.py"], ("--nnodes", "2 nodes")),
+    (["--nodes=2"], [DDRUN, "--nnodes=4", "train.py"], ("--nnodes=4 contradicts --nodes=2",)),
     ([], [DDRUN, "--nproc-per-nod=2x", "train.py"], ("--nproc-per-nod",)),
     ([], [DDRUN, "--log-dir=train.py/x", "train.py"], ("--log-dir", "train.py/x")),
     ([], [DDRUN, "--report=gone/x", "train.py"], ("--report", "gone/x")),
