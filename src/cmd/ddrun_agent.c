@@ -209,7 +209,6 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->health.limit_ns = o->health_timeout;
 }
 
-/* Set how the nodes reach each other. */
 /* How the user chooses another port for the daemon. */
 static const char *agent_cfg_port_tip(const struct run *r)
 {
@@ -223,6 +222,7 @@ static const char *agent_cfg_port_tip(const struct run *r)
                             : "choose a free port with --master-port";
 }
 
+/* Set how the nodes reach each other. */
 static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
