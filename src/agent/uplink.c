@@ -12,6 +12,8 @@
 enum {
     ANSWER_MS = 3000, /* time for another daemon to answer JOIN */
     UPLINK_OTHERS = 8,
+    NODE_MS = 1, /* a busy machine needs about so long to send the plan of one more node, and
+                    ddrund sends all plans before it sends a heartbeat */
 };
 
 struct uplink {
@@ -109,6 +111,7 @@ void uplink_use(struct uplink *u, struct link *l)
     link_set_cb(
         l, &(struct link_cb){.on_frame = uplink_on_frame, .on_close = uplink_on_close, .arg = u});
     (void)link_set_heartbeat(l, (unsigned)(u->loop->cfg->heartbeat_ns / DD_NS_PER_MS));
+    link_set_patience(l, (unsigned)u->loop->cfg->rdzv.max_nodes * NODE_MS);
 }
 
 void uplink_join(struct uplink *u, struct link *l)

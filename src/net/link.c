@@ -27,7 +27,7 @@ struct link {
     struct link_cb cb;
     struct event *bye_timer; /* NULL until link_bye() is called */
     struct event *beat;      /* NULL: no heartbeat */
-    unsigned beat_ms;
+    unsigned beat_ms, patience_ms;
     uint64_t heard_ns, beaten_ns; /* last frame from the peer, last frame sent */
     uint64_t excused_ns;          /* the peer may be silent until then */
     unsigned depth;               /* callbacks in progress */
@@ -208,14 +208,14 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
     struct link *l = arg;
     uint64_t now = dd_now_ns();
-    uint64_t silence = l->beat_ms * DD_NS_PER_MS;
+    const uint64_t silence = l->beat_ms * DD_NS_PER_MS;
     char why[96];
     (void)fd;
     (void)what;
     if (now - l->beaten_ns > silence * 2 / 3 || now < l->excused_ns)
         l->heard_ns = now;
     l->beaten_ns = now;
-    if (now - l->heard_ns <= silence) {
+    if (now - l->heard_ns <= silence + l->patience_ms * DD_NS_PER_MS) {
         (void)link_send(l, FRAME_PING, "", 0);
         return;
     }
@@ -234,6 +234,11 @@ int link_set_heartbeat(struct link *l, unsigned ms)
     l->beat_ms = ms;
     l->heard_ns = l->beaten_ns = dd_now_ns();
     return l->beat == NULL || event_add(l->beat, &t) < 0 ? -ENOMEM : 0;
+}
+
+void link_set_patience(struct link *l, unsigned ms)
+{
+    l->patience_ms = ms;
 }
 
 void link_excuse(struct link *l, unsigned ms)

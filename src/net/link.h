@@ -39,6 +39,8 @@ void link_set_max(struct link *l, uint32_t max);
 /* Send at least one frame every ms / 3, and declare the peer dead (on_close) if it sends nothing
  * for ms. Time during which this process was suspended does not count. */
 int link_set_heartbeat(struct link *l, unsigned ms);
+/* Tolerate ms more of silence at any time, from a peer that may serve many others first. */
+void link_set_patience(struct link *l, unsigned ms);
 /* Tolerate silence of the peer for ms from now, for example while it is blocked on a slow file
  * system. 0: end the tolerance. */
 void link_excuse(struct link *l, unsigned ms);

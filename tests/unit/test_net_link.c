@@ -58,6 +58,27 @@ static void link_of_a_socketpair_needs_no_key(void **state)
     assert_false(w->clean);
 }
 
+static void silent_peer_is_lost_later_where_more_patience_is_set(void **state)
+{
+    struct world *w = *state;
+    struct world patient = {.base = w->base};
+    const struct link_cb cb = world_callbacks(w);
+    const struct link_cb later = world_callbacks(&patient);
+    int fds[2], others[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, others), 0);
+    assert_int_equal(link_new_trusted(&w->found, w->base, fds[0], &cb, NULL), 0);
+    assert_int_equal(link_new_trusted(&patient.found, w->base, others[0], &later, NULL), 0);
+    assert_int_equal(link_set_heartbeat(patient.found, 30), 0);
+    assert_int_equal(link_set_heartbeat(w->found, 30), 0);
+    link_set_patience(patient.found, 3600 * 1000);
+    world_run_until(w, has_closed);
+    assert_false(has_closed(&patient));
+    link_free(patient.found);
+    close(fds[1]);
+    close(others[1]);
+}
+
 enum { MANY = 24 };
 
 static bool has_many(struct world *w)
@@ -517,6 +538,7 @@ int main(void)
         WORLD_TEST(link_carries_frames_both_ways_when_keys_agree),
         WORLD_TEST(link_is_plain_when_both_sides_are_insecure),
         WORLD_TEST(link_of_a_socketpair_needs_no_key),
+        WORLD_TEST(silent_peer_is_lost_later_where_more_patience_is_set),
         WORLD_TEST(link_carries_the_longest_frames_whole),
         WORLD_TEST(frames_are_shared_by_links),
         WORLD_TEST(shared_frames_have_the_same_limits),
