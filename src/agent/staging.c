@@ -94,19 +94,21 @@ static void staging_show(const struct staging *st, const char *text)
         r->port->progress(r->port_arg, text);
 }
 
-/* "DONE ALL", in bytes */
+/* "DONE ALL NODE", in bytes; NODE: the slowest of those that get the copy from this node, or "" */
 static void staging_take_progress(const struct staging *st, const char *text)
 {
     enum { MIB = 1 << 20 };
     const int nodes = st->round->plan.nnodes;
-    char line[160];
+    char line[160 + STAGE_PROGRESS_MAX];
     char *end;
     const uint64_t done = strtoull(text, &end, 10);
-    const uint64_t all = strtoull(end, NULL, 10);
+    const uint64_t all = strtoull(end, &end, 10);
+    const char *slowest = *end == ' ' ? end + 1 : "";
     (void)snprintf(line, sizeof(line),
-                   "ddrun: copying to %d node%s: %" PRIu64 " of %" PRIu64 " MiB (%d%%)", nodes,
+                   "ddrun: copying to %d node%s: %" PRIu64 " of %" PRIu64 " MiB (%d%%)%s%s", nodes,
                    nodes == 1 ? "" : "s", done / MIB, all / MIB,
-                   all > 0 ? (int)((double)done / (double)all * 100) : 0);
+                   all > 0 ? (int)((double)done / (double)all * 100) : 0,
+                   slowest[0] != '\0' ? ", slowest at or below " : "", slowest);
     staging_show(st, line);
 }
 

@@ -123,13 +123,13 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
     const struct serve *s = arg;
-    char text[64];
+    char text[STAGE_PROGRESS_MAX];
     (void)fd;
     (void)what;
     if (s->reader == NULL || s->head.len == 0 || s->ready)
         return;
-    (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64,
-                   s->spread < s->bytes ? s->spread : s->bytes, s->bytes);
+    (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %s",
+                   s->spread < s->bytes ? s->spread : s->bytes, s->bytes, serve_slowest(s));
     stage_client_progress(s->control, text);
 }
 

@@ -115,7 +115,7 @@ int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, cons
 
 void stage_client_progress(int fd, const char *text)
 {
-    char copy[64];
+    char copy[STAGE_PROGRESS_MAX];
     char *const texts[] = {copy, NULL};
     int unread;
     (void)snprintf(copy, sizeof(copy), "%s", text);

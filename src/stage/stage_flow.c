@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,6 +264,35 @@ static void flow_feed(const struct serve *s, struct stage_child *child)
             c->sent |= child->bit;
     if (ok && s->end.len > 0 && !child->end_sent)
         child->end_sent = serve_send_frame(child, &s->end);
+}
+
+/* Return how many of the finished chunks the subtree of this child still lacks. */
+static int flow_lacks(const struct serve *s, const struct stage_child *child)
+{
+    const struct stage_chunk *c;
+    int n = 0;
+    TAILQ_FOREACH (c, &s->live, kept)
+        n += c->worked && (c->acked & child->bit) == 0;
+    return n;
+}
+
+const char *serve_slowest(const struct serve *s)
+{
+    const struct stage_child *slowest = NULL;
+    int most = 0;
+    int least = INT_MAX;
+    int children = 0;
+    for (int i = 0; i < s->nchildren; i++) {
+        const struct stage_child *child = &s->children[i];
+        const int n = child->needed && child->link != NULL ? flow_lacks(s, child) : 0;
+        children += child->rank >= 0;
+        least = n < least ? n : least;
+        if (n > most) {
+            most = n;
+            slowest = child;
+        }
+    }
+    return slowest != NULL && children > 1 && most > least ? link_node(slowest->link) : "";
 }
 
 static void flow_release(struct serve *s)

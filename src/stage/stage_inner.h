@@ -108,6 +108,8 @@ const char *serve_parent_name(const struct serve *s);
 void serve_close_links(struct serve *s);
 
 /* stage_flow.c */
+/* Return the name of the child that needs the most chunks; "": none needs more than the others. */
+const char *serve_slowest(const struct serve *s);
 int serve_begin(struct serve *s, struct dd_err *err);
 void serve_take_frame(struct serve *s, const struct frame *f); /* of the parent */
 /* A child has a new link: what it may miss is sent again. */

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/strv.h"
 
-enum { STAGE_MSG_MAX = 128 << 10 };
+enum { STAGE_MSG_MAX = 128 << 10, STAGE_PROGRESS_MAX = 320 };
 
 enum stage_msg_type {
     STAGE_MSG_SETUP = 'S',     /* to ddrun-stage, once: STAGE_SETUP_* */
@@ -26,7 +26,8 @@ enum stage_msg_type {
     STAGE_MSG_CAME = 'N',      /* from it: the directory of a node whose files have been treated */
     STAGE_MSG_ALIVE = 'A',     /* from it: progress */
     STAGE_MSG_PROGRESS = 'B',  /* from that of --stage on the first node, once a second until it is
-                                  READY: "DONE ALL", bytes that all nodes have, and of how many */
+                                  READY: "DONE ALL NODE", bytes that all nodes have, and of how many;
+                                  the child that lacks the most, or nothing */
 };
 
 enum {

@@ -120,6 +120,38 @@ def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(tmp_p
         assert not any("ddrun:" in line for line in t.lines())
 
 
+def helpers_of(place):
+    """The process IDs of ddrun-stage whose private directories are below this place, and which of them reads the source."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")] if f.read() == "ddrun-stage\n" else []
+        except OSError:
+            continue
+        if any(file.startswith(str(place)) for file in files):
+            found[int(pid)] = any(file == f"{place}/source/data" for file in files)
+    return found
+
+
+def test_the_line_names_the_node_that_is_behind_with_a_copy(tmp_path):
+    library, held, source = tmp_path / "held_reads.so", tmp_path / "held", tmp_path / "source"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("held_reads.c"), "-ldl"], check=True)
+    source.mkdir()
+    (source / "data").write_bytes(os.urandom(64 << 20))
+    held.touch()
+    with Screen("--simulate-nodes=3", "--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script("true"),
+                LD_PRELOAD=str(library), HELD_READS=str(held)) as t:
+        t.shows("ddrun: copying to 3 nodes: ")
+        helpers = until(lambda: len(found := helpers_of(tmp_path)) == 3 and any(found.values()) and found, say="three helpers, one reads")
+        behind = next(pid for pid, reads in helpers.items() if not reads)
+        os.kill(behind, signal.SIGSTOP)
+        held.unlink()
+        assert re.search(r"slowest at or below sim[23]$", t.shows("slowest"))
+        os.kill(behind, signal.SIGCONT)
+        assert t.wait() == 0, t.seen
+
+
 def test_the_line_is_not_used_after_the_end(tmp_path):
     """The helper of --stage may run until the agent exits, for other nodes."""
     library, source = tmp_path / "poisoned_free.so", tmp_path / "source"
