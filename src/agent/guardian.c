@@ -17,6 +17,7 @@
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* after SIGKILL */
 
 struct guardian {
+    pid_t parent; /* when the guardian began */
     pid_t agent;
     int status; /* wait status of the agent, once it has exited */
     bool agent_gone;
@@ -87,10 +88,12 @@ static void pass_on(const struct guardian *g, const siginfo_t *si)
     if (si->si_signo == SIGCHLD || si->si_code == SI_KERNEL || g->agent_gone)
         return;
     const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
+    /* PR_SET_PDEATHSIG: the sender is the parent that has died */
+    const bool lost = si->si_signo == SIGTERM && si->si_pid == g->parent && getppid() != g->parent;
     const bool at_once = by_starter && si->si_value.sival_int == DD_SIGNAL_AT_ONCE;
     const union sigval v = {
         .sival_int = si->si_signo | (at_once ? DD_SIGNAL_AT_ONCE : 0) |
-                     (by_starter ? GUARDIAN_BY_STARTER : 0) |
+                     (by_starter ? GUARDIAN_BY_STARTER : 0) | (lost ? GUARDIAN_STARTER_LOST : 0) |
                      (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
     if (sigqueue(g->agent, GUARDIAN_SIGNAL, v) < 0)
         kill(g->agent, si->si_signo);
@@ -148,7 +151,7 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
 int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg)
 {
     const struct dd_log *log = cfg->log;
-    struct guardian g = {.log = log, .children_left = true};
+    struct guardian g = {.log = log, .parent = getppid(), .children_left = true};
     dd_signals_of_jobs(&g.waited);
     sigaddset(&g.waited, SIGCHLD);
     sigset_t blocked = g.waited;

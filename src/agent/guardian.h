@@ -12,11 +12,13 @@
 /* The signal by which the guardian forwards signals to the agent. Its value holds the forwarded
  * signal and flags of the sender: GUARDIAN_BY_SCHEDULER for the scheduler's process on this node,
  * GUARDIAN_BY_STARTER for the process that started this node and forwards a signal of its own,
- * DD_SIGNAL_AT_ONCE if that process has set it. */
+ * GUARDIAN_STARTER_LOST if the signal tells that this process has died, DD_SIGNAL_AT_ONCE if that
+ * process has set it. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum {
     GUARDIAN_BY_SCHEDULER = 0x100,
-    GUARDIAN_BY_STARTER = 0x400
+    GUARDIAN_BY_STARTER = 0x400,
+    GUARDIAN_STARTER_LOST = 0x800
 }; /* combined with DD_SIGNAL_AT_ONCE */
 
 /* True if pid is the scheduler's process on this node. slurmstepd signals a step on all of its

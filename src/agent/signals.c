@@ -187,10 +187,14 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
     bool to_agent = sig != GUARDIAN_SIGNAL;
     enum signal_path path = PATH_SELF;
     if (!to_agent) {
-        sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | DD_SIGNAL_AT_ONCE);
+        sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | GUARDIAN_STARTER_LOST |
+                              DD_SIGNAL_AT_ONCE);
         path = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? PATH_STARTER : PATH_GUARDIAN;
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(s->parts.round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
+        if ((si->ssi_int & GUARDIAN_STARTER_LOST) != 0 && s->parts.loop->machine.sig == 0)
+            (void)snprintf(s->why, sizeof(s->why), "the process that started %.200s has died",
+                           s->parts.loop->cfg->node_name);
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
     }
