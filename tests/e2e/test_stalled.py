@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support import Job, marked, some_line, until
+from support import Job, marked, program, some_line, until
 
 SIZE = 24 << 20
 
@@ -122,6 +122,33 @@ touch {tmp_path}/again.$RANK"""
     for folder in disk.path.glob("logs/*"):
         for attempt in (0, 1):
             assert (folder / f"attempt_{attempt}/0/stdout.log").read_text() == f"round {attempt}\n"
+
+
+@pytest.fixture
+def hanging(tmp_path):
+    """A file that no process can open: its server does not answer."""
+    place = tmp_path / "hanging"
+    place.mkdir()
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("needs root and /dev/fuse")
+    with subprocess.Popen([sys.executable, program("hanging_fs.py"), str(place)], stdout=subprocess.PIPE, text=True) as server:
+        if server.stdout.readline() != "mounted\n":
+            pytest.skip("FUSE does not work here")
+        yield place / "file", server
+        server.kill()
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_an_error_file_on_a_file_system_that_hangs_costs_no_node(hanging, tmp_path):
+    file, server = hanging
+    script = f"[ $RANK = 0 ] && exec sleep 600; ln -sf {file} $TORCHELASTIC_ERROR_FILE; exit 9"
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--shutdown-timeout=1s", f"--log-dir={tmp_path}/logs", "sh", "-c",
+             script) as job:
+        assert job.wait() == 9, job.err
+        assert some_line(job.err, "rank 1 on sim2 failed (exit code 9)") and "lost" not in job.err, job.err
+        server.kill()  # until then, the kernel ends no process that has tried to open the file
+        until(lambda: not marked(job.mark), say="the end of all processes")
+        job.assert_nothing_left()
 
 
 def test_what_was_printed_is_in_the_file_though_the_agent_was_killed(disk, tmp_path):
