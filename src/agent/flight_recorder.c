@@ -16,13 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A dump that nobody has requested is of the collective of the failure only if it is as recent. */
+/* A dump that PyTorch has written without a request belongs to the failure only if it is not older
+ * than this. */
 enum { FRESH_S = 60 };
 
 struct flight_rank {
     bool asked; /* and has not answered yet */
-    bool known; /* the last answer */
-    off_t size; /* of an answer that was not complete; 0: none */
+    bool known; /* record is its answer to the last request */
+    off_t size; /* of the answer when it was last found incomplete; 0: it was not */
     struct flight_record record;
 };
 

@@ -184,11 +184,11 @@ static const char *hang_watch_note(const struct hangs *s)
 /* The innermost function in the kernel says enough in a message; stacks have the others. */
 static const char *hang_watch_state(pid_t pid, char *where, size_t size)
 {
-    const char *state = children_state(pid, where, size);
-    where[strcspn(where, "<")] = '\0';
-    for (size_t n = strlen(where); n > 0 && where[n - 1] == ' '; n--)
-        where[n - 1] = '\0';
-    return state;
+    (void)children_state(pid, where, size);
+    char *callers = strstr(where, " < ");
+    if (callers != NULL)
+        *callers = '\0';
+    return where;
 }
 
 static void report_hang(const struct hangs *s, const struct hung *u, pid_t pid, uint64_t now)

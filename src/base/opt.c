@@ -544,7 +544,7 @@ static int note_json(struct opt_result *res, const struct opt_row *row,
 static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
                     const char *value)
 {
-    /* the help says in words what the default does; its value is of no use to anybody */
+    /* such a default is computed later, and has no value yet */
     const char *doc = src->from == OPT_FROM_DEFAULT ? row->def_doc : NULL;
     if (res->json)
         return note_json(res, row, src, doc != NULL ? NULL : value);

@@ -51,20 +51,27 @@ static int command_line_no_script(int argc, char **argv, struct dd_err *err)
     return dd_err_tip(err, rc, "for example: ddrun --nproc-per-node=2 train.py");
 }
 
+/* word may be NULL. */
+static bool is_process_count(const char *word)
+{
+    static const char *const options[] = {"-n", "-np", "--np", "--n"};
+    for (size_t i = 0; word != NULL && i < sizeof(options) / sizeof(options[0]); i++)
+        if (strcmp(word, options[i]) == 0)
+            return true;
+    return false;
+}
+
 /* With mpirun, "PROGRAM ARG... : -np 1 PROGRAM ARG..." starts two programs. */
 static int command_line_one_program(char *const *words, struct dd_err *err)
 {
-    static const char *const more[] = {"-n", "-np", "--np", "--n"};
-    for (; *words != NULL && words[1] != NULL; words++)
-        for (size_t i = 0; strcmp(words[0], ":") == 0 && i < sizeof(more) / sizeof(more[0]); i++)
-            if (strcmp(words[1], more[i]) == 0)
-                return dd_err_tip(
-                    err,
-                    dd_err_set(err, -EINVAL,
-                               "several programs separated by ':', as with mpirun, are not "
-                               "supported; in ddrun, all workers run the same program"),
-                    "let the program check RANK, or use --wrap=RANKS:CMD");
-    return 0;
+    while (*words != NULL && !(strcmp(words[0], ":") == 0 && is_process_count(words[1])))
+        words++;
+    if (*words == NULL)
+        return 0;
+    const int rc = dd_err_set(err, -EINVAL,
+                              "several programs separated by ':', as with mpirun, are not "
+                              "supported; in ddrun, all workers run the same program");
+    return dd_err_tip(err, rc, "let the program check RANK, or use --wrap=RANKS:CMD");
 }
 
 static void command_line_warn(const struct command_line *c, bool launched, const struct dd_log *log)

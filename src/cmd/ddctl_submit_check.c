@@ -142,7 +142,7 @@ static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char 
     return rc;
 }
 
-/* rc: as of ask(), or 0 if what it has printed is no text. */
+/* rc: the result of ask(); 0 if it succeeded, but there was no memory for the output. */
 static void queue_unchecked(struct submit_checks *c, const struct submit_scheduler *s,
                             const char *program, int rc)
 {

@@ -26,7 +26,7 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
 /* Check that other nodes can see each of these files and directories, as far as can be known. */
 void submit_check_shared(struct submit_checks *c, char *const *paths);
 void submit_check_log(struct submit_checks *c, const struct submit_request *r);
-/* Warn of a node with GPUs that gets one CPU because nobody has asked for more. */
+/* Warn if nodes with GPUs would get a single CPU: the request names no number of CPUs. */
 void submit_check_cpus(const struct submit_checks *c, const struct submit_scheduler *s,
                        const struct submit_request *r);
 /* Check the queue and its limits. */

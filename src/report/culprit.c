@@ -70,10 +70,10 @@ static bool have_failed_alike(const struct report *r, const struct report_exit *
     return alike;
 }
 
-/* True if one rank hung, and all others had exited with 0. */
-static bool is_last_one(const struct report *r)
+/* True if this rank hung after all others had exited with 0. */
+static bool is_last_one(const struct report *r, const struct report_exit *e)
 {
-    return r->nfailed == 1 && r->world_size - r->ends.left == 1;
+    return failure_is_hang(e) && r->nfailed == 1 && r->world_size - r->ends.left == 1;
 }
 
 /* Append why the failure e explains those of the others. */
@@ -88,7 +88,7 @@ static int put_first_failure(const struct report *r, const struct report_exit *e
                            "the first failure that does not follow from a lost or late peer (%d "
                            "earlier %s)",
                            earlier, earlier > 1 ? "ones do" : "one does");
-    else if (rc == 0 && r->nfailed == 1 && failure_is_hang(e) && is_last_one(r))
+    else if (rc == 0 && is_last_one(r, e))
         rc = dd_buf_puts(out, "the only rank that had not exited");
     else if (rc == 0 && r->nfailed == 1)
         rc = dd_buf_printf(out, "the only rank that %s",
@@ -176,7 +176,7 @@ const char *report_tip(const struct report *r, const struct report_exit *e)
         return NULL;
     if (c == failure_cause_find(e) && failure_is_hang(e) && r->stacks.n == 0)
         return "rerun with --stacks=on-failure --stacks-native to see what each rank executes";
-    if (failure_is_hang(e) && is_last_one(r))
+    if (is_last_one(r, e))
         return "no other rank waited for it: its stack shows what it executes; rerun with "
                "--stacks-native for native frames";
     return c->tip_for_culprit != NULL && names_suspects(r, e) ? c->tip_for_culprit : c->tip;

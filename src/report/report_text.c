@@ -93,11 +93,11 @@ static int count_failing(const struct report *r)
     int n = 0;
     for (size_t i = 0; i < r->stacks.n; i++) {
         const struct stack_group *g = &r->stacks.v[i];
-        if (g->stack.kind == STACK_ENDED && stack_text(g->stack.frames)[0] != '\0')
-            n += (int)rank_set_count(&g->ranks);
-        for (int k = 0; k < r->nkept && g->stack.kind == STACK_ENDED; k++)
-            n -= stack_text(g->stack.frames)[0] != '\0' &&
-                 rank_set_has(&g->ranks, r->exits[k].rank);
+        if (g->stack.kind != STACK_ENDED || stack_text(g->stack.frames)[0] == '\0')
+            continue;
+        n += (int)rank_set_count(&g->ranks);
+        for (int k = 0; k < r->nkept; k++)
+            n -= rank_set_has(&g->ranks, r->exits[k].rank);
     }
     return n;
 }

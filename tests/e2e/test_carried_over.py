@@ -265,5 +265,6 @@ def test_the_commands_of_ddctl_on_the_page_work_in_a_job():
         name = re.search(r"ready (\S+)\n", job.line("ready")).group(1)
         for command in commands:
             more = {"jobs": [], "top": [f"--job={name}", "--once"]}.get(command.split()[0], [f"--job={name}"])
-            answered([os.path.join(BUILD, "ddctl"), *command.split(), *more])
+            done = answered([os.path.join(BUILD, "ddctl"), *command.split(), *more])
+            assert done.returncode == 0, (command, done.stderr)
         assert job.wait() == 128 + signal.SIGTERM, job.err

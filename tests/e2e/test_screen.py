@@ -104,14 +104,25 @@ def test_without_a_terminal_there_are_plain_lines_only(tmp_path):
             assert "\x1b" not in text and "\r" not in text and "joined" not in text
 
 
-def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(tmp_path):
+@pytest.fixture
+def held_copy(tmp_path):
+    """Start a job of this many nodes whose --stage reads a source of this size only once the file `held` is removed."""
     library, held, source = tmp_path / "held_reads.so", tmp_path / "held", tmp_path / "source"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("held_reads.c"), "-ldl"], check=True)
     source.mkdir()
-    (source / "data").write_bytes(os.urandom(8 << 20))
     held.touch()
-    with Screen("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script("echo worker $RANK writes"),
-                LD_PRELOAD=str(library), HELD_READS=str(held)) as t:
+
+    def start(nodes, size, text):
+        (source / "data").write_bytes(os.urandom(size))
+        return held, Screen(f"--simulate-nodes={nodes}", "--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script(text),
+                            LD_PRELOAD=str(library), HELD_READS=str(held))
+
+    return start
+
+
+def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(held_copy):
+    held, screen = held_copy(2, 8 << 20, "echo worker $RANK writes")
+    with screen as t:
         line = t.shows("ddrun: copying to 2 nodes: ")
         assert re.fullmatch(r"ddrun: copying to 2 nodes: 0 of \d+ MiB \(0%\)", line)
         held.unlink()
@@ -134,14 +145,9 @@ def helpers_of(place):
     return found
 
 
-def test_the_line_names_the_node_that_is_behind_with_a_copy(tmp_path):
-    library, held, source = tmp_path / "held_reads.so", tmp_path / "held", tmp_path / "source"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("held_reads.c"), "-ldl"], check=True)
-    source.mkdir()
-    (source / "data").write_bytes(os.urandom(64 << 20))
-    held.touch()
-    with Screen("--simulate-nodes=3", "--nproc-per-node=1", f"--stage={source}", f"--stage-dir={tmp_path}", *script("true"),
-                LD_PRELOAD=str(library), HELD_READS=str(held)) as t:
+def test_the_line_names_the_node_that_is_behind_with_a_copy(held_copy, tmp_path):
+    held, screen = held_copy(3, 64 << 20, "true")
+    with screen as t:
         t.shows("ddrun: copying to 3 nodes: ")
         helpers = until(lambda: len(found := helpers_of(tmp_path)) == 3 and any(found.values()) and found, say="three helpers, one reads")
         behind = next(pid for pid, reads in helpers.items() if not reads)

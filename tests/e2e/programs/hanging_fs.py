@@ -1,4 +1,4 @@
-"""Mount a file system whose server stops answering: it has one file, "file", which nobody can open. hanging_fs.py DIRECTORY
+"""Mount a file system whose server does not answer requests to open its only file, "file". hanging_fs.py DIRECTORY
 
 Prints "mounted" and serves until it is killed, which ends the waits of all processes.
 Src: linux/fuse.h, protocol 7.31.
