@@ -43,7 +43,7 @@ struct staging {
     struct stage_client images; /* mounts and serves images, until the end of the job */
     struct event *images_event; /* NULL: there is no image */
     char key[STAGE_KEY_TEXT];   /* offered for the round; that of the first node is used */
-    bool has;                   /* the copies are complete */
+    bool has;                   /* the copies are complete, and the images mounted */
     bool without;               /* this node goes on without them, until the end of the job */
     bool offered;               /* this node has contributed to the exchange of the round */
     struct stage_msg ready;     /* as ddrun-stage has sent it, once `has` */
@@ -54,6 +54,12 @@ struct staging {
     bool started; /* the workers of this round run */
     bool agreed;  /* the nodes of this round know who needs a copy */
 };
+
+/* The copies are complete; images may still be being mounted, even while the next round begins. */
+static bool staging_has_copies(const struct staging *st)
+{
+    return st->has || st->ready.texts.n > 0;
+}
 
 static void staging_give(struct staging *st);
 static int staging_offer(struct staging *st, const char *port, struct dd_err *err);
@@ -278,7 +284,7 @@ static int staging_join_tree(struct staging *st, const struct offer *offers, int
         return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     for (int i = 0; i < n; i++)
         has[i] = offer_has(&offers[i], &offers[0]);
-    if (!st->has && has[p->node_rank] != STAGE_HAS_NONE)
+    if (!staging_has_copies(st) && has[p->node_rank] != STAGE_HAS_NONE)
         return staging_begin_empty(st, err);
     const struct stage_place place = stage_tree_place(has, n, p->node_rank);
     if (!place.takes_part) {
@@ -317,7 +323,9 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
 
 static enum stage_has staging_what(const struct staging *st)
 {
-    return !st->has ? STAGE_HAS_NONE : st->nfds > 0 ? STAGE_HAS_EXACT : STAGE_HAS_CHANGED;
+    return !staging_has_copies(st) ? STAGE_HAS_NONE
+           : st->nfds > 0          ? STAGE_HAS_EXACT
+                                   : STAGE_HAS_CHANGED;
 }
 
 static int staging_offer(struct staging *st, const char *port, struct dd_err *err)
@@ -401,21 +409,9 @@ static void staging_end_images(struct staging *st)
     stage_client_end(&st->images);
 }
 
-/* The round before has ended while the images were being mounted: copy them again. */
-static int staging_restart_images(struct staging *st, struct dd_err *err)
-{
-    if (st->images_event == NULL || st->has || st->ready.texts.n == 0)
-        return 0;
-    dd_strv_done(&st->ready.texts);
-    if (st->kept >= 0)
-        close(DD_TAKE_FD(st->kept));
-    staging_end_images(st);
-    return staging_start_images(st, err);
-}
-
 static void staging_take_ready(struct staging *st, struct stage_msg *m, const int *fds, int n)
 {
-    if (st->has || st->ready.texts.n > 0)
+    if (staging_has_copies(st))
         return;
     staging_show(st, "");
     st->ready = *m;
@@ -445,7 +441,7 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
         return;
     if (n < 0) {
         staging_end_helper(st);
-        if (!st->has)
+        if (!staging_has_copies(st))
             staging_fail(st, PREFIX "ddrun-stage exited unexpectedly");
     } else if (m.type == STAGE_MSG_PORT) {
         if (staging_offer(st, m.texts.v[0], &err) < 0)
@@ -489,11 +485,11 @@ static int staging_setup(struct staging *st, struct dd_err *err)
         [STAGE_SETUP_LISTEN] = cfg->listen_addr,
         [STAGE_SETUP_BIND] = cfg->source_addr,
         [STAGE_SETUP_INSECURE] = cfg->key_in.insecure ? "1" : "0",
-        [STAGE_SETUP_KEEP] = c->keep && !st->has ? "1" : "0",
+        [STAGE_SETUP_KEEP] = c->keep && !staging_has_copies(st) ? "1" : "0",
         [STAGE_SETUP_MOUNT] = c->mount ? "1" : "0",
         [STAGE_SETUP_CACHE] = c->kind,
         [STAGE_SETUP_MOST] = most,
-        [STAGE_SETUP_DIR] = st->has ? NULL : c->dir->path,
+        [STAGE_SETUP_DIR] = staging_has_copies(st) ? NULL : c->dir->path,
         [STAGE_SETUP_SPARE] = c->spare != NULL ? c->spare->path : NULL,
     };
     int rc = 0;
@@ -567,8 +563,7 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
         return 0;
     st->started = st->agreed = st->offered = false;
     staging_end_helper(st); /* of the round before */
-    int rc = staging_restart_images(st, err);
-    rc = rc == 0 ? stage_client_make_key(st->key, err) : rc;
+    int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
         rc = dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
     if (rc < 0)
@@ -576,7 +571,7 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     stage_client_limit(st->pair[0]);
     /* a node that has a copy may have to read it for the others, and the first node the source */
     const bool reads = r->plan.node_rank == 0 || staging_what(st) == STAGE_HAS_EXACT;
-    if (st->without || (st->has && (!reads || r->plan.nnodes == 1)))
+    if (st->without || (staging_has_copies(st) && (!reads || r->plan.nnodes == 1)))
         return staging_offer(st, "0", err);
     rc = staging_start_helper(st, err);
     if (rc == 0 || !st->option->optional)
@@ -590,7 +585,8 @@ static void staging_end(void *state, const struct round *r)
 {
     struct staging *st = state;
     node_exchange_drop(r, st);
-    if (!st->has || !st->agreed) /* else other nodes may still receive from it; it exits then */
+    if (!staging_has_copies(st) ||
+        !st->agreed) /* else other nodes may still receive from it; it exits then */
         staging_end_helper(st);
     for (int i = 0; i < 2; i++)
         if (st->pair[i] >= 0)

@@ -88,6 +88,29 @@ def test_a_restart_uses_the_mounted_image(image, tmp_path):
         job.assert_nothing_left()
 
 
+def test_a_restart_while_a_node_still_mounts_its_image_copies_nothing_again(image, tmp_path):
+    """The second server to be started does not serve before the workers of round 1 run."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    wrapper = programs / "squashfuse"
+    wrapper.write_text(f"""#!/bin/sh
+mkdir {tmp_path}/first 2>/dev/null || {{
+    touch {tmp_path}/second
+    until [ -e {tmp_path}/go ]; do sleep 0.05; done
+}}
+exec {shutil.which("squashfuse")} "$@"
+""")
+    wrapper.chmod(0o755)
+    script = (f"wc -c <{tmp_path}/packed/large; [ $DDRUN_ROUND = 1 ] && touch {tmp_path}/go && exit; "
+              f"until [ -e {tmp_path}/second ]; do sleep 0.05; done; exit 3")
+    env = clean_env(PATH=f"{programs}:{os.environ['PATH']}")
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", f"--stage={image}", "--log-level=info", "sh", "-c", script, env=env) as job:
+        assert job.wait() == 0, job.err
+        assert job.out.split() == [str(3 << 20)] * 3, job.out
+        assert len(lines_with(job.err, "staged ")) == 2, job.err
+        job.assert_nothing_left()
+
+
 def test_a_node_that_joins_later_gets_the_image_of_another_and_not_the_source(image, tmp_path):
     go = tmp_path / "go"
     script = (f"echo round $DDRUN_ROUND $(wc -c <{tmp_path}/packed/large); [ $DDRUN_ROUND = 1 ] && exit; "
