@@ -42,8 +42,8 @@ struct signals {
     int fd;
     struct event *ev;
     struct event *stopping; /* notice that ddrun still waits for workers */
-    char why[256];          /* reason for the next STOP_REQUEST; "": a signal to this process */
-    bool end_stop;          /* --signal-before-end ends the job */
+    char why[256]; /* reason of the last stop signal; "": sent by a user or the scheduler */
+    bool end_stop; /* --signal-before-end ends the job */
     struct signal_state states[LAST_SIGNAL + 1];
 };
 
@@ -65,7 +65,6 @@ void signals_request_stop(struct signals *s, int sig)
     else
         (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)",
                        dd_signal_name(sig), s->parts.loop->cfg->node_name);
-    s->why[0] = '\0';
     uplink_send(s->parts.uplink, MSG(STOP_REQUEST, .signal = sig,
                                      .code = s->parts.loop->machine.stop_code, .text = text));
 }
@@ -87,11 +86,12 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 }
 
 /* by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
-static void on_stop_signal(struct signals *s, int sig, bool by_scheduler)
+static void on_stop_signal(struct signals *s, int sig, bool by_scheduler, const char *why)
 {
     const bool again = s->parts.loop->machine.sig != 0;
     if (again && by_scheduler)
         return;
+    (void)snprintf(s->why, sizeof(s->why), "%s", why);
     agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
     if (!again && sig == SIGINT && !by_scheduler && s->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
@@ -137,7 +137,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
         round_has_signal(s->parts.round, n->sig);
     if (s->parts.loop->machine.sig == 0)
         n->taken_ns = dd_now_ns();
-    on_stop_signal(s, n->sig, true);
+    on_stop_signal(s, n->sig, true, "");
     if (!signals_settling(s))
         agent_step(s->parts.loop, (struct am_event){.kind = AM_SETTLED});
 }
@@ -156,13 +156,13 @@ static void by_scheduler(struct signal_state *n, bool to_agent)
         evtimer_add(n->settled, &t);
 }
 
-static void by_user(struct signal_state *n, enum signal_path path)
+static void by_user(struct signal_state *n, enum signal_path path, const char *why)
 {
     struct signals *s = n->signals;
     if (dd_signal_is_copy(n->sig, &n->taken_ns, &n->heard_ns[path], dd_now_ns()))
         return;
     if (ends_this_job(s, n->sig))
-        on_stop_signal(s, n->sig, false);
+        on_stop_signal(s, n->sig, false, why);
     else if (uplink_is_up(s->parts.uplink))
         uplink_send(s->parts.uplink, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
@@ -185,6 +185,7 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
     bool scheduler = false;
     bool at_once = false;
     bool to_agent = sig != GUARDIAN_SIGNAL;
+    char why[sizeof(s->why)] = "";
     enum signal_path path = PATH_SELF;
     if (!to_agent) {
         sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | GUARDIAN_STARTER_LOST |
@@ -192,8 +193,8 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
         path = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? PATH_STARTER : PATH_GUARDIAN;
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(s->parts.round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
-        if ((si->ssi_int & GUARDIAN_STARTER_LOST) != 0 && s->parts.loop->machine.sig == 0)
-            (void)snprintf(s->why, sizeof(s->why), "the process that started %.200s has died",
+        if ((si->ssi_int & GUARDIAN_STARTER_LOST) != 0)
+            (void)snprintf(why, sizeof(why), "the process that started %.200s has died",
                            s->parts.loop->cfg->node_name);
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
@@ -209,7 +210,7 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
     else if (scheduler)
         by_scheduler(&s->states[sig], to_agent);
     else
-        by_user(&s->states[sig], path);
+        by_user(&s->states[sig], path, why);
 }
 
 static void signals_on_signal(evutil_socket_t fd, short what, void *arg)
