@@ -6,17 +6,12 @@ import resource
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 
 import pytest
 
-from support import DDRUN, HERE, Job, clean_env, free_port, program
-
-sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
-
-from cluster import until  # noqa: E402
-from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
+from cluster import until
+from support import DDRUN, Job, clean_env, free_port, program
 
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"

@@ -9,7 +9,7 @@ import pytest
 
 from support import DDRUN, KEY, some_line
 from test_other_ways import nodes  # noqa: F401
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
+from test_slurm import LIMIT, slurm, until  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -3,17 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, LIMIT, Job, clean_env, program, without_tips
-
-sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
-
-from cluster import until  # noqa: E402
-from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
+from cluster import until
+from support import BUILD, DDRUN, LIMIT, Job, clean_env, program, without_tips
 
 PYTHON3 = "/usr/bin/python3"
 KEY = "stolen"

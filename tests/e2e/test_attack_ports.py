@@ -7,7 +7,7 @@ import pytest
 from support import DDRUN, KEY
 from test_attack_keys import ATTACKER, VICTIM, pbs_job, users  # noqa: F401
 from test_other_ways import nodes  # noqa: F401
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
+from test_slurm import LIMIT
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from support import DDRUN, built_with
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]

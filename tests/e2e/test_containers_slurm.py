@@ -6,7 +6,7 @@ import pytest
 
 from containers import OTHER_UID, PY, places, usable
 from support import DDRUN, json_lines, program
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 STEP = ("-N2", "--ntasks-per-node=1")

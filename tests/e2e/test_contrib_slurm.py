@@ -7,7 +7,7 @@ import pytest
 from containers import PY, usable
 from support import BUILD, DDRUN, HERE, json_lines, program
 from test_containers_slurm import box
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import LIMIT, slurm  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 JOBS = os.path.abspath(os.path.join(HERE, "..", "..", "contrib", "jobs"))

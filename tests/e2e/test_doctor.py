@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from support import DDRUN, clean_env, some_line
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
+from test_slurm import LIMIT, slurm, until  # noqa: F401
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"

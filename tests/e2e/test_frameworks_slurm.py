@@ -7,7 +7,7 @@ import pytest
 
 from support import BUILD, DDRUN, PYTHON, has_module, json_lines
 from test_frameworks import JAX_PSUM, JAX_PYTHON, TF_SERVERS, environments
-from test_slurm import DDP, LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import DDP, LIMIT, slurm  # noqa: F401
 
 DDCTL = os.path.join(BUILD, "ddctl")
 

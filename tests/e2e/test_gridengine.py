@@ -11,7 +11,6 @@ import pytest
 from support import DDRUN
 from test_slurm import LIGHT, LIMIT, Slurm, assert_trained, until
 
-from fixtures import _sge_nodes, sge_cluster  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -8,7 +8,7 @@ import pytest
 
 from support import DDRUN, program
 from test_horovod import SITE, TRAIN, expected, real
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -11,8 +11,7 @@ import subprocess
 import pytest
 
 from support import DDRUN, HERE, built_with, told
-from test_slurm import (LIGHT, LIMIT, USUAL, Slurm, _can_cluster, _four_nodes, assert_trained, cluster,  # noqa: F401
-                        slurm, trained, until)
+from test_slurm import LIGHT, LIMIT, USUAL, Slurm, assert_trained, slurm, trained, until  # noqa: F401
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 

@@ -10,7 +10,7 @@ import pytest
 
 from support import DDRUN, VENVS, Job, built_with, clean_env, has_module, json_lines, kill_marked, program, run
 from test_mpi import ranks, world
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 pytestmark = [pytest.mark.large, pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")]
 

@@ -13,7 +13,6 @@ from test_slurm import LIGHT, LIMIT, Slurm, assert_trained, until
 from test_stage import mounts
 from warm_venv import WarmVenv
 
-from fixtures import _pbs_nodes, pbs_cluster  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

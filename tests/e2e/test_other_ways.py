@@ -5,16 +5,11 @@ environments (tests/data/env), with the nodes' names put in.
 """
 
 import os
-import sys
 
 import pytest
 
+from cluster import until
 from support import DDRUN, HERE, KEY, PYTHON, json_lines, program, some_line
-
-sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
-
-from cluster import until  # noqa: E402
-from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
 
 LIGHT = os.path.join(HERE, "train_light.py")
 LIMIT = 300  # seconds; only to end a hang

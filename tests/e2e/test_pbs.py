@@ -11,7 +11,7 @@ import pytest
 from support import DDRUN, HERE, some_line
 from test_launch import pbs, ssh  # noqa: F401
 from test_tm import stand_in
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
+from test_slurm import LIMIT, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -11,7 +11,7 @@ from support import BUILD, DDRUN, PYTHON, program, some_line, until, with_frames
 from test_planted_mpi import HANG as HANG_OF_MPI
 from test_planted_mpi import mpi  # noqa: F401
 from test_python import package_env
-from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, cluster, new_cluster, no_memory_limits, slurm, slurm_with  # noqa: F401
+from test_slurm import LIGHT, LIMIT, no_memory_limits, slurm, slurm_with  # noqa: F401
 from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")

@@ -4,7 +4,6 @@ LAUNCH_PYTHON  the Python that runs the package (default: the tests' own); 3.8 a
 """
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import zipfile
 import pytest
 
 from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, marked, parent, program, until
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 LAUNCH_PYTHON = os.environ.get("LAUNCH_PYTHON", PYTHON)
 TOP = os.path.dirname(os.path.dirname(HERE))

@@ -14,7 +14,7 @@ import pytest
 
 from support import DDRUN, LIMIT, PYTHON, Job, has_module, json_lines
 from test_python import package_env
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
+from test_slurm import slurm, until  # noqa: F401
 
 PLUGIN_PYTHON = os.environ.get("PLUGIN_PYTHON", PYTHON)
 FOUND = {name: has_module(PLUGIN_PYTHON, name) for name in ("torchx", "submitit", "hydra", "lightning", "accelerate")}

@@ -9,9 +9,8 @@ import pytest
 from support import BUILD, DDRUN, HERE, json_lines, program
 from test_launch import ssh  # noqa: F401
 from test_openpbs import Job as PbsJob, pbs  # noqa: F401
-from test_slurm import LIGHT, LIMIT, _can_cluster, _four_nodes, assert_trained, cluster, slurm  # noqa: F401
+from test_slurm import LIGHT, LIMIT, assert_trained, slurm  # noqa: F401
 
-from fixtures import _pbs_nodes, pbs_cluster  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

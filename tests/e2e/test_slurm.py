@@ -9,21 +9,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
 import pytest
 
+from cluster import until
+from slurm import no_memory_limits
 from support import DDRUN, PYTHON, json_lines, some_line, told
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
-
-from cluster import until  # noqa: E402
-from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
-from slurm import no_memory_limits  # noqa: E402
-
 LONG = os.environ.get("DDRUN_LONG", "") not in ("", "0")
 DDP = os.path.join(HERE, "train_ddp.py")
 LIGHT = os.path.join(HERE, "train_light.py")

@@ -2,17 +2,12 @@
 
 import json
 import os
-import sys
 
 import pytest
 
+from cluster import until
 from support import DDRUN, json_lines, program
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
-
-from cluster import until  # noqa: E402
-from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
-from test_slurm import LIMIT, in_time, slurm, slurm_with  # noqa: E402,F401
+from test_slurm import LIMIT, in_time, slurm, slurm_with  # noqa: F401
 
 STAY = ("-N4", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 

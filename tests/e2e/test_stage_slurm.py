@@ -5,7 +5,7 @@ import os
 import pytest
 
 from support import DDRUN, built_with, lines_with, with_torch
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 from test_slurm_recovery import Training, assert_resumed
 from test_stage import mounts
 from warm_venv import WarmVenv

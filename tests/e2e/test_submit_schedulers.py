@@ -11,7 +11,6 @@ from test_gridengine import GridEngine
 from test_openpbs import Pbs
 from test_slurm import LIMIT, Slurm, until
 
-from fixtures import _can_cluster, _four_nodes, _pbs_nodes, _sge_nodes, cluster, pbs_cluster, sge_cluster  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -11,7 +11,7 @@ import pytest
 
 from support import DDRUN, Job, has_module, json_lines, until
 from test_frameworks import TF_PYTHON, ours, script
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not has_module(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")]

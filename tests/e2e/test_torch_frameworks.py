@@ -12,7 +12,7 @@ import pytest
 
 from support import DDRUN, PYTHON, Job, has_module, json_lines, some_line, until
 from test_frameworks import SIMULATED, ours, script
-from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import slurm  # noqa: F401
 
 DL_PYTHON = os.environ.get("DL_PYTHON", PYTHON)
 FOUND = {name: has_module(DL_PYTHON, name) for name in ("lightning", "accelerate", "deepspeed")}
