@@ -10,6 +10,7 @@
 #include "stage/compile_cache.h"
 #include "stage/compile_dir.h"
 #include "stage/stage_client.h"
+#include "stage/stage_interpreters.h"
 #include "stage/stage_source.h"
 #include "stage/stage_tree.h"
 
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { BAD_INPUT = 2, PART_MAX = 1024 };
+enum { BAD_INPUT = 2, PART_MAX = 1024 + STAGE_INTERPRETERS_TEXT };
 
 #define PREFIX "--stage: " /* of the messages of ddrun-stage */
 
@@ -47,6 +48,7 @@ struct staging {
     bool without;               /* this node goes on without them, until the end of the job */
     bool offered;               /* this node has contributed to the exchange of the round */
     struct stage_msg ready;     /* as ddrun-stage has sent it, once `has` */
+    struct dd_strv also;        /* interpreters that are copied beside the paths of the option */
     int fds[STAGE_CLIENT_FDS];  /* namespaces that show the copies */
     int nfds;
     int kept;     /* locks a kept copy; -1: none */
@@ -209,11 +211,21 @@ static int staging_started(void *state, const struct round *r, struct dd_err *er
 
 /* ---- the tree ---- */
 
-/* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME KIND"; "-": unknown. */
+/* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME KIND"; "-": unknown. Further
+ * lines are the interpreters that it copies, too, if it is the root of the tree. */
 struct offer {
     enum stage_has has;
     char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256], kind[64];
+    struct dd_strv also;
 };
+
+static int offer_parse_also(struct dd_strv *ret, char *lines)
+{
+    int rc = dd_strv_split(ret, lines, "\n");
+    for (size_t i = 0; i < ret->n && rc == 0; i++)
+        rc = ret->v[i][0] == '/' && ret->n <= STAGE_INTERPRETERS ? 0 : -EPROTO;
+    return rc;
+}
 
 static int offer_parse(struct offer *ret, const struct exchange_part *part)
 {
@@ -221,13 +233,23 @@ static int offer_parse(struct offer *ret, const struct exchange_part *part)
     int has;
     const int n = part->len < sizeof(text) ? (int)part->len : 0;
     (void)snprintf(text, sizeof(text), "%.*s", n, n > 0 ? (const char *)part->data : "");
+    char *lines = text + strcspn(text, "\n");
+    if (*lines != '\0')
+        *lines++ = '\0';
     if (sscanf(text, "%d %7s %63s %64s %255s %63s", &has, ret->port, ret->addr, ret->key, ret->name,
                ret->kind) != 6)
         return -EPROTO;
     if (has < STAGE_HAS_NONE || has > STAGE_HAS_EXACT)
         return -EPROTO;
     ret->has = (enum stage_has)has;
-    return 0;
+    return offer_parse_also(&ret->also, lines);
+}
+
+static void offers_free(struct offer *offers, int n)
+{
+    for (int i = 0; i < n && offers != NULL; i++)
+        dd_strv_done(&offers[i].also);
+    free(offers);
 }
 
 /* The addresses of the parent, its parent … */
@@ -274,6 +296,16 @@ static int staging_begin_empty(struct staging *st, struct dd_err *err)
     return rc;
 }
 
+/* Tell ddrun-stage what the root copies beside the paths of the option. */
+static int staging_send_also(struct staging *st, const struct offer *root)
+{
+    dd_strv_done(&st->also);
+    const int rc = dd_strv_copy(&st->also, root->also.v);
+    return rc < 0 || st->also.n == 0
+               ? rc
+               : stage_client_send(st->client.fd, STAGE_MSG_ALSO, st->also.v, NULL, 0);
+}
+
 static int staging_join_tree(struct staging *st, const struct offer *offers, int n,
                              struct dd_err *err)
 {
@@ -291,7 +323,9 @@ static int staging_join_tree(struct staging *st, const struct offer *offers, int
         staging_end_helper(st);
         return 0;
     }
-    int rc = dd_strv_push(&texts, offers[0].key);
+    const bool receives = place.depth > 0;
+    int rc = receives ? staging_send_also(st, &offers[stage_tree_root(has, n)]) : 0;
+    rc = rc == 0 ? dd_strv_push(&texts, offers[0].key) : rc;
     rc = rc == 0 ? dd_strv_pushf(&texts, "%d", place.children) : rc;
     rc = rc == 0 ? dd_strv_pushf(&texts, "%d", p->node_rank) : rc;
     rc = rc == 0 ? staging_put_parents(st, offers, &place, &texts) : rc;
@@ -313,7 +347,7 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
                              st->option->name);
     if (rc == 0)
         rc = staging_join_tree(st, offers, n, &err);
-    free(offers);
+    offers_free(offers, n);
     st->agreed = rc == 0 || st->option->optional;
     if (rc < 0)
         staging_fail(st, err.text);
@@ -332,9 +366,11 @@ static int staging_offer(struct staging *st, const char *port, struct dd_err *er
 {
     const struct round *r = st->round;
     char text[PART_MAX];
-    const int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s %s", (int)staging_what(st), port,
-                           r->addr[0] != '\0' ? r->addr : "-", st->key, r->cfg->node_name,
-                           st->cfg->kind != NULL ? st->cfg->kind : "-");
+    int n = snprintf(text, sizeof(text), "%d %s %s %s %.255s %s", (int)staging_what(st), port,
+                     r->addr[0] != '\0' ? r->addr : "-", st->key, r->cfg->node_name,
+                     st->cfg->kind != NULL ? st->cfg->kind : "-");
+    for (size_t i = 0; i < st->also.n; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "\n%s", st->also.v[i]);
     const struct exchange_part part = {(const unsigned char *)text, (size_t)n};
     st->offered = true;
     if (r->plan.nnodes > 1)
@@ -429,10 +465,21 @@ static void staging_take_ready(struct staging *st, struct stage_msg *m, const in
         staging_complete(st);
 }
 
+static void staging_take_port(struct staging *st, const struct stage_msg *m)
+{
+    struct dd_err err = {0};
+    if (staging_what(st) != STAGE_HAS_EXACT) {
+        dd_strv_done(&st->also);
+        if (dd_strv_copy(&st->also, m->texts.v + 1) < 0)
+            (void)dd_err_set(&err, -ENOMEM, "--stage: out of memory");
+    }
+    if (err.text[0] != '\0' || staging_offer(st, m->texts.v[0], &err) < 0)
+        staging_fail(st, err.text);
+}
+
 static void staging_on_message(evutil_socket_t fd, short what, void *arg)
 {
     struct staging *st = arg;
-    struct dd_err err = {0};
     int fds[STAGE_CLIENT_FDS];
     DD_AUTO(stage_msg) struct stage_msg m = {0};
     (void)what;
@@ -444,8 +491,7 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
         if (!staging_has_copies(st))
             staging_fail(st, PREFIX "ddrun-stage exited unexpectedly");
     } else if (m.type == STAGE_MSG_PORT) {
-        if (staging_offer(st, m.texts.v[0], &err) < 0)
-            staging_fail(st, err.text);
+        staging_take_port(st, &m);
     } else if (m.type == STAGE_MSG_READY) {
         staging_take_ready(st, &m, fds, n);
     } else if (m.type == STAGE_MSG_PROGRESS) {
@@ -478,6 +524,8 @@ static int staging_setup(struct staging *st, struct dd_err *err)
     const struct staging_cfg *c = st->cfg;
     DD_AUTO(strv) struct dd_strv texts = {0};
     char most[24];
+    const bool reads = c->kind == NULL && st->round->plan.node_rank == 0 &&
+                       staging_what(st) != STAGE_HAS_EXACT;
     (void)snprintf(most, sizeof(most), "%llu", (unsigned long long)c->most);
     const char *const setup[STAGE_SETUP_SOURCES] = {
         [STAGE_SETUP_JOB] = cfg->alloc->job_id,
@@ -489,6 +537,7 @@ static int staging_setup(struct staging *st, struct dd_err *err)
         [STAGE_SETUP_MOUNT] = c->mount ? "1" : "0",
         [STAGE_SETUP_CACHE] = c->kind,
         [STAGE_SETUP_MOST] = most,
+        [STAGE_SETUP_READS] = reads ? "1" : "0",
         [STAGE_SETUP_DIR] = staging_has_copies(st) ? NULL : c->dir->path,
         [STAGE_SETUP_SPARE] = c->spare != NULL ? c->spare->path : NULL,
     };
@@ -603,6 +652,7 @@ static void staging_destroy(void *state)
     if (st->kept >= 0)
         close(st->kept);
     dd_strv_done(&st->ready.texts);
+    dd_strv_done(&st->also);
     free(st);
 }
 

@@ -353,8 +353,6 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
         rc = stage_dirs_paths(&r->stage_paths, &r->o->stage, r->alloc->index <= 0, err);
     if (rc == 0 && stage_sources_have_image(r->stage_paths.v))
         rc = prepare_find_image_server(r, err);
-    if (rc == 0 && r->alloc->index <= 0)
-        stage_dirs_warn_of_interpreters(&r->stage_paths, &r->log);
     return rc;
 }
 

@@ -2,8 +2,8 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "stage/stage_interpreters.h"
 #include "stage/stage_source.h"
-#include "stage/stage_venv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -83,22 +83,10 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
     return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: '%s' is too long", path);
 }
 
-/* The path of a staged directory that contains `dir`, or NULL: its copy would contain itself. */
-static const char *stage_holder(const char *dir, const struct dd_strv *paths)
-{
-    DD_AUTO(free) char *real = realpath(dir, NULL);
-    for (size_t i = 0; real != NULL && i < paths->n; i++) {
-        DD_AUTO(free) char *top = realpath(paths->v[i], NULL);
-        const size_t n = top != NULL ? strlen(top) : 0;
-        if (n > 0 && strncmp(real, top, n) == 0 && (real[n] == '/' || real[n] == '\0'))
-            return paths->v[i];
-    }
-    return NULL;
-}
-
+/* Its copy would contain itself. */
 static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct dd_err *err)
 {
-    const char *holder = dir != NULL ? stage_holder(dir, paths) : NULL;
+    const char *holder = dir != NULL ? stage_interpreters_holder(dir, paths->v) : NULL;
     return holder == NULL ? 0
                           : dd_err_set(err, -EINVAL,
                                        "--stage-dir '%s' lies in '%s', which --stage copies; name "
@@ -154,31 +142,6 @@ int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool re
     return stage_check_dir(o->dir, ret, err);
 }
 
-/* ---- interpreters ---- */
-
-static int stage_interpreter_of(char **ret, const char *venv)
-{
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16);
-    DD_AUTO(free) char *path = NULL;
-    if (asprintf(&path, "%s/pyvenv.cfg", venv) < 0)
-        return -ENOMEM;
-    if (dd_read_file(path, &text, NULL) < 0)
-        return 0; /* not a virtual environment */
-    return stage_venv_interpreter(ret, dd_buf_str(&text));
-}
-
-void stage_dirs_warn_of_interpreters(const struct dd_strv *paths, const struct dd_log *log)
-{
-    for (size_t i = 0; i < paths->n; i++) {
-        DD_AUTO(free) char *dir = NULL;
-        if (stage_interpreter_of(&dir, paths->v[i]) > 0 && stage_holder(dir, paths) == NULL)
-            dd_log(log, DD_LOG_WARN,
-                   "--stage: the interpreter of '%s' and its standard library lie in '%s', which "
-                   "is not copied\n  tip: add --stage=%s",
-                   paths->v[i], dir, dir);
-    }
-}
-
 /* ---- directories of the node ---- */
 
 /* Src: linux/magic.h and the sources of these file systems */
@@ -222,7 +185,7 @@ static void stage_defaults(const char *dirs[STAGE_DEFAULTS], const struct dd_str
     dirs[5] = "/dev/shm";
     for (size_t i = 0; i < STAGE_DEFAULTS; i++)
         if (dirs[i] != NULL && (access(dirs[i], W_OK | X_OK) < 0 || is_network(dirs[i]) ||
-                                stage_holder(dirs[i], paths) != NULL))
+                                stage_interpreters_holder(dirs[i], paths->v) != NULL))
             dirs[i] = NULL;
 }
 
@@ -253,7 +216,7 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
     }
     const int rc = stage_dirs_default(ret, &o->paths, env, err);
     if (rc == 0 && strncmp(ret->path, "/dev/shm/", 9) != 0 &&
-        stage_holder("/dev/shm", &o->paths) == NULL)
+        stage_interpreters_holder("/dev/shm", o->paths.v) == NULL)
         (void)dd_scratch_new(ret_spare, "/dev/shm", NULL);
     return rc;
 }
@@ -314,9 +277,14 @@ int stage_dirs_describe(char **ret, const struct stage_options *o, const struct 
     stage_defaults(dirs, paths, env);
     for (size_t i = 0; i < STAGE_DEFAULTS && to == NULL; i++)
         to = dirs[i];
-    int rc = dd_buf_puts(&b, "--stage copies ");
-    for (size_t i = 0; i < paths->n && rc == 0; i++)
-        rc = dd_buf_printf(&b, "%s'%s'", i > 0 ? ", " : "", paths->v[i]);
+    DD_AUTO(strv) struct dd_strv all = {0};
+    DD_AUTO(strv) struct dd_strv also = {0};
+    int rc = stage_interpreters_find(&also, paths->v, to);
+    rc = rc == 0 ? dd_strv_copy(&all, paths->v) : rc;
+    rc = rc == 0 ? dd_strv_copy(&all, also.v) : rc;
+    rc = rc == 0 ? dd_buf_puts(&b, "--stage copies ") : rc;
+    for (size_t i = 0; i < all.n && rc == 0; i++)
+        rc = dd_buf_printf(&b, "%s'%s'", i > 0 ? ", " : "", all.v[i]);
     if (rc == 0 && to != NULL)
         rc = dd_buf_printf(&b, " to a private directory in '%s'%s", to,
                            o->keep ? ", or uses a kept copy there" : "");

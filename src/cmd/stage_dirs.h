@@ -14,9 +14,6 @@
  * every node their text, of the first one (reads) the directories and archives, too. */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
-/* Warn of each staged virtual environment whose interpreter uv has installed elsewhere, in a
- * directory that is not staged: the workers would read it, and the standard library, from there. */
-void stage_dirs_warn_of_interpreters(const struct dd_strv *paths, const struct dd_log *log);
 bool stage_dirs_have_archive(const struct stage_options *o);
 /* Make the private directories for the copies, outside of the staged ones. A spare one may be
  * missing. */

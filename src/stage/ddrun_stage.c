@@ -9,6 +9,7 @@
 #include "stage/stage_client.h"
 #include "stage/stage_enter.h"
 #include "stage/stage_inner.h"
+#include "stage/stage_interpreters.h"
 #include "stage/stage_mount.h"
 
 #include <errno.h>
@@ -58,31 +59,52 @@ static void try_mount(struct serve *s)
         warn_not_kept(s, why.text[0] != '\0' ? why.text : "--stage-mount=no");
 }
 
+static int take_sources(struct serve *s, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv all = {0};
+    int rc = dd_strv_copy(&all, s->setup.texts.v + STAGE_SETUP_SOURCES);
+    rc = rc == 0 ? dd_strv_copy(&all, s->also.v) : rc;
+    rc = rc == 0 ? stage_sources_parse(&s->sources, all.v) : rc;
+    return rc == 0 ? 0 : dd_err_set(err, rc, "--stage: out of memory");
+}
+
 static int begin_round(struct serve *s, struct dd_err *err)
 {
     int children;
     if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
         return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
     stage_pool_compress(s->pool, children > 0);
-    int rc = serve_link_up(s, children, err);
+    int rc = take_sources(s, err);
+    rc = rc == 0 ? serve_link_up(s, children, err) : rc;
     rc = rc == 0 ? serve_begin(s, err) : rc;
     if (rc == 0)
         try_mount(s); /* while the reader lists */
     return rc;
 }
 
+/* Send the port, and the interpreters. */
+static int tell_port(struct serve *s, uint16_t port)
+{
+    DD_AUTO(strv) struct dd_strv texts = {0};
+    char *const *setup = s->setup.texts.v;
+    int rc = 0;
+    if (strcmp(setup[STAGE_SETUP_READS], "1") == 0)
+        rc = stage_interpreters_find(&s->also, setup + STAGE_SETUP_SOURCES, setup[STAGE_SETUP_DIR]);
+    rc = rc == 0 ? dd_strv_pushf(&texts, "%u", port) : rc;
+    rc = rc == 0 ? dd_strv_copy(&texts, s->also.v) : rc;
+    return rc == 0 ? stage_client_send(s->control, STAGE_MSG_PORT, texts.v, NULL, 0) : rc;
+}
+
 static int take_setup(struct serve *s, struct dd_err *err)
 {
     uint16_t port;
-    char text[16];
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    if (stage_sources_parse(&s->sources, s->setup.texts.v + STAGE_SETUP_SOURCES) < 0)
-        return dd_err_set(err, -ENOMEM, "--stage: out of memory");
     int rc = serve_listen(s, &port, err);
     if (rc < 0)
         return rc;
-    (void)snprintf(text, sizeof(text), "%u", port);
-    serve_send(s, STAGE_MSG_PORT, text);
+    rc = tell_port(s, port);
+    if (rc < 0)
+        return dd_err_set(err, rc, "--stage: cannot report to ddrun: %s", strerror(-rc));
     const int threads = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (int)cpus;
     return stage_pool_new(&s->pool, threads, s->wake_fd, err);
 }
@@ -102,6 +124,11 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
         s->setup = m;
         m = (struct stage_msg){0};
         rc = take_setup(s, &err);
+    } else if (rc == 0 && m.type == STAGE_MSG_ALSO && s->setup.texts.n > 0 &&
+               s->round.texts.n == 0) {
+        dd_strv_done(&s->also);
+        s->also = m.texts;
+        m = (struct stage_msg){0};
     } else if (rc == 0 && m.type == STAGE_MSG_ROUND && s->setup.texts.n > 0 &&
                s->round.texts.n == 0) {
         s->round = m;

@@ -47,7 +47,8 @@ struct serve {
     int control; /* socket of the agent */
     struct event *control_event, *wake_event, *progress_event;
     struct stage_msg setup, round; /* round: without texts before it has come */
-    struct stage_sources sources;  /* of setup */
+    struct dd_strv also;           /* interpreters that are copied, too */
+    struct stage_sources sources;  /* of setup, and `also`; once `round` has come */
     int wake_fd;
     struct stage_pool *pool;
 

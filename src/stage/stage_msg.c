@@ -33,6 +33,8 @@ static int check_count(const struct stage_msg *m)
     case STAGE_MSG_ALIVE:
         return n == 0 ? 0 : -EPROTO;
     case STAGE_MSG_PORT:
+    case STAGE_MSG_ALSO:
+        return n >= 1 ? 0 : -EPROTO;
     case STAGE_MSG_WITHOUT:
     case STAGE_MSG_FAILED:
     case STAGE_MSG_WARNING:

@@ -10,7 +10,9 @@ enum { STAGE_MSG_MAX = 128 << 10, STAGE_PROGRESS_MAX = 320 };
 
 enum stage_msg_type {
     STAGE_MSG_SETUP = 'S',     /* to ddrun-stage, once: STAGE_SETUP_* */
-    STAGE_MSG_PORT = 'P',      /* from it: the port on which it listens for children */
+    STAGE_MSG_PORT = 'P',      /* from it: the port on which it listens for children; and, with
+                                  STAGE_SETUP_READS, the interpreters that it will copy, too */
+    STAGE_MSG_ALSO = 'L',      /* to it, before ROUND: the interpreters that the root will copy */
     STAGE_MSG_ROUND = 'R',     /* to it: STAGE_ROUND_* */
     STAGE_MSG_STOP = 'X',      /* to it: the round is over */
     STAGE_MSG_READY = 'D',     /* from it, and on to each worker: STAGE_READY_*; descriptors of the
@@ -41,6 +43,7 @@ enum {
     STAGE_SETUP_CACHE, /* "": --stage; else --compile-cache: name of the directory in the source for
                           this kind of processor */
     STAGE_SETUP_MOST,  /* with CACHE: bytes that it may have */
+    STAGE_SETUP_READS, /* "1": the sources are read on this node, unless another one has copies */
     STAGE_SETUP_DIR,   /* private directory for the copy */
     STAGE_SETUP_SPARE, /* another one, if there is not enough space in the first; "" */
     STAGE_SETUP_SOURCES, /* this and all further texts: the directories to copy */

@@ -1,6 +1,6 @@
 #include "stage/stage_tree.h"
 
-static int root_of(const enum stage_has *has, int n)
+int stage_tree_root(const enum stage_has *has, int n)
 {
     for (int i = 0; i < n; i++)
         if (has[i] == STAGE_HAS_EXACT)
@@ -22,7 +22,7 @@ static int at_position(const enum stage_has *has, int n, int root, int position)
 struct stage_place stage_tree_place(const enum stage_has *has, int n, int me)
 {
     struct stage_place p = {0};
-    const int root = root_of(has, n);
+    const int root = stage_tree_root(has, n);
     int position = 0;
     int needing = 0;
     for (int i = 0; i < n; i++) {

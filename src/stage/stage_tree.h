@@ -23,6 +23,8 @@ struct stage_place {
     int children;                  /* number of nodes that connect to this one */
 };
 
+/* The node that is the root. */
+int stage_tree_root(const enum stage_has *has, int n);
 /* Place of node `me` of n. has[i]: what node i has. The first node with an exact copy is the root
  * and reads it; without any, the first node reads the source. Other nodes that have a copy take no
  * part. */

@@ -255,23 +255,57 @@ def test_dry_run_says_what_would_be_copied(source, tmp_path):
     assert not [x for x in os.listdir(tmp_path) if x != "env"]
 
 
-def test_the_interpreter_that_uv_has_installed_is_copied_if_the_tip_is_followed(tmp_path):
+@pytest.fixture(name="uv")
+def make_uv(tmp_path):
+    """A virtual environment as uv makes it, and its interpreter, which prints in which of them it runs, and in which round."""
     if not mounts():
         pytest.skip("neither this user nor a user namespace may mount")
-    venv, base = tmp_path / "venv", tmp_path / "python/cpython-3.12.7-linux-x86_64-gnu"
+    venv, installed = tmp_path / "venv", tmp_path / "python"
+    base = installed / "cpython-3.12.7-linux-x86_64-gnu"
     (base / "bin").mkdir(parents=True)
-    (base / "bin/python").write_text(f"#!/bin/sh\ntouch {base}/mark 2>/dev/null && echo the original || echo the copy\n")
+    (base / "bin/python").write_text(f"#!/bin/sh\ntouch {base}/mark 2>/dev/null && place=original || place=copy\n"
+                                     f"echo $place $DDRUN_ROUND; exec sh \"$@\"\n")
     (base / "bin/python").chmod(0o755)
+    (installed / "cpython-3.12-linux-x86_64-gnu").symlink_to(base)
     (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").symlink_to(base / "bin/python")
-    (venv / "pyvenv.cfg").write_text(f"home = {base}/bin\nimplementation = CPython\nuv = 0.13.9\nversion_info = 3.12.7\n")
+    (venv / "bin/python").symlink_to(installed / "cpython-3.12-linux-x86_64-gnu/bin/python")
+    (venv / "pyvenv.cfg").write_text(f"home = {installed}/cpython-3.12-linux-x86_64-gnu/bin\nimplementation = CPython\nuv = 0.13.9\n")
+    return venv, base
+
+
+def test_the_interpreter_that_uv_has_installed_is_copied_too(uv, tmp_path):
+    venv, base = uv
     args = ["--nproc-per-node=1", f"--stage={venv}", f"--stage-dir={tmp_path}"]
-    job = run(*args, "--no-python", str(venv / "bin/python"))
-    assert (job.p.returncode, job.out) == (0, "the original\n"), job.err
-    assert some_line(job.err, "warning: --stage: the interpreter of", str(venv), f"'{base}'"), job.err
-    tip = re.search(r"tip: add (--stage=\S+)", job.err).group(1)
-    job = run(*args, tip, "--no-python", str(venv / "bin/python"))
-    assert (job.p.returncode, job.out, job.err) == (0, "the copy\n", "")
+    for nodes, before in ((["--simulate-nodes=1"], []), (["--simulate-nodes=4"], []), (["--simulate-nodes=2"], [f"--stage={base}"])):
+        job = run(*nodes, *args, *before, "--no-python", str(venv / "bin/python"), "-c", "true")
+        assert job.p.returncode == 0 and set(job.out.splitlines()) == {"copy 0"}, (job.out, job.err)
+        assert job.err == "", job.err
+    assert f"'{venv}', '{base.parent}/cpython-3.12-" in run("--dry-run", *args, str(venv / "bin/python")).out
+    job = run(*args, "--stage-mount=no", "--no-python", str(venv / "bin/python"), "-c", "true")
+    assert job.out == "original 0\n", job.err
+
+
+def test_an_interpreter_is_kept_with_its_environment(uv, tmp_path):
+    venv, _ = uv
+    args = ["--simulate-nodes=2", "--nproc-per-node=1", f"--stage={venv}", f"--stage-dir={tmp_path}", "--stage-keep", "--log-level=info"]
+    for again in (False, True):
+        job = run(*args, "--no-python", str(venv / "bin/python"), "-c", "true")
+        assert job.p.returncode == 0 and job.out == "copy 0\n" * 2, (job.out, job.err)
+        assert (len(lines_with(job.err, "used the kept copy")) == 2) == again, job.err  # the nodes share the directory
+
+
+def test_a_node_that_joins_later_gets_the_interpreter_from_another_node(uv, tmp_path):
+    """The first node of round 1 has copies; the node that joins cannot read the sources."""
+    venv, base = uv
+    go = tmp_path / "go"
+    script = f"[ $DDRUN_ROUND = 1 ] && exit; until [ -e {go} ]; do sleep 0.05; done; [ $RANK = 1 ] && kill -9 $PPID; sleep 600"
+    with Job("--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=1", f"--stage={venv}", "--no-python", str(venv / "bin/python"), "-c", script) as job:
+        job.line("copy 0\ncopy 0")
+        for path in (venv / "pyvenv.cfg", base / "bin/python"):
+            path.rename(f"{path}.away")
+        go.touch()
+        job.line("copy 1\ncopy 1")
+        assert job.wait() == 0, job.err
 
 
 def test_an_unreadable_file_is_named(source, tmp_path):

@@ -1,0 +1,69 @@
+#include "stage/stage_interpreters.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "stage/stage_venv.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* True if real, the path of an existing file, is top or lies in it. */
+static bool interpreters_contains(const char *top, const char *real)
+{
+    DD_AUTO(free) char *path = realpath(top, NULL);
+    const size_t n = path != NULL ? strlen(path) : 0;
+    return n > 0 && strncmp(real, path, n) == 0 && (real[n] == '/' || real[n] == '\0');
+}
+
+const char *stage_interpreters_holder(const char *dir, char *const *paths)
+{
+    DD_AUTO(free) char *real = realpath(dir, NULL);
+    for (size_t i = 0; real != NULL && paths != NULL && paths[i] != NULL; i++)
+        if (interpreters_contains(paths[i], real))
+            return paths[i];
+    return NULL;
+}
+
+/* 1 and *ret, which the caller frees; 0: none; -ENOMEM. */
+static int interpreters_of(char **ret, const char *venv)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16);
+    DD_AUTO(free) char *path = NULL;
+    if (asprintf(&path, "%s/pyvenv.cfg", venv) < 0)
+        return -ENOMEM;
+    if (dd_read_file(path, &text, NULL) < 0)
+        return 0; /* not a virtual environment */
+    return stage_venv_interpreter(ret, dd_buf_str(&text));
+}
+
+static bool interpreters_fit(const struct dd_strv *found, const char *dir)
+{
+    size_t all = strlen(dir) + 1;
+    for (size_t i = 0; i < found->n; i++)
+        all += strlen(found->v[i]) + 1;
+    return found->n < STAGE_INTERPRETERS && all <= STAGE_INTERPRETERS_TEXT &&
+           strchr(dir, '\n') == NULL;
+}
+
+int stage_interpreters_find(struct dd_strv *ret, char *const *paths, const char *copies)
+{
+    for (size_t i = 0; paths[i] != NULL; i++) {
+        DD_AUTO(free) char *dir = NULL;
+        const int rc = interpreters_of(&dir, paths[i]);
+        if (rc < 0)
+            return rc;
+        if (rc == 0 || access(dir, R_OK | X_OK) < 0 || !interpreters_fit(ret, dir) ||
+            stage_interpreters_holder(dir, paths) != NULL ||
+            stage_interpreters_holder(dir, ret->v) != NULL)
+            continue;
+        if (copies != NULL && stage_interpreters_holder(copies, (char *const[]){dir, NULL}) != NULL)
+            continue;
+        if (dd_strv_push(ret, dir) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
