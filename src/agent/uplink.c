@@ -64,7 +64,7 @@ void uplink_send_store(struct uplink *u, const void *p, size_t n)
 void uplink_refuse_store(struct uplink *u)
 {
     if (u->link != NULL)
-        link_fail(u->link, "a malformed message of the store", -EPROTO);
+        link_fail(u->link, "a malformed store message", -EPROTO);
 }
 
 /* ---- the link in use ---- */

@@ -51,7 +51,7 @@ static int parse_name(const char *text, void *field, struct dd_err *err)
 
 static int parse_queue(const char *text, void *field, struct dd_err *err)
 {
-    return parse_plain(text, field, ",@", "a name, or several names with commas", err);
+    return parse_plain(text, field, ",@", "a name, or several names separated by commas", err);
 }
 
 static int parse_account(const char *text, void *field, struct dd_err *err)

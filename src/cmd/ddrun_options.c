@@ -369,7 +369,7 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .example = "0:/opt/lib/libmpitrace.so",
      .group = "Program",
-     .help = "prepend LIB to LD_PRELOAD of RANKS, such as a tracer",
+     .help = "prepend LIB, such as a tracer, to LD_PRELOAD of RANKS",
      .more = "LIB is a path, or a name that the dynamic linker finds; separate several with "
              "colons. Existing entries of LD_PRELOAD follow LIB. May be repeated.",
      FIELD(preload)},

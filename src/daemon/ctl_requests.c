@@ -494,7 +494,7 @@ static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
     else if (rc == -EINVAL)
         ctl_refuse(s, m->id, "invalid request for stacks");
     else if (rc < 0)
-        ctl_refuse(s, m->id, "the stacks are being read for too many others");
+        ctl_refuse(s, m->id, "too many other requests for stacks are in progress");
     json_decref(o);
 }
 

@@ -373,7 +373,7 @@ static void dispatch_send_store(void *arg, const void *p, size_t n)
     struct session *s = arg;
     int rc = p != NULL ? link_send(s->link, FRAME_STORE, p, n) : -ENOMEM;
     if (rc < 0 && rc != -EPIPE)
-        link_fail(s->link, "a reply of the store", rc);
+        link_fail(s->link, "a store reply", rc);
 }
 
 static void dispatch_on_store(void *arg, struct session *s, const struct frame *f)
@@ -388,8 +388,7 @@ static void dispatch_on_store(void *arg, struct session *s, const struct frame *
     if (rc == 0)
         rc = store_carrier_take(s->carrier, (uint32_t)rdzv_round(machine), f->data, f->len, &err);
     if (rc < 0) /* its workers could wait for a reply forever */
-        link_fail(s->link,
-                  rc == -EPROTO ? "a malformed message of the store" : "a reply of the store", rc);
+        link_fail(s->link, rc == -EPROTO ? "a malformed store message" : "a store reply", rc);
 }
 
 /* ---- requests of ddctl ---- */

@@ -55,7 +55,7 @@ static void usage_asked_end(struct node_question *q)
     json_decref(o);
     usage_asked_drop(q);
     if (text == NULL || strlen(text) > SESSION_ANSWER_MAX)
-        usage_refuse(s, id, "the answer of the nodes is too long");
+        usage_refuse(s, id, "the nodes' answer is too long");
     else if (session_answer(s, id, text, strlen(text), true) < 0)
         usage_refuse(s, id, "the link to this node is too busy to send the answer");
 }

@@ -452,7 +452,7 @@ int link_find_start(struct link_find **ret, struct event_base *base,
         return rc;
     struct link_find *f = calloc(1, sizeof(*f));
     if (f == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+        return dd_err_set(err, -ENOMEM, "cannot search for the daemon: out of memory");
     f->base = base;
     f->begun_ns = dd_now_ns();
     f->done = done;
@@ -464,7 +464,7 @@ int link_find_start(struct link_find **ret, struct event_base *base,
     rc = link_find_copy_cfg(f, cfg);
     if (rc < 0 || f->pass_timer == NULL || f->lookup_timer == NULL) {
         link_find_free(f);
-        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+        return dd_err_set(err, -ENOMEM, "cannot search for the daemon: out of memory");
     }
     if (cfg->addrs != NULL)
         learn_given(f, cfg->addrs);

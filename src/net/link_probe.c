@@ -214,7 +214,7 @@ int link_probe_start(struct link_probe **ret, struct event_base *base,
     if (k == NULL || link_probe_copy_cfg(k, cfg) < 0 ||
         (k->step = evtimer_new(base, on_step, k)) == NULL) {
         link_probe_free(k);
-        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+        return dd_err_set(err, -ENOMEM, "cannot search for the daemon: out of memory");
     }
     k->base = base;
     for (size_t i = 0; i < AT_ONCE; i++)

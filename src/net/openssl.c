@@ -20,7 +20,7 @@ static int openssl_start(struct dd_err *err)
 {
 #if OPENSSL_VERSION_NUMBER >= 0x30000000L
     if (OSSL_LIB_CTX_get0_global_default() == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory to start OpenSSL");
+        return dd_err_set(err, -ENOMEM, "OpenSSL cannot start: out of memory");
 #endif
     (void)err;
     return 0;
@@ -39,7 +39,7 @@ static int openssl_failed(struct dd_err *err, const char *what)
         memory = memory || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE;
     }
     if (memory)
-        return dd_err_set(err, -ENOMEM, "out of memory to %s", what);
+        return dd_err_set(err, -ENOMEM, "OpenSSL cannot %s: out of memory", what);
     if (first != 0)
         ERR_error_string_n(first, text, sizeof(text));
     return dd_err_set(err, -EIO, "OpenSSL cannot %s: %s", what, text);

@@ -220,8 +220,8 @@ static const struct xid_row {
     enum xid_kind kind;
     const char *what;
 } xids[] = {
-    {13, BY_PROGRAM, "an exception of a program"},
-    {31, BY_PROGRAM, "an invalid memory access of a program"},
+    {13, BY_PROGRAM, "an exception in a program"},
+    {31, BY_PROGRAM, "an invalid memory access by a program"},
     {43, BY_PROGRAM, "a program was stopped after an error"},
     {45, BY_CLEANUP, "the end of a program"},
     {48, HARDWARE, "an uncorrectable memory error"},

@@ -79,7 +79,7 @@ static const struct failure_cause rows[] = {
      .texts = {"RESOURCE_EXHAUSTED: Out of memory", "OOM when allocating tensor",
                "ResourceExhaustedError"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "the memory of the device is full, as XLA or TensorFlow reports",
+     .cause = "the device is out of memory, as XLA or TensorFlow reports",
      .tip = "reduce the batch size; XLA_PYTHON_CLIENT_MEM_FRACTION limits what JAX reserves"},
     {.id = "gpu-ecc-error",
      .texts = {"uncorrectable ECC", "CUDA_ERROR_ECC_UNCORRECTABLE"},
@@ -293,7 +293,7 @@ static const struct failure_cause rows[] = {
     {.id = "glibc-version",
      .texts = {"version `GLIBC_", "version `GLIBCXX_", "version `CXXABI_"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "a library was built for a newer system than that of this node",
+     .cause = "a library was built for a newer system than this node's",
      .tip = "use a build for this system, or run in a container; a newer libstdc++ may be in "
             "LD_LIBRARY_PATH"},
     {.id = "missing-library",

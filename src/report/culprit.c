@@ -124,8 +124,8 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
     if (*ret_blame == REPORT_BLAME_UNKNOWN && report_is_of_job(e))
         return dd_buf_puts(
             out,
-            "unknown: neither process states nor stacks, flight records or NCCL show for which "
-            "rank the others waited");
+            "unknown: process states, stacks, flight records and NCCL do not show which rank the "
+            "others waited for");
     if (*ret_blame == REPORT_BLAME_UNKNOWN)
         return dd_buf_printf(
             out, "unknown: several ranks showed no activity, rank %d is one of them", e->rank);

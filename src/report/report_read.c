@@ -399,7 +399,7 @@ int report_read(const char *text, size_t n, struct dd_buf *out, struct dd_err *e
     json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
     if (!json_is_object(o)) {
         json_decref(o);
-        return dd_err_set(err, -EINVAL, "not a report of ddrun: no JSON object");
+        return dd_err_set(err, -EINVAL, "not a report of ddrun: not a JSON object");
     }
     if (report_new(&r, &(struct report_cfg){0}) < 0)
         reader_no_memory(&rd);

@@ -86,7 +86,7 @@ static void receive_refuse_cache(struct receive_node *n, const struct collect_fr
 {
     struct receive *r = n->receive;
     char text[COLLECT_REASON_MAX + 60];
-    (void)snprintf(text, sizeof(text), "what is new is not kept: %.*s", COLLECT_REASON_MAX, why);
+    (void)snprintf(text, sizeof(text), "new entries are not saved: %.*s", COLLECT_REASON_MAX, why);
     if (!r->cache_refused)
         collect_tell(r->c, STAGE_MSG_WARNING, text);
     r->cache_refused = true;
@@ -279,7 +279,7 @@ int collect_receive(struct collect *c, struct dd_err *err)
     for (int i = 0; i < NODES_MAX; i++)
         r.nodes[i] = (struct receive_node){.receive = &r, .file = COLLECT_FILE_NONE};
     if (dd_num_u64(setup[STAGE_COLLECT_MOST], 0, UINT64_MAX, &r.cache_left) < 0)
-        return dd_err_set(err, -EPROTO, "malformed message of the agent");
+        return dd_err_set(err, -EPROTO, "malformed message from the agent");
     c->drop = receive_drop_all;
     c->drop_arg = &r;
     r.listen_fd = net_listen(addr[0] != '\0' ? addr : NULL, &any, 1, &port, err);

@@ -355,7 +355,7 @@ static int send_list_cache(struct send *s, struct dd_err *err)
     uint64_t failed_at;
     if (dd_num_int(t[STAGE_COLLECT_CACHE_HOW], 0, INT32_MAX, &how) < 0 ||
         dd_num_u64(t[STAGE_COLLECT_CACHE_FAILED], 0, INT64_MAX, &failed_at) < 0)
-        return dd_err_set(err, -EPROTO, "malformed message of the agent");
+        return dd_err_set(err, -EPROTO, "malformed message from the agent");
     const int rc = compile_send_list(&s->list, t[STAGE_COLLECT_CACHE], t[STAGE_COLLECT_KIND], how,
                                      (int64_t)failed_at);
     return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");

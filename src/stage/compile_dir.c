@@ -282,7 +282,7 @@ int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
     int fd = compile_dir_open(c, &err); /* stays open: `source` refers to it */
     if (fd < 0) {
         (void)snprintf(warning, COMPILE_DIR_WARNING,
-                       "%.400s: the job begins with empty caches, and what is new is not kept",
+                       "%.400s: the job begins with empty caches, and new entries are not saved",
                        err.text);
         return fd == -ENOMEM ? fd : 0;
     }

@@ -72,7 +72,7 @@ static int begin_round(struct serve *s, struct dd_err *err)
 {
     int children;
     if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
-        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+        return dd_err_set(err, -EPROTO, "--stage: malformed message from the agent");
     stage_pool_compress(s->pool, children > 0);
     int rc = take_sources(s, err);
     rc = rc == 0 ? serve_link_up(s, children, err) : rc;
@@ -136,7 +136,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
         rc = begin_round(s, &err);
     }
     if (rc < 0)
-        serve_fail(s, err.text[0] != '\0' ? err.text : "--stage: malformed message of the agent");
+        serve_fail(s, err.text[0] != '\0' ? err.text : "--stage: malformed message from the agent");
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)

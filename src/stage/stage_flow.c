@@ -115,7 +115,7 @@ static void flow_take_end(struct serve *s, const struct stage_frame *sf, const s
     if (!stage_ledger_is_complete(&s->ledger, sf->chunks)) {
         if (!s->reconnected || s->ledger.received >= sf->chunks)
             flow_fail_malformed(s);
-        serve_leave_parent(s, "it no longer has all missing chunks");
+        serve_leave_parent(s, "it no longer has all the chunks that this node lacks");
         return;
     }
     flow_keep(s, &s->end, f);
@@ -385,7 +385,7 @@ int serve_begin(struct serve *s, struct dd_err *err)
         return 0;
     if (cache.kind[0] != '\0' &&
         dd_num_u64(setup[STAGE_SETUP_MOST], 0, UINT64_MAX, &cache.most) < 0)
-        return dd_err_set(err, -EPROTO, "--stage: malformed message of the agent");
+        return dd_err_set(err, -EPROTO, "--stage: malformed message from the agent");
     return stage_reader_start(&s->reader, s->pool, &s->sources,
                               cache.kind[0] != '\0' ? &cache : NULL, s->wake_fd, err);
 }

@@ -191,9 +191,10 @@ static int read_data(struct reading *r, int fd, const struct stage_item *i, size
 {
     const int rc = read_full(fd, r->data, n, r->entry.offset);
     if (rc < 0)
-        return pack_fail(r, i, rc == -ESTALE ? "it has changed meanwhile" : strerror(-rc));
+        return pack_fail(r, i,
+                         rc == -ESTALE ? "it changed while it was being copied" : strerror(-rc));
     if (!is_unchanged(r->pack, fd, i)) /* before it is sent */
-        return pack_fail(r, i, "it has changed meanwhile");
+        return pack_fail(r, i, "it changed while it was being copied");
     r->entry.data = r->data;
     r->entry.len = n;
     return 0;

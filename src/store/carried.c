@@ -349,7 +349,7 @@ int store_carrier_take(struct store_carrier *k, uint32_t round, const void *p, s
     if (rc < 0)
         return dd_err_set(err, rc,
                           rc == -ENOMEM ? "out of memory for a connection of the store"
-                                        : "malformed message of a relay of the store");
+                                        : "malformed message from a relay of the store");
     k->taken += relay_wire_cost(&m);
     if (k->taken >= RELAY_CREDIT_FROM) {
         carrier_send(k, (struct relay_msg){.type = RELAY_CREDIT, .n = (uint32_t)k->taken});

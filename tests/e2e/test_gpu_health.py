@@ -133,7 +133,7 @@ def test_an_xid_of_a_program_is_a_warning(gpus):
     script = f"[ $DDRUN_ROUND = 1 ] && exit 0; echo xid:1=31 > {gpus.file}; until [ -e {gpus.heard} ]; do sleep 0.05; done; exit 5"
     job = run(*ONE, "--max-restarts=1", "sh", "-c", script, env=gpus.env())
     assert job.p.returncode == 0, job.err
-    assert some_line(job.err, "warning", "XID 31 (an invalid memory access of a program)"), job.err
+    assert some_line(job.err, "warning", "XID 31 (an invalid memory access by a program)"), job.err
 
 
 def test_a_driver_without_events_is_not_an_error(gpus):

@@ -71,7 +71,7 @@ static const struct {
     {.now = {DRIVER}, .xid = 79, .fails = "XID 79 (it has fallen off the bus)"},
     {.now = {DRIVER}, .xid = 48, .warns = "XID 48"}, /* its driver asks for no action */
     {.now = {OLD_DRIVER}, .xid = 48, .fails = "XID 48 (an uncorrectable memory error)"},
-    {.now = {OLD_DRIVER}, .xid = 31, .warns = "XID 31 (an invalid memory access of a program)"},
+    {.now = {OLD_DRIVER}, .xid = 31, .warns = "XID 31 (an invalid memory access by a program)"},
     {.now = {OLD_DRIVER}, .xid = 999, .warns = "XID 999 (see the kernel log)"},
     {.now = {OLD_DRIVER}, .xid = 45}, /* the end of a program that was killed */
 };

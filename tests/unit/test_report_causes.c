@@ -663,11 +663,11 @@ static void a_hang_of_the_whole_job_names_no_rank(void **state)
     reports(
         e, 2,
         "the job hung: no output for 60 s\n"
-        "  culprit: unknown: neither process states nor stacks, flight records or NCCL show for which rank the others waited\n",
+        "  culprit: unknown: process states, stacks, flight records and NCCL do not show which rank the others waited for\n",
         "  workers: 2 hung\n  tip: ");
     /* the other one ended after the stop of the round */
     reports(e, 1, "the job hung: no output for 60 s\n",
-            "  culprit: unknown: neither process states ");
+            "  culprit: unknown: process states, stacks");
     reports(e, 3, "the job hung: no output for 60 s\n",
             "  workers: 2 hung, 1 failed later:\n"
             "    2.000 s later rank 3 on node2 failed: ValueError: boom (exit code 1)\n");
