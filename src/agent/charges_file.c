@@ -29,7 +29,7 @@ struct charges_file {
     bool warned;
     const char *failure; /* message if the child fails */
     struct command *child;
-    bool reads; /* the child reads the file; then: */
+    bool reads; /* the child reads the file; call then() when it has exited */
     void (*then)(void *arg);
     void *arg;
 };
@@ -257,7 +257,7 @@ int charges_file_new(struct charges_file **ret, const struct charges_file_parts 
     return 0;
 }
 
-/* Wait for the child, and report what it could not do. False: it does not end. */
+/* Wait for the child and report its failure. False: the child is still running. */
 static bool charges_file_wait(struct charges_file *f)
 {
     if (f->child == NULL)

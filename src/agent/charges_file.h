@@ -19,9 +19,9 @@ struct charges_file_parts {
 };
 
 int charges_file_new(struct charges_file **ret, const struct charges_file_parts *parts);
-/* On the first node of a requeued job: take the charges of its last run into the history. A file
- * that cannot be used, or not within a limit, costs a warning. then() is called at the end, perhaps
- * at once. */
+/* On the first node of a requeued job: add the charges of its last run to the history. Log a
+ * warning if the file is invalid or cannot be read in time. Call then() at the end, perhaps before
+ * this function returns. */
 void charges_file_load(struct charges_file *f, void (*then)(void *arg), void *arg);
 /* Ask this node's daemon for the charges. Call when JOIN has been sent to it. */
 void charges_file_start(struct charges_file *f);

@@ -15,7 +15,7 @@ extern const struct round_feature cuda_core_feature;
 
 /* Ask for the dumps of all workers of this node, once in a round, and wait for them in a child. */
 void cuda_core_start(const struct round *r);
-/* True once the dumps are complete, or given up; also if the feature takes no part. */
+/* True if no dump is pending, or if the feature takes no part in the round. */
 bool cuda_core_is_ready(const struct round *r);
 /* Return a line for each dump of the last round that had one, lent until the next; "": none. */
 const char *cuda_core_files(const struct round *r);

@@ -1,5 +1,6 @@
-/* Asks NVML what the GPUs of this node do, in a child: NVML may hang on a failed GPU. At most one
- * child runs, and after one that did not end or found no NVML, the round starts no other. */
+/* Reads the usage of the GPUs of this node from NVML, in a child: NVML may hang on a failed GPU. At
+ * most one child runs, and after one that did not end or found no NVML, the round starts no other.
+ */
 #ifndef DD_AGENT_GPU_QUERY_H
 #define DD_AGENT_GPU_QUERY_H
 

@@ -352,8 +352,8 @@ static void on_hung(struct hangs *s)
     report_waiting(s, &waiting, now);
 }
 
-/* The end of a hung worker lets others fail, so the stacks of all workers are read before. Do not
- * wait forever: the daemon may be lost. */
+/* True once the stacks of all workers have been read: ending a hung worker makes others fail, which
+ * changes their stacks. Limit the wait, because the daemon may be lost. */
 static bool may_end(struct hangs *s, uint64_t now)
 {
     const struct round *r = s->round;

@@ -152,8 +152,8 @@ static int run_watch(void *arg)
     return 0;
 }
 
-/* Start to wait for XIDs, and to read what the GPUs do, in a process that lives as long as this
- * one. */
+/* Start to wait for XIDs, and to read the usage of the GPUs, in a process that lives as long as
+ * this one. */
 static void watch(struct health *h)
 {
     const struct command_spec spec = {

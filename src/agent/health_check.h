@@ -16,7 +16,7 @@ struct health_cfg {
     int gpus;            /* GPUs of this node that the job uses */
     const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
     const char *nvml;    /* library of NVML; NULL: the installed one */
-    unsigned usage_ms;   /* interval of reading what the GPUs do; 0: never */
+    unsigned usage_ms;   /* interval of reading the usage of the GPUs; 0: never */
     const char *tmpdir;
     const char *command; /* NULL: none */
     uint64_t limit_ns;   /* time limit of the command */

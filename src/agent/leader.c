@@ -194,10 +194,10 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
+    /* Bind the port before making the key, so that a failed bind leaves no key file behind. */
     DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(l->locators->etcd, &port);
     if (listen_fd < 0)
-        listen_fd = locate_bind(&l->locators->where, &port,
-                                err); /* before the key: without a port no key is left behind */
+        listen_fd = locate_bind(&l->locators->where, &port, err);
     if (listen_fd < 0)
         return listen_fd;
     int rc = leader_make_key(l, err);

@@ -15,7 +15,7 @@ extern const struct round_feature nccl_query_feature;
 /* Ask one worker of this node, in a child, for at most limit_ns. Only the first nodes of a round
  * ask, since each answer is about the whole job. No-op while a question is open. */
 void nccl_query_start(const struct round *r, uint64_t limit_ns);
-/* True once the question is no longer open; also if the feature takes no part. */
+/* True if no question is pending, or if the feature takes no part in the round. */
 bool nccl_query_is_ready(const struct round *r);
 /* Add the last answer, and the processes of this node, to ret. -ENOMEM: a part is missing. */
 int nccl_query_take(const struct round *r, struct nccl_ras *ret);

@@ -135,7 +135,7 @@ static inline void round_send(const struct round *r, const struct msg *m)
 /* The feature whose `leave` hook has returned true has finished: the round ends from the loop. */
 void round_leave(const struct round *r);
 
-/* Exclude a child that is not a worker from the end of the workers. */
+/* Keep a child that is not a worker from being killed when the workers are stopped. */
 static inline void round_protect(const struct round *r, pid_t pid)
 {
     if (r->group != NULL)

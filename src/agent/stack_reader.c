@@ -604,8 +604,8 @@ static int order_targets(struct reading *d)
     return rc;
 }
 
-/* Add one worker: as a target, or with what is known without frames. A stopped one is of interest
- * whatever it runs: the others wait for it. */
+/* Add one worker: queue it for reading its frames or, if it has no Python process, add its kernel
+ * state. A stopped worker is always added, because the other ranks wait for it. */
 static void add_worker(struct reading *d, int local_rank)
 {
     static const struct stack podman = {.kind = STACK_UNREAD, .note = STACK_IN_PODMAN};

@@ -10,8 +10,8 @@
 /* Append the shared directory, absolute, if the option was given. */
 int compile_cache_dirs_path(struct dd_strv *ret, const struct compile_cache_options *o,
                             char *const *env, struct dd_err *err);
-/* Make the private directory of this node. stage_dir: --stage-dir, or NULL. Without success a
- * warning says why, and *ret stays as it is. */
+/* Make the private directory of this node. stage_dir: --stage-dir, or NULL. On failure, log a
+ * warning with the reason and leave *ret unchanged. */
 void compile_cache_dirs_make(struct dd_scratch *ret, const char *stage_dir, char *const *env,
                              const struct dd_log *log);
 /* Say what would be used: one line, which the caller frees. 0 or -ENOMEM. */

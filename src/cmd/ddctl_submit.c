@@ -245,7 +245,7 @@ struct submit {
     struct submit_options o;
     struct dd_log log;
     const struct submit_scheduler *scheduler;
-    char program[PATH_MAX]; /* the submit command; "": not here */
+    char program[PATH_MAX]; /* path of the submit command; "": not found */
     struct dd_strv command, files;
     char *directory;
     char name[NAME_MAX_LEN + 1], log_name[NAME_MAX_LEN + 16];

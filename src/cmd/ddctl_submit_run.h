@@ -27,7 +27,7 @@ struct submit_process {
 int submit_start(struct submit_process *ret, const char *const *argv, int in, bool terminal);
 /* Read the first line of its stdout, without the newline. 0, or -errno: -ENODATA at its end. */
 int submit_read_line(const struct submit_process *p, struct dd_buf *out);
-/* Wait for its end. Return its exit status, or 128 + signal. */
+/* Wait for the process. Return its exit status, or 128 + signal. */
 int submit_wait(struct submit_process *p);
 
 enum { SUBMIT_LEFT = -1 };

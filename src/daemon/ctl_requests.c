@@ -381,7 +381,7 @@ static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
         ctl_refuse(k->session, k->id, "the link to this node is too busy to send the answer");
 }
 
-/* What ranks and nodes of the round a question is about. */
+/* The ranks and nodes that a question concerns. */
 struct ctl_asked {
     struct rank_set ranks;  /* empty: all */
     struct rank_set there;  /* ranks of the round, or of the node */

@@ -548,7 +548,7 @@ static void look_meet_close(struct meet *m)
         close(m->fd);
     m->fd = -1;
     if (m->base != NULL)
-        event_base_free(m->base); /* which closes what was freed inside a callback */
+        event_base_free(m->base); /* also closes connections that a callback has freed */
     m->base = NULL;
 }
 

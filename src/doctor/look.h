@@ -27,8 +27,8 @@ enum { DOCTOR_START_MS = 30000 }; /* within which all nodes have started */
  * all have reached it, or each begins when its time limit is over. In the latter case the previous
  * node may begin by doctor_late_ms() later than this one, which waits for it. */
 
-/* By how much another node that has reached this one within its time limit may have started later.
- * Pure. */
+/* Return the maximum delay of another node's start, for a node that has reached this one within its
+ * time limit. Pure. */
 unsigned doctor_late_ms(unsigned limit_ms);
 
 /* Connect to the next node and to the first one as an agent would, with the job's key and ports,

@@ -19,8 +19,8 @@ struct bootstrap_server_cfg {
     const struct net_key *key;
     const struct net_key_input *key_in;
     int nnodes;
-    /* Give the task of a node that connects; its memory is used before the next callback. Return
-     * false if the node is not expected. */
+    /* Set *ret to the task of a node that has connected. The memory to which it points must stay
+     * valid until the next callback. Return false if the node is not expected. */
     bool (*task)(void *arg, int index, struct launch_task *ret);
     /* Called once for each node that has the payload. Return false if the node is no longer
      * expected: its agent is ordered to leave. */

@@ -11,7 +11,7 @@
 enum {
     STARTER_KILL_MS = 2000,
     FAIL_MS = 300,   /* collect further nodes that cannot be started, to report them together */
-    COMING_MS = 500, /* after cancelling: for nodes that are about to connect */
+    COMING_MS = 500, /* after cancelling: wait for nodes that are about to connect */
     TRIES_MAX = 3,   /* SIGTERM, then SIGKILL, then stop waiting */
 };
 

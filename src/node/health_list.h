@@ -32,7 +32,7 @@ struct node_health_cfg {
     int gpus;            /* number that the job uses on this node */
     const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
     const char *nvml;    /* library in place of libnvidia-ml.so.1; NULL: none */
-    unsigned usage_ms;   /* interval of reading what the GPUs do; 0: never */
+    unsigned usage_ms;   /* interval of reading the usage of the GPUs; 0: never */
     const char *tmpdir;
     const char *root; /* "", or a directory with sys and dev for tests */
 };

@@ -45,7 +45,7 @@ struct health_page {
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];
     struct health_xid xids[HEALTH_GPUS_MAX];
-    struct gpu_usage usage[GPU_USAGE_MAX]; /* at the last reading; the child may be writing it */
+    struct gpu_usage usage[GPU_USAGE_MAX]; /* last reading; the child may be updating it */
     int nusage;
     uint64_t readings;
     struct health_port ports[HEALTH_PORTS_MAX]; /* in the order of node/ib_ports.h */

@@ -20,11 +20,11 @@ int nvml_count(const struct nvml *n);
  * not accessible to this process. */
 bool nvml_read(const struct nvml *n, int position, const char *root, struct gpu_facts *ret);
 
-/* Read what the GPU at this position does. false: it does not respond, or is not accessible. */
+/* Read the usage of the GPU at this position. false: it does not respond, or is not accessible. */
 bool nvml_read_usage(const struct nvml *n, int position, struct gpu_usage *ret);
 
 /* Wait for XIDs, and store each in page->xids, until the process is killed. Returns only if this is
- * not possible. Each time that no XID comes for usage_ms, store what all GPUs do; 0: never. */
+ * not possible. Each time that no XID comes for usage_ms, store the usage of all GPUs; 0: never. */
 void nvml_watch(const struct nvml *n, struct health_page *page, unsigned usage_ms);
 
 #endif

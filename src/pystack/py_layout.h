@@ -42,7 +42,7 @@ struct py_layout {
 struct py_version_at {
     uint64_t runtime;
     uint64_t version;          /* 0: no such symbol, before 3.11 */
-    bool is_38, is_39, is_310; /* what was added in 3.8, 3.9, 3.10 is there */
+    bool is_38, is_39, is_310; /* symbols added in 3.8, 3.9, 3.10 exist */
 };
 
 /* 0; -ENOTSUP with a message: an unknown version or build; or another negative errno without. */

@@ -226,7 +226,7 @@ int rdzv_on_running_time(struct rdzv *m, const struct rdzv_event *e, uint64_t no
     return rdzv_send_stop(m, SIGTERM);
 }
 
-/* Rules for exit codes that end the job apply. */
+/* A rule of --exit-rules that ends the job takes precedence. */
 bool rdzv_expects_exit(const struct rdzv *m, int code)
 {
     return m->state == RDZV_RUNNING && m->leave_at != RDZV_NEVER && !rdzv_rule_ends(m, code);

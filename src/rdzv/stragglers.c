@@ -24,7 +24,7 @@ struct straggler_rank {
     struct rank_load load;
     uint64_t heard;      /* turn of its last load; 0: none yet */
     uint64_t differs;    /* turn since when more signs hold than `signs`; 0: they do not */
-    unsigned signs;      /* of the load, that hold */
+    unsigned signs;      /* confirmed bits of enum load_sign */
     enum load_sign sign; /* the last one that held */
     /* Of the first rank of a node. */
     int named;          /* rank returned as the straggler of the node; -1: none */

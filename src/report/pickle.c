@@ -18,8 +18,8 @@ struct pickle_memo {
     bool sealed; /* it was recalled: a container must not grow any more */
 };
 
-/* The machine of a pickle: instructions push values, and join those above the last mark to their
- * container. A container that was recalled does not grow any more, so none can contain itself. */
+/* The stack machine of a pickle: instructions push values, and move those above the last mark into
+ * a container. A container that was recalled must not grow, so that none can contain itself. */
 struct pickle {
     struct dd_rd in;
     struct pickle_value *stack;

@@ -21,7 +21,7 @@ enum {
 enum stack_child_kind {
     STACK_CHILD_WORKS,
     STACK_CHILD_WAITS,  /* only library code: a DataLoader's process without a task, for example */
-    STACK_CHILD_HELPER, /* of multiprocessing itself: nobody waits for it */
+    STACK_CHILD_HELPER, /* process of multiprocessing itself; no rank waits for it */
 };
 
 struct stack_child {

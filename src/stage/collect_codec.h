@@ -21,7 +21,7 @@ enum collect_type {
     COLLECT_OFFER,     /* number, rule (in verdict), mode, mtime, size; text: path */
     COLLECT_PIECE,     /* number; size: bytes when it is decompressed; data */
     COLLECT_COMMIT,    /* number: all bytes of the file have been sent */
-    COLLECT_DROP,      /* number: the sender cannot read on */
+    COLLECT_DROP,      /* number: the sender could not read the rest of the file */
     COLLECT_BYE,       /* number: the sender has no more files */
     COLLECT_ANSWER,    /* number, verdict; text: reason */
     COLLECT_TAKEN,     /* number; size: pieces that have been written */

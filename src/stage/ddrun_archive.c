@@ -28,7 +28,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-#pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* uthash's hash, as clang sees it */
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* clang: in uthash's HASH_JEN */
 
 enum { USAGE = 2, PIECE = 512 << 10, BLOCK = 1 << 20, LATER_MAX = 1 << 30, OUT_MAX = 4 << 20 };
 

@@ -127,7 +127,7 @@ static int place_store(struct serve *s, const struct dd_scratch *root)
     return 0;
 }
 
-/* Keep the copy that is complete now. Without success it is used as it is. */
+/* Keep the complete copy for later jobs. If this fails, the job uses the copy where it is. */
 static void place_keep(struct serve *s)
 {
     DD_AUTO(scratch) struct dd_scratch root = DD_SCRATCH_NONE;

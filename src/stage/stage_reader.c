@@ -75,7 +75,7 @@ static int list_cache(struct stage_reader *r)
         .v = &r->cache_source, .n = 1, .paths = r->cache_paths, .names = r->cache_paths};
     r->sources = &r->cache_sources;
     const int rc = compile_dir_list(&r->list, &r->cache, r->cache_path, r->warning);
-    r->list.skipped = 0;          /* the warning mentions them */
+    r->list.skipped = 0;          /* r->warning reports skipped entries */
     if (r->cache_path[0] == '\0') /* it cannot be used */
         r->cache_paths[0] = NULL;
     return rc == 0 ? 0 : dd_err_set(&r->err, rc, "--stage: out of memory");

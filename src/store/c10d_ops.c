@@ -123,7 +123,7 @@ static int run_check(struct c10d_request *r, struct dd_err *err)
     return store_out_u8(r->out, all ? 0 : 1);
 }
 
-/* Fail, which closes the connection, if the key of its wait will never be set. */
+/* Fail, which closes the connection, if the client waits for a key that will never be set. */
 static int waits(const struct c10d_request *r, struct dd_err *err)
 {
     const char *hopeless = r->conn->c10d->hopeless;

@@ -14,7 +14,7 @@ enum { STORE_PROFILE_OPS = 24, STORE_PROFILE_SIZES = 40 };
 
 struct store_op_profile {
     uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
-    /* Measured with a clock only: */
+    /* Zero if the profile has no clock: */
     uint64_t service_ns, service_max_ns;  /* time of execution */
     uint64_t waits, wait_ns, wait_max_ns; /* from execution to reply, of those that waited for a
                                              key and got it */

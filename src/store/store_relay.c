@@ -10,7 +10,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-#pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* uthash's hash, as clang sees it */
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* clang: in uthash's HASH_JEN */
 
 enum {
     COPIES_MAX = 512 << 20,    /* bytes of the account from which on no copy is kept */

@@ -6,7 +6,8 @@
 #include "base/library.h"
 #include "web/web_wire.h"
 
-#define CURL_DISABLE_TYPECHECK /* its macros call libcurl's functions directly */
+/* libcurl's type-checking macros have the names of functions and break calls of `libcurl.NAME`. */
+#define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
 
 enum {
     WEB_FD = 3,             /* the helper's end of the socket pair */
-    WEB_PACKET_MAX = 98304, /* below the default limit of a socket */
+    WEB_PACKET_MAX = 98304, /* fits into the default send buffer of a socket */
     WEB_BODY_MAX = 65536,   /* limit of the body of an answer */
     WEB_LIST_MAX = 16,      /* maximum number of URLs, and of headers */
 };

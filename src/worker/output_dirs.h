@@ -11,7 +11,7 @@ int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const c
                    struct dd_err *err);
 /* Make RUN/attempt_N/0 to nlocal - 1. */
 int output_attempt_dirs(const char *run, int attempt, int nlocal, struct dd_err *err);
-/* Make the path of a file there. The caller owns *ret. Return 0 or -ENOMEM. */
+/* Compose the path RUN/attempt_N/LOCAL_RANK/NAME. The caller owns *ret. Return 0 or -ENOMEM. */
 int output_path(char **ret, const char *run, int attempt, int local_rank, const char *name);
 /* Open a file for writing, and truncate it. Return the descriptor, or -errno. */
 int output_open(const char *path, struct dd_err *err);

@@ -10,7 +10,7 @@ enum {
     CENTRAL_SIGNATURE = 0x02014b50,
     END_SIGNATURE = 0x06054b50,
     VERSION = 10,
-    DATE = 0x21, /* 1 January 1980, the earliest one */
+    DATE = 0x21, /* 1 January 1980, the earliest date of the ZIP format */
 };
 
 static uint32_t crc32_of(const unsigned char *p, size_t n)

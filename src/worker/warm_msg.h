@@ -18,7 +18,7 @@ struct spawn_request; /* worker/spawn.h */
 enum warm_type {
     WARM_IMPORTING = 'B', /* text: module whose import begins */
     WARM_FAILED = 'F',    /* text: why a module cannot be imported, or, of a probe, the refusal */
-    WARM_UNFIT = 'U',     /* text: module, line feed, what it does; the interpreter exits */
+    WARM_UNFIT = 'U',     /* text: module, "\n", why it prevents fork(); the interpreter exits */
     WARM_READY = 'R',     /* a: number of imported modules */
     WARM_WORKER = 'P',    /* a: index of the worker, b: its pid */
     WARM_BATCH = 'D',     /* all workers of a round are forked; a: status of the process that did */
