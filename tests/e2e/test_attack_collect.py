@@ -130,7 +130,7 @@ def test_a_valid_transfer_creates_the_file():
     [collect(HELLO, b"n", number=0), collect(OFFER, b"../../outside", size=1)],
     [collect(HELLO, b"n", number=0), collect(OFFER, b"/tmp/outside", size=1)],
     [collect(HELLO, b"n", number=0), collect(OFFER, b"a", mode=0o4755)],
-    [collect(HELLO, b"n", number=0), collect(OFFER, b"a", verdict=64)],
+    [collect(HELLO, b"n", number=0), collect(OFFER, b"a", verdict=65)],
     [collect(HELLO, b"n", number=0), collect(OFFER, b"a", size=1 << 63)],
     [collect(HELLO, b"n", number=0), collect(OFFER, b"a" * 300)],
     [collect(HELLO, b"n", number=0), collect(PIECE, b"", size=1)],
