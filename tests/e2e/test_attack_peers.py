@@ -12,6 +12,7 @@ from support import BUILD, DDRUN, LIMIT, Job, clean_env, program, without_tips
 
 PYTHON3 = "/usr/bin/python3"
 KEY = "stolen"
+SOURCE = "9234"  # no other connection of the node gets this port
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -67,12 +68,12 @@ def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_
     with Victim(cluster) as victim:
         victim.signal_agent(signal.SIGSTOP)
         try:
-            with steal(victim, "once", "41234", f"{place}/reset") as thief:
+            with steal(victim, "once", SOURCE, f"{place}/reset") as thief:
                 thief.wait_for("sent")
-                until(lambda: victim.accepts(41234), LIMIT, lambda: "ddrund takes the stranger's connection")
+                until(lambda: victim.accepts(int(SOURCE)), LIMIT, lambda: "ddrund takes the stranger's connection")
                 open(f"{place}/reset", "w").close()
                 thief.wait_for("reset")
-            with victim.call(41234) as worker:
+            with victim.call(int(SOURCE)) as worker:
                 worker.wait_for("connected")
                 victim.signal_agent(signal.SIGCONT)
                 assert worker.wait(LIMIT).out.endswith("absent\n"), worker.out

@@ -118,7 +118,7 @@ class Node:
         self.p = subprocess.Popen(["bash", "-c", f'exec "$0" serve 3<&{theirs.fileno()}', HELPER], pass_fds=[theirs.fileno()])
         theirs.close()
         self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(parents)]
-        self.say("S", "job", "me", "127.0.0.1", "", "1", "1" if keep else "0", "1" if keep else "0", "", "0", self.copy, "",
+        self.say("S", "job", "me", "127.0.0.1", "", "1", "1" if keep else "0", "1" if keep else "0", "", "0", "0", self.copy, "",
                  self.source)
         kind, texts = self.hear()
         assert kind == "P"
