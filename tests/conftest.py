@@ -11,8 +11,9 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "cluster"))
 
-# Named here and in no test module: each module that imports a fixture gets a cluster of its own, which runs until the end.
-from fixtures import (_can_cluster, _four_nodes, _pbs_nodes, _sge_nodes, cluster, new_cluster, pbs_cluster,  # noqa: E402,F401
+# Test modules must not import these fixtures: pytest would start another cluster for each module that does, and stop it only
+# at the end of the run.
+from fixtures import (_can_cluster, _four_nodes, _pbs_nodes, _sge_nodes, cluster, new_cluster, pbs_cluster,  # noqa: F401
                       sge_cluster)
 
 CLONE_NEWNS, CLONE_NEWNET, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x40000000, 0x2, 0x4, 0x4000, 0x40000

@@ -47,7 +47,7 @@ struct staging {
     bool has;                   /* the copies are complete, and the images mounted */
     bool without;               /* this node goes on without them, until the end of the job */
     bool offered;               /* this node has contributed to the exchange of the round */
-    struct stage_msg ready;     /* as ddrun-stage has sent it, once `has` */
+    struct stage_msg ready;     /* as ddrun-stage has sent it; without texts: not yet */
     struct dd_strv also;        /* interpreters that are copied beside the paths of the option */
     int fds[STAGE_CLIENT_FDS];  /* namespaces that show the copies */
     int nfds;
@@ -634,8 +634,8 @@ static void staging_end(void *state, const struct round *r)
 {
     struct staging *st = state;
     node_exchange_drop(r, st);
-    if (!staging_has_copies(st) ||
-        !st->agreed) /* else other nodes may still receive from it; it exits then */
+    /* Once the copies are complete, other nodes may still receive from it; it exits then. */
+    if (!staging_has_copies(st) || !st->agreed)
         staging_end_helper(st);
     for (int i = 0; i < 2; i++)
         if (st->pair[i] >= 0)

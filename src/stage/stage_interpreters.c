@@ -49,21 +49,25 @@ static bool interpreters_fit(const struct dd_strv *found, const char *dir)
            strchr(dir, '\n') == NULL;
 }
 
+/* True if a copy of dir adds something, and will not contain itself. */
+static bool interpreters_is_wanted(char *dir, char *const *paths, const struct dd_strv *found,
+                                   const char *copies)
+{
+    char *const alone[] = {dir, NULL};
+    return access(dir, R_OK | X_OK) == 0 && stage_interpreters_holder(dir, paths) == NULL &&
+           stage_interpreters_holder(dir, found->v) == NULL &&
+           (copies == NULL || stage_interpreters_holder(copies, alone) == NULL);
+}
+
 int stage_interpreters_find(struct dd_strv *ret, char *const *paths, const char *copies)
 {
     for (size_t i = 0; paths[i] != NULL; i++) {
         DD_AUTO(free) char *dir = NULL;
-        const int rc = interpreters_of(&dir, paths[i]);
+        int rc = interpreters_of(&dir, paths[i]);
+        if (rc > 0 && interpreters_fit(ret, dir) && interpreters_is_wanted(dir, paths, ret, copies))
+            rc = dd_strv_push(ret, dir);
         if (rc < 0)
             return rc;
-        if (rc == 0 || access(dir, R_OK | X_OK) < 0 || !interpreters_fit(ret, dir) ||
-            stage_interpreters_holder(dir, paths) != NULL ||
-            stage_interpreters_holder(dir, ret->v) != NULL)
-            continue;
-        if (copies != NULL && stage_interpreters_holder(copies, (char *const[]){dir, NULL}) != NULL)
-            continue;
-        if (dd_strv_push(ret, dir) < 0)
-            return -ENOMEM;
     }
     return 0;
 }

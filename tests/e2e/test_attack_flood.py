@@ -55,7 +55,7 @@ def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle):
             assert_none_refused(seen + job.out, 4)
 
 
-def test_a_flood_from_another_user_of_another_node_refuses_no_worker(cluster):  # noqa: F811
+def test_a_flood_from_another_user_of_another_node_refuses_no_worker(cluster):
     """The attacker and half of the workers have the same address; only the node's agent can tell their connections apart."""
     go = os.path.join(cluster.directory("flood", "alice"), "go")
     env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": os.urandom(32).hex()}

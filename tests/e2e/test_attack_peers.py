@@ -12,7 +12,7 @@ from support import BUILD, DDRUN, LIMIT, Job, clean_env, program, without_tips
 
 PYTHON3 = "/usr/bin/python3"
 KEY = "stolen"
-SOURCE = "9234"  # no other connection of the node gets this port
+SOURCE = 9234  # below the ephemeral ports, so no other connection of the node has it
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -62,18 +62,18 @@ def steal(victim, mode, *args):
     return victim.nodes.popen([PYTHON3, program("port_thief.py"), mode, victim.host, victim.port, KEY, *args], node="node2", user="bob")
 
 
-def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_port(cluster):  # noqa: F811
+def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_port(cluster):
     """ddrund asks the slow agent of node2 while the attacker has the port, and the agent looks when the worker has it."""
     place = cluster.directory("steal", "bob")
     with Victim(cluster) as victim:
         victim.signal_agent(signal.SIGSTOP)
         try:
-            with steal(victim, "once", SOURCE, f"{place}/reset") as thief:
+            with steal(victim, "once", str(SOURCE), f"{place}/reset") as thief:
                 thief.wait_for("sent")
-                until(lambda: victim.accepts(int(SOURCE)), LIMIT, lambda: "ddrund takes the stranger's connection")
+                until(lambda: victim.accepts(SOURCE), LIMIT, lambda: "ddrund takes the stranger's connection")
                 open(f"{place}/reset", "w").close()
                 thief.wait_for("reset")
-            with victim.call(int(SOURCE)) as worker:
+            with victim.call(SOURCE) as worker:
                 worker.wait_for("connected")
                 victim.signal_agent(signal.SIGCONT)
                 assert worker.wait(LIMIT).out.endswith("absent\n"), worker.out
@@ -84,7 +84,7 @@ def test_bytes_of_a_reset_connection_are_not_taken_for_those_of_the_next_on_its_
             assert worker.wait(LIMIT).out.endswith("absent\n"), worker.out
 
 
-def test_a_stranger_who_resets_connections_all_the_time_gets_nothing_into_the_store(cluster):  # noqa: F811
+def test_a_stranger_who_resets_connections_all_the_time_gets_nothing_into_the_store(cluster):
     """node2 has few ports, so the worker and the attackers reuse each other's. No process is stopped."""
     def set_ports(text):
         done = cluster.run(["sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={text}"], node="node2")

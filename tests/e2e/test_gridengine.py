@@ -47,7 +47,7 @@ class GridEngine(Slurm):
 
 
 @pytest.fixture
-def sge(sge_cluster):  # noqa: F811
+def sge(sge_cluster):
     """Yield the cluster's Grid Engine; assert that the test leaves nothing."""
     before = sge_cluster.snapshot()
     yield GridEngine(sge_cluster)
@@ -67,7 +67,7 @@ def test_a_script_starts_itself_on_all_nodes(sge):
     trained(sge, job)
 
 
-def test_two_jobs_at_once_on_the_same_nodes_do_not_meet(sge_cluster):  # noqa: F811
+def test_two_jobs_at_once_on_the_same_nodes_do_not_meet(sge_cluster):
     both = [GridEngine(sge_cluster) for _ in range(2)]
     jobs = [sge.submit(DDRUN, "--nproc-per-node=2", LIGHT, "--until", sge.file("go"), "--begun", sge.file("begun")) for sge in both]
     for sge, job in zip(both, jobs):

@@ -189,7 +189,7 @@ MaxStartups 100
 
 
 @pytest.fixture
-def ssh(cluster):  # noqa: F811
+def ssh(cluster):
     if SSHD is None or shutil.which("ssh") is None:
         pytest.skip("no sshd or ssh here (Debian packages openssh-server, openssh-client)")
     made = Ssh(Slurm(cluster))

@@ -82,7 +82,7 @@ class Pbs(Slurm):
 
 
 @pytest.fixture
-def pbs(pbs_cluster):  # noqa: F811
+def pbs(pbs_cluster):
     """Yield the cluster's PBS; assert that the test leaves nothing."""
     before = pbs_cluster.snapshot()
     yield Pbs(pbs_cluster)
@@ -95,7 +95,7 @@ def test_a_script_starts_itself_on_all_nodes(pbs, launcher):
     assert_trained(done, NODES, pbs.cluster.address("node1"))
 
 
-def test_three_jobs_at_once_on_the_same_nodes_do_not_meet(pbs_cluster):  # noqa: F811
+def test_three_jobs_at_once_on_the_same_nodes_do_not_meet(pbs_cluster):
     """Each job uses another starter."""
     jobs = [Pbs(pbs_cluster) for _ in range(3)]
     started = [pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", LIGHT, "--until", pbs.file("go"), "--begun", pbs.file("begun"))

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 @pytest.fixture
-def nodes(cluster):  # noqa: F811
+def nodes(cluster):
     before = cluster.snapshot()
     yield cluster
     cluster.assert_nothing_left(before)
 
 
-def start_each(cluster, names, args, env):  # noqa: F811
+def start_each(cluster, names, args, env):
     """Run ddrun on each of the nodes, the last one first; return the results in the order of the names."""
     runs = {}
     try:
@@ -45,7 +45,7 @@ def assert_ran(done, names, per_node=2):
         assert {line["rank"] // per_node for line in json_lines(d.out)} == {i}, "ranks in the order of the list"
 
 
-def pbs_env(cluster, order, i, taskno):  # noqa: F811
+def pbs_env(cluster, order, i, taskno):
     nodefile = os.path.join(cluster.work, "nodefile")
     with open(nodefile + ".new", "w", encoding="ascii") as f:
         f.writelines(f"{name}.cluster.test\n" for name in order for _ in range(2))  # mpiprocs=2; full names, which do not resolve here
