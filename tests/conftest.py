@@ -11,6 +11,12 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "cluster"))
 
+# Each process of tests imports all test modules. Pytest's changes to their asserts take most of that time, so they are kept.
+# Programs that a test starts do not inherit this.
+if "DDRUN_BUILD" in os.environ:
+    sys.pycache_prefix = os.path.join(os.environ["DDRUN_BUILD"], "pycache")
+    sys.dont_write_bytecode = False
+
 # Test modules must not import these fixtures: pytest would start another cluster for each module that does, and stop it only
 # at the end of the run.
 from fixtures import (_can_cluster, _four_nodes, _pbs_nodes, _sge_nodes, cluster, new_cluster, pbs_cluster,  # noqa: F401

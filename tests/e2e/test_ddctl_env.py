@@ -296,7 +296,7 @@ def test_ddp_is_started_by_a_shell_alone(tmp_path):
     """No ddrun process takes part."""
     script = f"""
     for r in 0 1; do
-        (eval "$({DDCTL} env --nproc-per-node=2 --rank=$r --master-port={free_port()})"; exec {PYTHON} {HERE}/train_ddp.py) &
+        (eval "$({DDCTL} env --nproc-per-node=2 --rank=$r --master-port={free_port()})"; exec {PYTHON} {HERE}/train_torch.py --ddp) &
         pids="$pids $!"
     done
     for p in $pids; do wait $p || exit 1; done

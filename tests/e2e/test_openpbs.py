@@ -218,7 +218,7 @@ def test_a_warm_job_in_a_staged_environment_survives_a_kill_and_the_crash_of_a_n
     venv = WarmVenv(pbs.place)
     pbs.env.update(venv.env)
     job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=15s", "--nproc-per-node=1", "--max-restarts=1", "--log-level=info",
-                     *venv.options, program("resume_ddp.py"), pbs.file("checkpoint"), pbs.file("end"),
+                     *venv.options, program("resume_torch.py"), pbs.file("checkpoint"), pbs.file("end"),
                      options=["-W", "tolerate_node_failures=all"])
     job.wait_for('"first"', 3)
     pbs.cluster.kill("node2", venv.worker(pbs.cluster, "node2"))

@@ -217,10 +217,10 @@ def test_nccl_regards_each_simulated_node_as_a_host():
 @with_torch
 @pytest.mark.parametrize("nodes", NODES)
 def test_a_real_training_gives_the_same_gradient_everywhere(nodes):
-    job = run(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("../train_ddp.py"), "--steps", "3")
+    job = run(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("../train_torch.py"), "--ddp", "--steps", "3")
     assert job.p.returncode == 0, job.err
     ranks = json_lines(job.out)
-    assert sorted(r["rank"] for r in ranks) == list(range(2 * nodes))
+    assert sorted(r["rank"] for r in ranks) == list(range(2 * nodes)) and all(r["equal"] for r in ranks), ranks
 
 
 @with_torch

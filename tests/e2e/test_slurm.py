@@ -20,9 +20,9 @@ from support import DDRUN, PYTHON, json_lines, some_line, told
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = os.environ.get("DDRUN_LONG", "") not in ("", "0")
-DDP = os.path.join(HERE, "train_ddp.py")
+TORCH = os.path.join(HERE, "train_torch.py")
 LIGHT = os.path.join(HERE, "train_light.py")
-USUAL = DDP if LONG else LIGHT
+USUAL = TORCH if LONG else LIGHT
 LIMIT = 300  # seconds; only to end a hang
 GRACE = 3  # --shutdown-timeout of the tests that end a job
 UNTIRED = "--heartbeat=10m"  # longer than LIMIT: ddrun must notice a loss at once, and not by missed heartbeats
@@ -156,7 +156,7 @@ def trained(slurm, done, **how):
 
 
 def test_a_step_trains_on_all_nodes(slurm):
-    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+    trained(slurm, slurm.run("--nproc-per-node=2", TORCH, "--ddp"))
 
 
 def test_c_programs_meet_through_libddrun(slurm):
@@ -168,7 +168,7 @@ def test_c_programs_meet_through_libddrun(slurm):
 
 
 def test_a_batch_script_trains_on_all_nodes(slurm):
-    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=1 {DDP}\n")
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=1 {TORCH}\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--error=err", "batch"]) as job:
         done = job.wait(LIMIT)
     with open(slurm.file("out"), encoding="utf-8") as out, open(slurm.file("err"), encoding="utf-8") as err:
@@ -209,7 +209,7 @@ def test_a_single_node_needs_nobody(slurm):
 
 def test_two_jobs_at_once_do_not_meet(slurm):
     go = slurm.file("go")
-    args = ["--nproc-per-node=1", DDP, "--until", go, "--begun"]
+    args = ["--nproc-per-node=1", TORCH, "--until", go, "--begun"]
     with slurm.start(*args, slurm.file("one")) as one, slurm.start(*args, slurm.file("two")) as two:
         until(lambda: slurm.exists("one.*", 4) and slurm.exists("two.*", 4), LIMIT,
               lambda: one.out + one.err + two.out + two.err)
@@ -284,7 +284,7 @@ def test_foreign_listeners_on_hashed_candidates_are_passed_over(slurm_with):
 
 def test_own_names_that_lead_to_loopback(slurm_with):
     slurm = slurm_with(own_loopback=True)
-    trained(slurm, slurm.run("--nproc-per-node=1", DDP), per_node=1)
+    trained(slurm, slurm.run("--nproc-per-node=1", TORCH), per_node=1)
 
 
 @pytest.mark.parametrize("resolve", ["none", "dead"])
@@ -304,7 +304,7 @@ def test_names_that_lead_to_another_network(slurm_with):
 
 def test_nodes_with_ipv6_only(slurm_with):
     slurm = slurm_with(family=6)
-    trained(slurm, slurm.run("--nproc-per-node=1", DDP), per_node=1)
+    trained(slurm, slurm.run("--nproc-per-node=1", TORCH), per_node=1)
 
 
 def test_a_dead_second_interface(slurm_with):
@@ -317,7 +317,7 @@ def test_a_dead_second_interface(slurm_with):
 def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
     """The nodes' names may lead to either of the two networks."""
     slurm = slurm_with(nodes=2, second="live", resolve=resolve)
-    done = slurm.run("--nproc-per-node=1", f"--iface={interface}", DDP, srun=["-N2"])
+    done = slurm.run("--nproc-per-node=1", f"--iface={interface}", TORCH, srun=["-N2"])
     assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
 
 
@@ -364,7 +364,7 @@ def test_lines_of_ranks_are_never_torn(slurm, workers):
 def test_the_report_has_what_failed_first_of_all_nodes(slurm):
     """The other ranks of a gloo group fail too, within milliseconds."""
     path = slurm.file("report.json")
-    with slurm.training(f"--report={path}", program=DDP,
+    with slurm.training(f"--report={path}", program=TORCH,
                         options=["--die-rank", "5", "--die-how", "exit7", "--die-when", slurm.file("now")]) as job:
         slurm.file("now", "")
         done = job.wait(LIMIT)
@@ -390,7 +390,7 @@ def test_a_node_that_is_not_fit_is_left_out(slurm):
 @pytest.mark.parametrize("rank", [0, 5])
 def test_a_worker_that_dies_gives_its_code(slurm, how, code, rank):
     node = f"node{rank // 2 + 1}"
-    with slurm.training(UNTIRED, program=DDP if (how, rank) == ("segv", 5) else USUAL,
+    with slurm.training(UNTIRED, program=TORCH if (how, rank) == ("segv", 5) else USUAL,
                         options=["--die-rank", str(rank), "--die-how", how, "--die-when", slurm.file("now")]) as job:
         slurm.file("now", "")
         done = job.wait(LIMIT)

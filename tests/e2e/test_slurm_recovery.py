@@ -16,10 +16,10 @@ class Training:
     """A job that trains until .end(). Importing PyTorch takes each worker seconds of CPU: a job has one worker per node where
     that shows the same as two, and trains without PyTorch where the workers do not observe the fault."""
 
-    def __init__(self, slurm, *options, workers=1, trains="resume_ddp.py"):
+    def __init__(self, slurm, *options, workers=1, trains="resume_torch.py", how=()):
         self.slurm = slurm
         self.job = slurm.start(f"--nproc-per-node={workers}", "--shutdown-timeout=3s", "--heartbeat=10s", *options,
-                               program(trains), slurm.file("checkpoint"), slurm.file("end"), srun=STAY)
+                               program(trains), slurm.file("checkpoint"), slurm.file("end"), *how, srun=STAY)
 
     def __enter__(self):
         self.job.__enter__()
@@ -58,10 +58,10 @@ def assert_resumed(training, before, world):
 
 
 def test_a_worker_is_killed(slurm):
-    with Training(slurm, "--max-restarts=1", workers=2) as training:
+    with Training(slurm, "--max-restarts=1", workers=2, how=["--ddp"]) as training:
         victim = [line for line in training.begun(8) if line["rank"] == 3][0]
         worker = [p for p in slurm.cluster.processes(victim["node"])
-                  if "resume_ddp" in p.cmdline and not os.path.basename(p.cmdline.split()[0]).startswith("ddrun")][-1]
+                  if "resume_torch" in p.cmdline and not os.path.basename(p.cmdline.split()[0]).startswith("ddrun")][-1]
         slurm.cluster.kill(victim["node"], worker.pid)
         begun = assert_resumed(training, 8, 8)
         assert {line["restarts"] for line in begun} == {1}

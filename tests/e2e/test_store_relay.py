@@ -110,7 +110,7 @@ try:
 except dist.DistStoreError:
     print(f"sum={x.item():.0f}", flush=True)
 dist.destroy_process_group()
-os._exit(0)  # see train_ddp.py
+os._exit(0)  # see train_torch.py
 """)
     job = run(*NODES, PYTHON, str(script))
     assert job.p.returncode == 0, job.err

@@ -434,7 +434,7 @@ def test_torch_is_imported_once_and_seeded_for_each_worker(place):
         assert sum(int(b.sum()) for b in loader) == 28
         print("seeds", torch.initial_seed(), torch.rand(1).item(), random.random(), numpy.random.rand(), flush=True)
         dist.destroy_process_group()
-        os._exit(0)  # see train_ddp.py
+        os._exit(0)  # see train_torch.py
         """)
     r = run("--warm", PATIENT, "--nproc-per-node=2", text, env=env(place))
     assert r.p.returncode == 0, r.err

@@ -1,4 +1,4 @@
-"""A training with the output of train_ddp.py, but without PyTorch: each rank speaks c10d to the job's store itself.
+"""A training with the output of train_torch.py, but without PyTorch: each rank speaks c10d to the job's store itself.
 
 It starts in milliseconds, for tests of everything around the training. Options: trainer.py."""
 

@@ -1,4 +1,4 @@
-"""Common parts of train_ddp.py and train_light.py: options, the ends of a rank, the line that each rank prints."""
+"""Common parts of train_torch.py and train_light.py: options, the ends of a rank, the line that each rank prints."""
 
 import argparse
 import itertools
@@ -15,6 +15,7 @@ ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 def options():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--ddp", action="store_true", help="see train_torch.py")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--begun", metavar="PATH",
                         help="each rank makes PATH.RANK after its first step; PATH-N.RANK after the Nth restart")

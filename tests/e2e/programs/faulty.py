@@ -121,7 +121,7 @@ try:
 except Exception:  # pylint: disable=broad-exception-caught
     if os.environ["RANK"] != sys.argv[2]:
         raise  # as any program; it ends later than the rank that failed first
-    # gloo's thread may abort a process whose interpreter is ending (see train_ddp.py), so that the exit code would vary.
+    # gloo's thread may abort a process whose interpreter is ending (see train_torch.py), so that the exit code would vary.
     sys.excepthook(*sys.exc_info())
     sys.stderr.flush()
     os._exit(1)

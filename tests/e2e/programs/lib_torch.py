@@ -37,4 +37,4 @@ line = {"rank": rank, "total": total.item(), "told": sum(told), "torch": store.g
 os.write(1, (json.dumps(line) + "\n").encode())
 check(lib.ddrun_barrier(handle, None, LIMIT_MS))
 dist.destroy_process_group()
-os._exit(0)  # see train_ddp.py
+os._exit(0)  # see train_torch.py

@@ -1,4 +1,4 @@
-"""A training with the output of resume_ddp.py, but without PyTorch: each rank speaks c10d to the job's store itself. For faults
+"""A training with the output of resume_torch.py, but without PyTorch: each rank speaks c10d to the job's store itself. For faults
 that the ranks do not observe, such as a cut network. At USR1 each rank says that it has saved.
 
     resume_light.py CHECKPOINT END

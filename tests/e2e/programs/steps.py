@@ -51,5 +51,5 @@ while not over and number < steps:
 code = 3 if worker.rank == 0 and exists("fail") else 0
 if how == "gloo":
     dist.destroy_process_group()
-    os._exit(code)  # see train_ddp.py
+    os._exit(code)  # see train_torch.py
 sys.exit(code)

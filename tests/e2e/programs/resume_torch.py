@@ -1,6 +1,6 @@
-"""DistributedDataParallel with checkpoints: resumes from the last checkpoint, and ends once the file END exists.
+"""A training with PyTorch and checkpoints: resumes from the last checkpoint, and ends once the file END exists.
 
-    resume_ddp.py CHECKPOINT END
+    resume_torch.py CHECKPOINT END [--ddp]     --ddp: with DistributedDataParallel
 """
 import json
 import os
@@ -10,7 +10,10 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from sgd import Model, equal_everywhere  # noqa: E402
 
 
 def say(**what):
@@ -26,26 +29,24 @@ def save(path, state):
     os.replace(path + ".new", path)
 
 
-def main(checkpoint, end):
+def main(checkpoint, end, *ddp):
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     torch.manual_seed(1)
-    model = DistributedDataParallel(torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model = Model(8, 0.01, bool(ddp))
     step = 0
     if os.path.exists(checkpoint):
         state = torch.load(checkpoint)
         step = state["step"]
-        model.load_state_dict(state["model"])
+        model.module.load_state_dict(state["model"])
     first = step
     while True:
         data = torch.randn(16, 8)
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(data), data.sum(1, keepdim=True)).backward()
-        optimizer.step()
+        model.backward(data, data.sum(1, keepdim=True))
+        model.step()
         step += 1
         if rank == 0:
-            save(checkpoint, {"step": step, "model": model.state_dict()})
+            save(checkpoint, {"step": step, "model": model.module.state_dict()})
         if step == first + 1:
             say(first=first)
         stop = torch.tensor([float(os.path.exists(end))])
@@ -53,13 +54,10 @@ def main(checkpoint, end):
         if stop.item() > 0:
             break
         time.sleep(0.02)  # several ranks share a CPU, and a test waits for something else meanwhile
-    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
-    everybodys = [torch.empty_like(weights) for _ in range(world)]
-    dist.all_gather(everybodys, weights)
-    say(steps=step, equal=all(torch.equal(weights, other) for other in everybodys))
+    say(steps=step, equal=equal_everywhere(model.weights()))
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # see train_ddp.py
+    os._exit(0)  # see train_torch.py
 
 
-main(sys.argv[1], sys.argv[2])
+main(*sys.argv[1:])

@@ -1,13 +1,16 @@
-"""A small training with PyTorch's DistributedDataParallel over gloo; see trainer.py for its options."""
+"""A small training with PyTorch over gloo; see trainer.py for its options.
+
+    train_torch.py [--ddp] [OPTION...]     --ddp: with DistributedDataParallel
+"""
 
 import os
 import sys
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 import trainer
+from sgd import Model, equal_everywhere
 
 
 def total(value, op=dist.ReduceOp.SUM):
@@ -19,19 +22,14 @@ def total(value, op=dist.ReduceOp.SUM):
 def main():
     args = trainer.options()
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     torch.manual_seed(rank)  # every rank has its own data
     data, wanted = torch.randn(64, 8), torch.randn(64, 1)
-    model = DistributedDataParallel(torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model = Model(8, 0.05, args.ddp)
     for step in trainer.steps(args, lambda flag: total(flag, dist.ReduceOp.MAX) > 0):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(data), wanted).backward()
-        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
-        gradients = [torch.empty_like(gradient) for _ in range(world)]
-        dist.all_gather(gradients, gradient)
-        equal = all(torch.equal(gradients[0], other) for other in gradients)
-        optimizer.step()
+        model.backward(data, wanted)
+        equal = equal_everywhere(model.gradient())
+        model.step()
         reduced = total(rank + 1)
         if step == 0:
             trainer.report(reduced, equal)
