@@ -236,7 +236,8 @@ int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_
 
 int handshake_pool_prepare(struct handshake_pool *p, struct dd_err *err)
 {
-    return link_shared_prepare(&p->shared, err);
+    return link_shared_prepare(&p->shared, p->cfg.base, p->cfg.accept.key, p->cfg.accept.key_in,
+                               err);
 }
 
 void handshake_pool_free(struct handshake_pool *p)

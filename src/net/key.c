@@ -205,6 +205,11 @@ int net_key_prepare(const struct net_key *key, struct dd_err *err)
     return methods[key->method]->prepare != NULL ? methods[key->method]->prepare(err) : 0;
 }
 
+bool net_key_waits(const struct net_key *key)
+{
+    return key->method == NET_KEY_MUNGE;
+}
+
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err)
 {

@@ -67,6 +67,9 @@ int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net
 /* Load the library that net_key_credential() needs: a confined process cannot load one. */
 int net_key_prepare(const struct net_key *key, struct dd_err *err);
 
+/* True if net_key_credential() waits for another process. */
+bool net_key_waits(const struct net_key *key);
+
 /* Make the credential that the leader sends to other agents. NET_KEY_MUNGE: a new credential,
  * restricted to this uid, which may be decoded more than once; NET_KEY_HOME: the name of the file.
  * The caller frees *ret. */

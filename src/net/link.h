@@ -96,6 +96,7 @@ const char *link_node(const struct link *l); /* node name from the peer's hello;
  * of handshakes. Zero-initialized; must live as long as the daemon accepts connections. */
 struct link_shared {
     struct net_tls *tls;
+    struct credential_maker *maker; /* NULL: credentials are made here, however long it takes */
     char *cred;
     uint64_t cred_ns; /* when it was made or the attempt failed */
     struct dd_err cred_err;
@@ -104,12 +105,14 @@ struct link_shared {
     unsigned handshakes; /* TLS handshakes in progress */
     struct link_accept_queue {
         struct link_accept *tqh_first, **tqh_last;
-    } waiting;          /* whole ClientHellos that wait for a handshake, in the order of arrival */
+    } uncredited,       /* hellos that wait for the credential */
+        waiting;        /* whole ClientHellos that wait for a handshake, in the order of arrival */
     struct event *turn; /* begins some of these; NULL: none has waited yet */
 };
 /* Create the TLS context now, including everything that OpenSSL loads for it, rather than on the
- * first connection. */
-int link_shared_prepare(struct link_shared *s, struct dd_err *err);
+ * first connection, and the thread that makes MUNGE credentials. */
+int link_shared_prepare(struct link_shared *s, struct event_base *base, const struct net_key *key,
+                        const struct net_key_input *in, struct dd_err *err);
 void link_shared_done(struct link_shared *s);
 
 /* The pointers are borrowed until done or link_accept_free() is called. */
@@ -133,8 +136,9 @@ struct link_accept_cb {
 /* Take fd. done is called once, from the event loop, with a live link (given to the caller) or with
  * NULL and the reason (valid during the call); the caller calls link_accept_free() in both cases.
  * An agent tries several addresses at once and closes all but the first link that opens, so the
- * loss of a link before its first frame is not the loss of a node. With MUNGE, making the
- * credential waits for munged (usually well below 1 ms), at most once in a few seconds. */
+ * loss of a link before its first frame is not the loss of a node. Without
+ * link_shared_prepare(), making a MUNGE credential waits for munged (usually well below 1 ms), at
+ * most once in a few seconds. */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg, const struct link_accept_cb *cb,
                       struct dd_err *err);

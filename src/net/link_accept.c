@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "config.h"
+#include "net/credential.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -42,6 +43,7 @@ struct link_accept {
                     readable */
     bool in_handshake; /* included in shared->handshakes */
     bool waits;        /* in shared->waiting */
+    bool uncredited;   /* in shared->uncredited */
     uint64_t since_ns; /* the timer was set */
     TAILQ_ENTRY(link_accept) entry;
     struct bufferevent *bev;
@@ -52,14 +54,10 @@ struct link_accept {
     struct link_accept_cb cb;
 };
 
-int link_shared_prepare(struct link_shared *s, struct dd_err *err)
-{
-    return s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
-}
-
 void link_shared_done(struct link_shared *s)
 {
     net_tls_free(s->tls);
+    credential_maker_free(s->maker);
     if (s->turn != NULL)
         event_free(s->turn);
     free(s->cred);
@@ -126,10 +124,12 @@ static void leave_queue(struct link_accept *a)
     struct link_shared *s = a->cfg.shared;
     if (a->waits)
         TAILQ_REMOVE(&s->waiting, a, entry);
+    if (a->uncredited)
+        TAILQ_REMOVE(&s->uncredited, a, entry);
     s->handshakes -= a->in_handshake;
     if (a->in_handshake && !TAILQ_EMPTY(&s->waiting))
         (void)evtimer_add(s->turn, &now);
-    a->waits = a->in_handshake = false;
+    a->waits = a->uncredited = a->in_handshake = false;
 }
 
 /* ---- one connection ---- */
@@ -251,7 +251,7 @@ static void link_accept_on_handshake(struct bufferevent *bev, short what, void *
 static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
-    int rc = link_shared_prepare(s, err);
+    int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
     if (rc < 0)
         return rc;
     a->psk.identity = a->cfg.job_id;
@@ -345,18 +345,37 @@ static void link_accept_start_plain(struct link_accept *a)
     link_accept_open_link(a);
 }
 
-/* Return a credential (borrowed). Unauthenticated peers may ask for one, so a recent credential is
- * reused. It reveals the key to this user alone, so sending it more than once is safe. */
+/* ---- credentials ---- */
+
+/* Unauthenticated peers may ask for a credential, so a recent one is used again. It reveals the key
+ * to this user alone, so sending it more than once is safe. */
+static bool is_credential_recent(const struct link_shared *s)
+{
+    const uint64_t valid = (s->cred != NULL ? CRED_S : CRED_AGAIN_S) * DD_NS_PER_S;
+    return s->cred_ns != 0 && dd_now_ns() - s->cred_ns < valid;
+}
+
+/* text: NULL if there is none. */
+static void keep_credential(struct link_shared *s, const char *text, const struct dd_err *err)
+{
+    free(s->cred);
+    s->cred = text != NULL ? strdup(text) : NULL;
+    s->cred_err = *err;
+    if (text != NULL && s->cred == NULL)
+        (void)dd_err_set(&s->cred_err, -ENOMEM, "out of memory");
+    s->cred_ns = dd_now_ns();
+}
+
+/* Return the credential (borrowed). */
 static int link_accept_credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
-    uint64_t now = dd_now_ns();
-    uint64_t valid = (s->cred != NULL ? CRED_S : CRED_AGAIN_S) * DD_NS_PER_S;
-    if (s->cred_ns == 0 || now - s->cred_ns >= valid) {
-        free(DD_TAKE(s->cred));
-        s->cred_err = (struct dd_err){0};
-        (void)net_key_credential(&s->cred, a->cfg.key, a->cfg.key_in, &s->cred_err);
-        s->cred_ns = dd_now_ns();
+    if (!is_credential_recent(s)) {
+        struct dd_err why = {0};
+        char *cred = NULL;
+        (void)net_key_credential(&cred, a->cfg.key, a->cfg.key_in, &why);
+        keep_credential(s, cred, &why);
+        free(cred);
     }
     *ret = s->cred;
     return s->cred != NULL ? 0 : dd_err_set(err, s->cred_err.rc, "%s", s->cred_err.text);
@@ -391,10 +410,8 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
 static void link_accept_answer(struct link_accept *a)
 {
     struct dd_err err = {0};
-    bool ours = strcmp(a->call.job_id, a->cfg.job_id) == 0;
-    drop_hello_events(a);
+    const bool ours = !a->other_job;
     note_progress(a, false);
-    a->other_job = !ours;
     if (send_reply(a, ours ? HELLO_OK : HELLO_OTHER_JOB, &err) < 0)
         link_accept_refuse(a, DD_LOG_ERR, err.text);
     else if (!ours)
@@ -403,6 +420,45 @@ static void link_accept_answer(struct link_accept *a)
         link_accept_start_plain(a);
     else if (await_client_hello(a, &err) < 0)
         link_accept_refuse(a, DD_LOG_ERR, err.text);
+}
+
+static void on_credential(void *arg, const char *text, const struct dd_err *err)
+{
+    struct link_shared *s = arg;
+    struct link_accept *a;
+    keep_credential(s, text, err);
+    while ((a = TAILQ_FIRST(&s->uncredited)) != NULL) {
+        TAILQ_REMOVE(&s->uncredited, a, entry);
+        a->uncredited = false;
+        link_accept_answer(a);
+    }
+}
+
+int link_shared_prepare(struct link_shared *s, struct event_base *base, const struct net_key *key,
+                        const struct net_key_input *in, struct dd_err *err)
+{
+    const struct credential_maker_cb cb = {.done = on_credential, .arg = s};
+    int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
+    TAILQ_INIT(&s->uncredited);
+    if (rc == 0 && net_key_waits(key))
+        rc = credential_maker_new(&s->maker, base, key, in, &cb, err);
+    return rc;
+}
+
+/* Answer the hello, now or once there is a credential. */
+static void link_accept_on_call(struct link_accept *a)
+{
+    struct link_shared *s = a->cfg.shared;
+    drop_hello_events(a);
+    a->other_job = strcmp(a->call.job_id, a->cfg.job_id) != 0;
+    if (a->other_job || s->maker == NULL || is_credential_recent(s) ||
+        credential_maker_ask(s->maker) < 0) {
+        link_accept_answer(a);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&s->uncredited, a, entry);
+    a->uncredited = true;
+    note_progress(a, true);
 }
 
 static void link_accept_on_readable(evutil_socket_t fd, short what, void *arg)
@@ -415,7 +471,7 @@ static void link_accept_on_readable(evutil_socket_t fd, short what, void *arg)
     if (rc > 0)
         rc = hello_call_decode(&a->call, a->in.data, a->in.len);
     if (rc > 0) {
-        link_accept_answer(a);
+        link_accept_on_call(a);
     } else if (rc == -EPROTONOSUPPORT) {
         char why[200];
         (void)snprintf(why, sizeof(why), "it uses protocol version %u, but ddrun %s here uses %d",
