@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { CREDENTIAL_STACK = 256 << 10 };
+
 /* From the thread, as one packet. */
 struct credential_reply {
     int rc; /* < 0: text says why there is no credential */
@@ -63,7 +65,8 @@ static void *credential_thread_run(void *arg)
     while (recv(t->fd, &request, sizeof(request), 0) == sizeof(request)) {
         struct credential_reply r = {0};
         credential_make(t, &r);
-        (void)send(t->fd, &r, sizeof(r), MSG_NOSIGNAL);
+        if (send(t->fd, &r, sizeof(r), MSG_NOSIGNAL) != sizeof(r))
+            break;
     }
     credential_thread_free(t);
     return NULL;
@@ -79,6 +82,7 @@ static int credential_thread_start(struct credential_thread *t)
     if (rc != 0)
         return -rc;
     (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_setstacksize(&attr, CREDENTIAL_STACK); /* whatever ulimit -s says */
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&thread, &attr, credential_thread_run, t);
@@ -112,11 +116,16 @@ static void credential_on_reply(evutil_socket_t fd, short what, void *arg)
     struct credential_reply r;
     struct dd_err err = {0};
     (void)what;
-    if (recv((int)fd, &r, sizeof(r), MSG_DONTWAIT) != sizeof(r))
+    const ssize_t n = recv((int)fd, &r, sizeof(r), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    m->is_asked = false;
+    if (n != sizeof(r)) {
+        (void)event_del(m->readable);
+        r = (struct credential_reply){.rc = -EPIPE, .text = "the thread for MUNGE has ended"};
+    }
     if (r.rc < 0)
         (void)dd_err_set(&err, r.rc, "%s", r.text);
+    m->is_asked = false;
     m->cb.done(m->cb.arg, r.rc < 0 ? NULL : r.text, &err);
 }
 
