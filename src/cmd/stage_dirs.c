@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "stage/stage_containing.h"
 #include "stage/stage_interpreters.h"
 #include "stage/stage_source.h"
 
@@ -86,7 +87,7 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
 /* Its copy would contain itself. */
 static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct dd_err *err)
 {
-    const char *holder = dir != NULL ? stage_interpreters_holder(dir, paths->v) : NULL;
+    const char *holder = dir != NULL ? stage_containing(dir, paths->v) : NULL;
     return holder == NULL ? 0
                           : dd_err_set(err, -EINVAL,
                                        "--stage-dir '%s' lies in '%s', which --stage copies; name "
@@ -185,7 +186,7 @@ static void stage_defaults(const char *dirs[STAGE_DEFAULTS], const struct dd_str
     dirs[5] = "/dev/shm";
     for (size_t i = 0; i < STAGE_DEFAULTS; i++)
         if (dirs[i] != NULL && (access(dirs[i], W_OK | X_OK) < 0 || is_network(dirs[i]) ||
-                                stage_interpreters_holder(dirs[i], paths->v) != NULL))
+                                stage_containing(dirs[i], paths->v) != NULL))
             dirs[i] = NULL;
 }
 
@@ -216,7 +217,7 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
     }
     const int rc = stage_dirs_default(ret, &o->paths, env, err);
     if (rc == 0 && strncmp(ret->path, "/dev/shm/", 9) != 0 &&
-        stage_interpreters_holder("/dev/shm", o->paths.v) == NULL)
+        stage_containing("/dev/shm", o->paths.v) == NULL)
         (void)dd_scratch_new(ret_spare, "/dev/shm", NULL);
     return rc;
 }

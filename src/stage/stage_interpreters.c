@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "stage/stage_containing.h"
 #include "stage/stage_venv.h"
 
 #include <errno.h>
@@ -10,23 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* True if real, the path of an existing file, is top or lies in it. */
-static bool interpreters_contains(const char *top, const char *real)
-{
-    DD_AUTO(free) char *path = realpath(top, NULL);
-    const size_t n = path != NULL ? strlen(path) : 0;
-    return n > 0 && strncmp(real, path, n) == 0 && (real[n] == '/' || real[n] == '\0');
-}
-
-const char *stage_interpreters_holder(const char *dir, char *const *paths)
-{
-    DD_AUTO(free) char *real = realpath(dir, NULL);
-    for (size_t i = 0; real != NULL && paths != NULL && paths[i] != NULL; i++)
-        if (interpreters_contains(paths[i], real))
-            return paths[i];
-    return NULL;
-}
 
 /* 1 and *ret, which the caller frees; 0: none; -ENOMEM. */
 static int interpreters_of(char **ret, const char *venv)
@@ -54,9 +38,9 @@ static bool interpreters_is_wanted(char *dir, char *const *paths, const struct d
                                    const char *copies)
 {
     char *const alone[] = {dir, NULL};
-    return access(dir, R_OK | X_OK) == 0 && stage_interpreters_holder(dir, paths) == NULL &&
-           stage_interpreters_holder(dir, found->v) == NULL &&
-           (copies == NULL || stage_interpreters_holder(copies, alone) == NULL);
+    return access(dir, R_OK | X_OK) == 0 && stage_containing(dir, paths) == NULL &&
+           stage_containing(dir, found->v) == NULL &&
+           (copies == NULL || stage_containing(copies, alone) == NULL);
 }
 
 int stage_interpreters_find(struct dd_strv *ret, char *const *paths, const char *copies)

@@ -7,9 +7,6 @@
 /* Limits of what the first node tells the others. */
 enum { STAGE_INTERPRETERS = 4, STAGE_INTERPRETERS_TEXT = 1024 };
 
-/* The path of the directory in `paths` that contains `dir`, or NULL. paths: NULL, or ends with
- * NULL. */
-const char *stage_interpreters_holder(const char *dir, char *const *paths);
 /* Append the directory of each interpreter that a virtual environment in `paths` links to, except
  * those that lie in a directory of `paths`, and that which contains `copies`, the directory for the
  * copies. 0 or -ENOMEM. */
