@@ -113,16 +113,26 @@ def without(*places):
     return ["unshare", "--mount", "sh", "-c", f'{hide}exec "$@"', "sh"] if places else []
 
 
+_environment = bytearray(4 << 20)  # the kernel permits 2 MiB, with the usual stack limit
+
+
 def marked(mark):
-    """Return the pids of the processes with this mark in their environment, except zombies."""
+    """Return the pids of the processes with this mark in their environment, except zombies. Tests call this often, and a machine
+    has hundreds of processes: the buffer is used again, and open() would make three more system calls for each of them."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                if mark.encode() in f.read():
-                    found.append(int(pid))
+            fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            size = os.readv(fd, [_environment])
+            if _environment.find(mark.encode(), 0, size) >= 0:
+                found.append(int(pid))
         except OSError:
             pass
+        finally:
+            os.close(fd)
     return found
 
 
