@@ -1,5 +1,5 @@
-/* Makes the credentials of NET_KEY_MUNGE in a thread. munged answers within a millisecond, but other
- * users can keep its few threads busy, and libmunge then waits for most of a minute. */
+/* Makes the credentials of NET_KEY_MUNGE in a thread. munged answers within a millisecond, but
+ * other users can keep its few threads busy, and libmunge then waits for most of a minute. */
 #ifndef DD_NET_CREDENTIAL_H
 #define DD_NET_CREDENTIAL_H
 
@@ -21,7 +21,8 @@ struct credential_maker;
 int credential_maker_new(struct credential_maker **ret, struct event_base *base,
                          const struct net_key *key, const struct net_key_input *in,
                          const struct credential_maker_cb *cb, struct dd_err *err);
-/* Ask for a credential; done is called once. Has no effect while an earlier request is unanswered. */
+/* Ask for a credential; done is called once. Has no effect while an earlier request is unanswered.
+ */
 int credential_maker_ask(struct credential_maker *m);
 /* NULL is accepted. Does not wait for the thread, which ends as soon as libmunge returns. */
 void credential_maker_free(struct credential_maker *m);
