@@ -30,6 +30,8 @@ struct credential_thread {
 
 struct credential_maker {
     int fd;
+    pthread_t thread;
+    bool is_started;
     struct event *readable;
     bool is_asked;
     struct credential_maker_cb cb;
@@ -73,19 +75,17 @@ static void *credential_thread_run(void *arg)
 }
 
 /* Signals are for the event loop's thread. */
-static int credential_thread_start(struct credential_thread *t)
+static int credential_thread_start(pthread_t *ret, struct credential_thread *t)
 {
     sigset_t all, before;
     pthread_attr_t attr;
-    pthread_t thread;
     int rc = pthread_attr_init(&attr);
     if (rc != 0)
         return -rc;
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attr, CREDENTIAL_STACK); /* whatever ulimit -s says */
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, &attr, credential_thread_run, t);
+    rc = pthread_create(ret, &attr, credential_thread_run, t);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attr);
     return -rc;
@@ -144,7 +144,7 @@ int credential_maker_new(struct credential_maker **ret, struct event_base *base,
     struct credential_thread *t = credential_thread_new(pair[1], key, in);
     int rc = m->readable != NULL && t != NULL && event_add(m->readable, NULL) == 0 ? 0 : -ENOMEM;
     if (rc == 0)
-        rc = credential_thread_start(t);
+        rc = credential_thread_start(&m->thread, t);
     if (rc < 0) {
         if (t != NULL)
             credential_thread_free(t);
@@ -154,6 +154,7 @@ int credential_maker_new(struct credential_maker **ret, struct event_base *base,
         return dd_err_set(err, rc, "cannot start the thread for MUNGE credentials: %s",
                           strerror(-rc));
     }
+    m->is_started = true;
     *ret = m;
     return 0;
 }
@@ -176,5 +177,9 @@ void credential_maker_free(struct credential_maker *m)
     if (m->readable != NULL)
         event_free(m->readable);
     (void)close(m->fd);
+    if (m->is_started && m->is_asked)
+        (void)pthread_detach(m->thread);
+    else if (m->is_started)
+        (void)pthread_join(m->thread, NULL);
     free(m);
 }

@@ -24,7 +24,8 @@ int credential_maker_new(struct credential_maker **ret, struct event_base *base,
 /* Ask for a credential; done is called once. Has no effect while an earlier request is unanswered.
  */
 int credential_maker_ask(struct credential_maker *m);
-/* NULL is accepted. Does not wait for the thread, which ends as soon as libmunge returns. */
+/* NULL is accepted. Does not wait for an unanswered request: the thread then ends by itself as soon
+ * as libmunge returns. */
 void credential_maker_free(struct credential_maker *m);
 
 #endif

@@ -96,7 +96,7 @@ const char *link_node(const struct link *l); /* node name from the peer's hello;
  * of handshakes. Zero-initialized; must live as long as the daemon accepts connections. */
 struct link_shared {
     struct net_tls *tls;
-    struct credential_maker *maker; /* NULL: credentials are made here, however long it takes */
+    struct credential_maker *maker; /* of MUNGE credentials; NULL: not started */
     char *cred;
     uint64_t cred_ns; /* when it was made or the attempt failed */
     struct dd_err cred_err;
@@ -136,9 +136,8 @@ struct link_accept_cb {
 /* Take fd. done is called once, from the event loop, with a live link (given to the caller) or with
  * NULL and the reason (valid during the call); the caller calls link_accept_free() in both cases.
  * An agent tries several addresses at once and closes all but the first link that opens, so the
- * loss of a link before its first frame is not the loss of a node. Without
- * link_shared_prepare(), making a MUNGE credential waits for munged (usually well below 1 ms), at
- * most once in a few seconds. */
+ * loss of a link before its first frame is not the loss of a node. With MUNGE, the first hello
+ * starts a thread that makes the credentials, unless link_shared_prepare() has. */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg, const struct link_accept_cb *cb,
                       struct dd_err *err);

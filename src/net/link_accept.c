@@ -370,7 +370,8 @@ static void keep_credential(struct link_shared *s, const char *text, const struc
 static int link_accept_credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
-    if (!is_credential_recent(s)) {
+    /* not MUNGE's, which the maker's thread makes: libmunge may wait for a minute */
+    if (!net_key_waits(a->cfg.key) && !is_credential_recent(s)) {
         struct dd_err why = {0};
         char *cred = NULL;
         (void)net_key_credential(&cred, a->cfg.key, a->cfg.key_in, &why);
@@ -434,14 +435,35 @@ static void on_credential(void *arg, const char *text, const struct dd_err *err)
     }
 }
 
+static int link_shared_make_maker(struct link_shared *s, struct event_base *base,
+                                  const struct net_key *key, const struct net_key_input *in,
+                                  struct dd_err *err)
+{
+    const struct credential_maker_cb cb = {.done = on_credential, .arg = s};
+    if (s->maker != NULL || !net_key_waits(key))
+        return 0;
+    TAILQ_INIT(&s->uncredited);
+    return credential_maker_new(&s->maker, base, key, in, &cb, err);
+}
+
 int link_shared_prepare(struct link_shared *s, struct event_base *base, const struct net_key *key,
                         const struct net_key_input *in, struct dd_err *err)
 {
-    const struct credential_maker_cb cb = {.done = on_credential, .arg = s};
     int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
-    TAILQ_INIT(&s->uncredited);
-    if (rc == 0 && net_key_waits(key))
-        rc = credential_maker_new(&s->maker, base, key, in, &cb, err);
+    return rc == 0 ? link_shared_make_maker(s, base, key, in, err) : rc;
+}
+
+/* Have a credential made. A process without a system call filter starts the thread only now. < 0:
+ * there will be none. */
+static int link_accept_ask(struct link_accept *a)
+{
+    struct link_shared *s = a->cfg.shared;
+    struct dd_err err = {0};
+    int rc = link_shared_make_maker(s, a->base, a->cfg.key, a->cfg.key_in, &err);
+    if (rc == 0 && (rc = credential_maker_ask(s->maker)) < 0)
+        (void)dd_err_set(&err, rc, "cannot ask the thread for MUNGE: %s", strerror(-rc));
+    if (rc < 0)
+        keep_credential(s, NULL, &err);
     return rc;
 }
 
@@ -451,8 +473,8 @@ static void link_accept_on_call(struct link_accept *a)
     struct link_shared *s = a->cfg.shared;
     drop_hello_events(a);
     a->other_job = strcmp(a->call.job_id, a->cfg.job_id) != 0;
-    if (a->other_job || s->maker == NULL || is_credential_recent(s) ||
-        credential_maker_ask(s->maker) < 0) {
+    if (a->other_job || !net_key_waits(a->cfg.key) || is_credential_recent(s) ||
+        link_accept_ask(a) < 0) {
         link_accept_answer(a);
         return;
     }
