@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    PROCESSES_MAX = 4096, /* of one worker; further ones are not counted */
+    PROCESSES_MAX = 4096, /* limit per worker; further processes are not counted */
     ACTIVITY_FILE_MAX = 1 << 16,
 };
 

@@ -38,8 +38,8 @@ static _Noreturn void child_run(int out, const char *path, size_t most)
     _exit(0);
 }
 
-/* Read until the child closes the pipe. The limit is counted in slices: where the whole machine was
- * stalled, the child gets the rest of them. */
+/* Read until the child closes the pipe. Count the limit in slices of waiting: if the whole machine
+ * stalls, that costs at most one slice, and the child keeps the others. */
 static int collect(int fd, struct dd_buf *out)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};

@@ -18,7 +18,7 @@ struct child_watch {
 /* Begin to watch. on_end may be called several times, and before the exit. Return 0 or -ENOMEM. */
 int child_watch_begin(struct child_watch *w, struct event_base *base, pid_t pid,
                       event_callback_fn on_end, void *arg);
-/* True if on_end is called for this child alone, repeatedly until it is reaped. */
+/* True if on_end is called only for this child, and repeatedly until the child is reaped. */
 bool child_watch_is_exact(const struct child_watch *w);
 void child_watch_end(struct child_watch *w);
 

@@ -237,7 +237,8 @@ static void kernel_stack(pid_t pid, char *out, size_t size)
     }
 }
 
-/* Write where in the kernel a process waits: the stack, otherwise the function that it is in. */
+/* Write where in the kernel a process waits: its kernel stack, or if that is unreadable, one
+ * function. */
 static void kernel_wait(pid_t pid, char *out, size_t size)
 {
     char path[40];
@@ -254,7 +255,7 @@ const char *children_state(pid_t pid, char *out, size_t size)
     struct proc_stat st = {.state = '?'};
     char stack[200] = "";
     (void)proc_stat_read(pid, &st);
-    if (st.state != 'R') /* its stack would be that of the interrupt which preempted it */
+    if (st.state != 'R') /* such a stack shows only the interrupt that preempted the process */
         kernel_wait(pid, stack, sizeof(stack));
     (void)snprintf(out, size, stack[0] != '\0' ? "%c, kernel function %s" : "%c%s", st.state,
                    stack);

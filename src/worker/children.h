@@ -33,16 +33,15 @@ bool children_adopts_orphans(void);
 /* True if this process runs a program of that name (its first 15 bytes). */
 bool children_is_called(pid_t pid, const char *name);
 
-/* Send SIGKILL, which was due at since_ns. Spare podman's monitor for some seconds, and kill the
- * container instead: only the monitor removes the container from podman's storage. Src: conmon(8).
- */
+/* Send SIGKILL, which was due at since_ns. In the first seconds, kill podman's container instead of
+ * its monitor: only the monitor removes the container from podman's storage. Src: conmon(8). */
 void children_kill(pid_t pid, uint64_t since_ns);
 
-char children_state_letter(pid_t pid); /* as in proc(5), '?': it has ended */
+char children_state_letter(pid_t pid); /* state as in proc(5); '?': the process has ended */
 /* True if SIGSTOP or a debugger has stopped it. */
 bool children_is_stopped(pid_t pid);
-/* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. Of a process
- * that runs it is "R" alone. */
+/* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. For a running
+ * process, write only "R". */
 const char *children_state(pid_t pid, char *out, size_t size);
 
 /* Send sig to those processes of these groups that have a handler for it. If the group leader has

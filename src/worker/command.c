@@ -102,7 +102,8 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     finish(c, c->late ? COMMAND_TOO_LATE : code);
 }
 
-/* Move each descriptor down to its number, which none of those that follow has. */
+/* Move each descriptor down to its number. The order is ascending, so no later one is overwritten.
+ */
 static int child_keep(const struct command_spec *spec)
 {
     for (size_t i = 0; i < spec->nkeep; i++) {

@@ -17,16 +17,16 @@ enum {
 
 struct command_spec {
     const char *const *argv; /* argv[0] is searched in PATH of env */
-    const char *directory;   /* searched if it is not in PATH; NULL: none */
+    const char *directory;   /* directory to search if PATH does not contain argv[0]; NULL: none */
     char *const *env;
-    int (*run)(void *arg); /* instead of argv: function that the child runs, with stdout captured;
-                              returns the exit status */
+    int (*run)(void *arg); /* used instead of argv: a function that the child runs, with stdout
+                              captured; returns the exit status */
     void *run_arg;
-    const int *keep; /* descriptors that the child of run inherits, in ascending order; it has them
-                        as COMMAND_FIRST_KEPT, + 1, … */
+    const int *keep; /* descriptors that the child of run inherits, in ascending order; their
+                        numbers in the child are COMMAND_FIRST_KEPT and up */
     size_t nkeep;
     size_t most_out;   /* limit of its output; 0: 64 KiB */
-    unsigned limit_ms; /* then the command and its children are killed */
+    unsigned limit_ms; /* time limit, after which the command and its children are killed */
 };
 
 /* Called once, from the loop, with the exit status, 128 + signal, or COMMAND_TOO_LATE, and with the
@@ -40,7 +40,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
 pid_t command_pid(const struct command *c); /* for worker_group_protect() */
 /* Return what it has printed so far, lent until the loop runs. */
 const char *command_out(struct command *c);
-void command_kill(struct command *c); /* done() is called, from the loop */
+void command_kill(struct command *c); /* the loop calls done() afterwards */
 /* Wait until it has ended, at most limit_ms, without the loop and without a callback. NULL is
  * allowed. */
 void command_wait(struct command *c, unsigned limit_ms);

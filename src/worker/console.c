@@ -40,7 +40,7 @@ struct console {
     bool terminal;
     bool mid_line; /* the last byte put was not the end of a line */
     bool alone;    /* pieces of any size may be written */
-    bool waited;   /* a call of on_room is due */
+    bool waited;   /* on_room is to be called when there is room */
     bool broken;
     bool warned;
 };
@@ -178,7 +178,7 @@ static void write_all(struct console *c)
 {
     struct dd_screen *screen = console_screen(c);
     if (pending(c) > 0) {
-        if (dd_screen_begin(screen)) /* else on_writable tries again */
+        if (dd_screen_begin(screen)) /* otherwise on_writable tries again */
             write_pending(c);
         dd_screen_end(screen);
     }
@@ -190,7 +190,7 @@ static void write_all(struct console *c)
     }
 }
 
-/* Call on_room from the loop: the caller of a flush is in the middle of a change. */
+/* Call on_room from the loop: the caller of a flush is still changing its state. */
 static void room_soon(struct console *c)
 {
     event_active(c->on_room, EV_WRITE, 0);

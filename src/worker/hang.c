@@ -64,7 +64,8 @@ uint64_t hang_interval(const struct hang *h)
     return h->interval_ns;
 }
 
-/* A worker that waits for a processor, too, counts as active by its own counters. */
+/* Time in which this process waited for a processor counts as silence of the workers: the counters
+ * of a worker that waits for a processor, too, show it as active. */
 bool hang_tick(struct hang *h, uint64_t now, uint64_t own_ns)
 {
     const uint64_t own = own_ns > h->own_ns ? own_ns - h->own_ns : 0;
@@ -115,7 +116,7 @@ bool hang_wants_counters(const struct hang *h, int i, uint64_t now)
     return now - w->read_at >= (pause > h->interval_ns ? pause : h->interval_ns);
 }
 
-/* A sum that shrinks has lost a process, which was active when it ended. */
+/* If a sum shrinks, a process has ended, which is a sign of activity. */
 static uint64_t hang_difference(uint64_t before, uint64_t after)
 {
     return after > before ? after - before : before - after;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Signs of activity: the first two are given by the program, the others are used by it. */
+/* Signs of activity: the program gives the first two; the others are resources that it uses. */
 enum {
     HANG_SIGN_OUTPUT = 1,
     HANG_SIGN_FILE = 2,
@@ -58,7 +58,7 @@ struct hang_counters hang_used(const struct hang *h, int i);
 /* Return the signs that count. busy_waits: the workers may use a processor while they wait, as
  * programs do that wait for a GPU or in MPI. */
 int hang_signs(int signs, bool busy_waits);
-/* Write the signs that are missing, as in "no output or heartbeat", to out; return out. */
+/* Write the missing signs to out, such as "no output or heartbeat"; return out. */
 const char *hang_missing(int signs, char *out, size_t size);
 
 #endif

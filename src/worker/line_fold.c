@@ -236,7 +236,7 @@ int line_fold_add(struct line_fold *f, int i, const void *line, size_t len, uint
     if (foldable && fold_join(f, i, &(struct fold_line){line, len, hash, numbers, n}))
         return 0;
     if (f->end - f->first == LINE_FOLD_GROUPS)
-        return -ENOMEM; /* the caller takes what is due before */
+        return -ENOMEM; /* the caller first takes the lines that are due */
     struct fold_group g = {.hash = hash,
                            .due_ns = now_ns + f->window_ns,
                            .foldable = foldable,

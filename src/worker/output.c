@@ -321,8 +321,8 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
     if (s->mode == OUTPUT_FILE)
         s->child_fd = writer_direct(o->writer, file);
     if (s->mode == OUTPUT_FILE && s->child_fd < 0)
-        s->mode = OUTPUT_PIPE; /* its file system hangs: let the writer wait for it instead of the
-                                  start of the worker */
+        s->mode = OUTPUT_PIPE; /* the file system hangs: the writer waits for it, so that the worker
+                                  can start */
     switch (s->mode) {
     case OUTPUT_INHERIT:
         break;

@@ -35,7 +35,7 @@ struct worker_output {
     int filter_fd[2];     /* -1: none */
     struct console *filter[2];
     struct writer *writer; /* writer of this attempt's files; NULL: none */
-    bool finishing;        /* the writer has been told to finish */
+    bool finishing;        /* writer_finish() has been called */
     bool files_done;
     bool hangs;    /* a log file could not be read in time: do not try again */
     char *run_dir; /* directory of this run; NULL: no files */
@@ -54,7 +54,7 @@ struct worker_output {
     struct output_rank *ranks;
     int nlocal;
     struct dd_buf tail_text;
-    /* worker_output_finish() */
+    /* state of worker_output_finish() */
     struct event *on_finished; /* also fires at the time limit */
     void (*done)(void *arg);
     void *done_arg;

@@ -211,7 +211,7 @@ int output_stream_open(struct output_stream *s, struct event_base *base, int lik
 {
     int fds[2];
     if (s->tty && terminal_pair(fds, like) < 0)
-        s->tty = false; /* there is no /dev/pts here */
+        s->tty = false; /* /dev/pts is not available */
     if (!s->tty && pipe2(fds, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot create a pipe for a worker's output: %m");
     s->fd = fds[0];

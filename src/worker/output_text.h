@@ -11,8 +11,8 @@
 int output_filters_split(struct dd_strv *out, const char *text);
 /* True if the line contains one of the filters. */
 bool output_filters_match(const struct dd_strv *filters, const void *line, size_t len);
-/* Fill torchrun's template with ${role_name}, ${rank} and ${local_rank}; unknown names stay. The
- * caller owns *ret. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
+/* Fill torchrun's template with ${role_name}, ${rank} and ${local_rank}; unknown names are left as
+ * they are. The caller owns *ret. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
 int output_prefix_fill(char **ret, const char *template, const char *role, int rank,
                        int local_rank);
 

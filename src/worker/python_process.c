@@ -74,7 +74,7 @@ size_t python_process_children(pid_t python, pid_t *v, size_t most)
 {
     DD_AUTO(pid_list) struct pid_list found = {0};
     size_t n = 0;
-    (void)children_of_threads(python, &found); /* -ENOMEM: the others are missing */
+    (void)children_of_threads(python, &found); /* -ENOMEM: the list is incomplete */
     const size_t direct = found.n;
     for (size_t i = 0; i < direct && i < CHILDREN_ASKED; i++)
         (void)children_of_threads(found.v[i], &found);

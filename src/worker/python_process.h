@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Return the worker, or its first descendant that runs Python: a shell script may start it. It is
- * the first one whose program this process is not permitted to know, too. 0: none runs it. */
+/* Return the worker, or its first descendant that runs Python: a shell script may start it. A
+ * process whose program this process may not read counts as Python. 0: there is none. */
 pid_t python_process_find(pid_t worker);
 /* True if the worker, or its first descendant, is a client of Podman: the program in the container
  * is a child of Podman's monitor. */

@@ -49,7 +49,7 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
         g->on_exit(g->arg, &e);
 }
 
-/* The process has not exited within the time after SIGKILL. */
+/* Stop waiting for a process that has not exited within GIVE_UP_NS after SIGKILL. */
 static void worker_give_up(struct worker_group *g, struct worker *w)
 {
     enum worker_state was = w->state;

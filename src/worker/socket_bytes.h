@@ -17,7 +17,8 @@ struct socket_bytes {
     size_t n, cap;
 };
 
-/* Ask the kernel for all established connections. 0 or -errno; the caller frees *ret either way. */
+/* Request all established connections from the kernel. 0 or -errno; the caller frees *ret either
+ * way. */
 int socket_bytes_read(struct socket_bytes *ret);
 /* Add the connections of one answer of the kernel. Return 1 if more answers follow, 0 if this was
  * the last, -EPROTO, -ENOMEM, or the error that the kernel reports. Pure. */

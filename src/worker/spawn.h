@@ -39,7 +39,8 @@ pid_t spawn_child(const struct spawn_request *r, struct dd_err *err);
 /* To be called in a child: close all descriptors from `first` on. The agent's own are
  * close-on-exec, those that it has inherited are not. */
 void spawn_close_from(unsigned first);
-/* The same for all descriptors but stdin, stdout, stderr and these; negative ones are skipped. */
+/* Close all descriptors except stdin, stdout, stderr and those in keep; skip negative ones in keep.
+ */
 void spawn_close_except(const int *keep, size_t n);
 /* To be called in a child that does not exec: as exec does, reset the signals that have a handler,
  * and leave those that are ignored. */

@@ -17,7 +17,7 @@ struct step_lines;
 /* regex: a POSIX extended regular expression. The first of its groups that has matched a number is
  * the step. -EINVAL with a message: it is invalid, or has no group. */
 int step_lines_new(struct step_lines **ret, const char *regex, struct dd_err *err);
-void step_lines_free(struct step_lines *s); /* NULL is fine */
+void step_lines_free(struct step_lines *s); /* NULL is allowed */
 
 /* Call on_step for each step that is higher than all before it in the round. */
 void step_lines_on_step(struct step_lines *s, void (*on_step)(void *arg), void *arg);

@@ -8,10 +8,10 @@
 
 /* What an option of Python means here. */
 enum option_use {
-    OPTION_PASS,    /* the interpreter gets it */
-    OPTION_VALUE,   /* the same, with the rest of the word or the next word as its value */
+    OPTION_PASS,    /* passed to the interpreter */
+    OPTION_VALUE,   /* passed too; its value is the rest of the argument or the next argument */
     OPTION_TARGET,  /* -m, -c: ends the options */
-    OPTION_REFUSED, /* the program of --warm would not run, or the user's */
+    OPTION_REFUSED, /* would prevent the program of --warm or the user's program from running */
 };
 
 static enum option_use use_of(char letter)

@@ -123,7 +123,7 @@ int warm_batch_add(struct warm_batch *b, const struct spawn_request *r, struct d
     return rc;
 }
 
-/* Take a message. Return 1 when the process that has forked the workers is gone. */
+/* Take a message. Return 1 if it reports that the process that forked the workers has exited. */
 static int take(const struct warm_batch *b, const struct warm_msg *m, pid_t *pids, int npids,
                 struct dd_err *err)
 {
@@ -157,7 +157,7 @@ static int check_children(const struct warm_batch *b, const pid_t *pids, int npi
     return n == b->n ? 0 : dd_err_set(err, -EIO, "it forked %d of %d workers", n, b->n);
 }
 
-/* A worker reports its pid itself, and may do so after the process that has forked it is gone. */
+/* A worker reports its pid itself, possibly after the process that forked it has exited. */
 static bool complete(const struct warm_batch *b, const pid_t *pids, int npids)
 {
     int n = 0;

@@ -2,7 +2,7 @@
  *
  * The interpreter forks a process, which forks the workers and exits, so that these become children
  * of the agent, which is a subreaper. Each worker waits until the agent releases the batch, and
- * exits if the agent abandons it: no worker runs that the agent does not know of. */
+ * exits if the agent abandons it: no worker runs without the agent's knowledge. */
 #ifndef DD_WORKER_WARM_FORK_H
 #define DD_WORKER_WARM_FORK_H
 

@@ -21,7 +21,7 @@ enum warm_type {
     WARM_UNFIT = 'U',     /* text: module, "\n", why it prevents fork(); the interpreter exits */
     WARM_READY = 'R',     /* a: number of imported modules */
     WARM_WORKER = 'P',    /* a: index of the worker, b: its pid */
-    WARM_BATCH = 'D',     /* all workers of a round are forked; a: status of the process that did */
+    WARM_BATCH = 'D',     /* all workers are forked; a: status of the process that forked them */
     WARM_PROBED = 'V',    /* a, b: version; text: source of the list, then a module on each line */
 };
 

@@ -1,5 +1,5 @@
-/* --warm: starts the Python interpreter that forks workers, or one that only answers questions
- * about itself. */
+/* --warm: starts the Python interpreter that forks workers, or one that only reports its version
+ * and modules. */
 #ifndef DD_WORKER_WARM_PROCESS_H
 #define DD_WORKER_WARM_PROCESS_H
 
@@ -24,8 +24,8 @@ void warm_process_end(struct warm_process *p);
 /* Receive a message. Return 1; 0: there is none yet; < 0: there will be none. */
 int warm_process_receive(const struct warm_process *p, struct warm_msg *ret);
 
-/* Ask the interpreter of a command line for its version and for the modules that it would import,
- * with the text of WARM_PROBED in *ret. -EINVAL with a message if it cannot fork workers. */
+/* Query the interpreter of a command line for its version and the modules that it would import;
+ * *ret becomes its message WARM_PROBED. -EINVAL with a message if it cannot fork workers. */
 int warm_process_probe(struct warm_msg *ret, const struct warm_command *command,
                        const struct worker_spec *spec, const struct dd_strv *modules,
                        struct dd_err *err);

@@ -65,7 +65,7 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
 {
     for (int i = 0; i < n; i++) {
         const char *name = specs[i].argv.n > 0 ? specs[i].argv.v[0] : "";
-        if (specs[i].via != NULL) /* which finds the program itself */
+        if (specs[i].via != NULL) /* the program of `via` searches PATH itself */
             continue;
         const char *dirs = dd_env_get(specs[i].env.v, "PATH");
         const char *before = i > 0 ? dd_env_get(specs[i - 1].env.v, "PATH") : NULL;

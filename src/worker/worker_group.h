@@ -56,7 +56,7 @@ struct worker_spec {
     bool has_stdin;          /* stdin is the agent's; otherwise /dev/null */
     int fds[WORKER_MAX_FDS]; /* borrowed: descriptors passed as WORKER_FIRST_FD and up */
     int nfds;
-    pid_t tracer;    /* may read its memory, with its descendants; 0: as the kernel allows */
+    pid_t tracer;    /* PR_SET_PTRACER: may read its memory, with its descendants; 0: not set */
     const char *tty; /* borrowed: path of the terminal for stdin, stdout and stderr; NULL: none */
     /* borrowed: absolute path of a program that reads from via_fd and then executes argv:
      * "VIA enter NUMBER ARGV…"; NULL: none. A worker that is forked needs none. */
@@ -80,7 +80,7 @@ struct worker_group_cfg {
     void (*on_empty)(void *arg);
     const struct warm_fork *warm; /* --warm: fork the workers from this interpreter; NULL: execute
                                      them. Lent during worker_group_start() */
-    /* it could not fork: the workers were executed */
+    /* called if the interpreter could not fork; the workers were executed instead */
     void (*on_warm_failed)(void *arg, const char *why);
     void *arg;
 };

@@ -39,7 +39,7 @@ struct worker_group {
     bool adopts;               /* orphans are reparented to this process */
     int stop_sig;              /* last signal of worker_group_stop(); 0: none */
     uint64_t stop_kill_at;     /* 0: not stopping */
-    uint64_t strangers_since;  /* time since which only orphans are left; 0: not yet */
+    uint64_t strangers_since;  /* since when only orphans are left; 0: others are left */
     uint64_t strangers_give_up_at;
     bool draining; /* all processes have exited, and their output is being finished */
     int n;

@@ -275,8 +275,8 @@ static void on_note(evutil_socket_t fd, short what, void *arg)
         w->on_end(w->arg);
 }
 
-/* The limit is counted in slices: where the whole machine was stalled, the child gets the rest of
- * them. */
+/* Count the limit in slices of waiting: if the whole machine stalls, that costs at most one slice,
+ * and the child keeps the others. */
 static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
 {
     struct pollfd p = {.fd = w->control, .events = POLLIN};
