@@ -55,7 +55,7 @@ static const struct failure_cause hung_in_mpi = {
  * Src: messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.14 to 2.28, JAX 0.9,
  * TensorFlow 2.20, Open MPI 4.1 and 5.0, MPICH 4, glibc 2.36, Linux 6.1. */
 static const struct failure_cause rows[] = {
-    /* ---- ddrun's own words ---- */
+    /* ---- messages of ddrun ---- */
     {.id = "hang",
      .texts = {"hung: no "},
      .flags = CAUSE_ANYWHERE | CAUSE_HANG,
@@ -614,7 +614,8 @@ static const struct failure_cause *row_before_abort(const struct report_exit *e)
     return NULL;
 }
 
-/* The worker did not react to a peer: it crashed. Only specific texts explain that better. */
+/* A crash is not the consequence of a peer's failure. Only a CAUSE_ANYWHERE text explains it better
+ * than the signal. */
 static const struct failure_cause *row_of_crash(const struct report_exit *e)
 {
     const struct failure_cause *c = first_row(e, e->tail, CAUSE_ANYWHERE);
@@ -628,7 +629,7 @@ static const struct failure_cause *find_row(const struct report_exit *e)
     if (message == NULL && report_has_crashed(e))
         return row_of_crash(e);
     if (message == NULL) {
-        c = first_row(e, "", CAUSE_SENDER); /* the output does not matter then */
+        c = first_row(e, "", CAUSE_SENDER); /* such a signal explains the end without the output */
         return c != NULL ? c : first_row(e, e->tail, 0);
     }
     if (is_abort(c = first_row(e, message, 0))) {

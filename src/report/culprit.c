@@ -8,14 +8,15 @@
 
 #include <string.h>
 
-/* True if other workers were silent, too. Those that ended later than the stop of the round have
- * not failed, but where the whole job hung, all that had not exited were silent. */
+/* True if other workers were silent, too. Workers that end after the stop of the round do not count
+ * as failed; if the whole job hung, however, all workers that had not exited with 0 were silent. */
 static bool is_one_of_several_silent(const struct report *r, const struct report_exit *e)
 {
     return r->nfailed > 1 || (failure_is_job_hung(e->error) && r->world_size - r->ends.left > 1);
 }
 
-/* By the failures alone. Of several silent workers any may be the one that holds up the others. */
+/* Judge by the failures alone. Any of several silent workers may be the one that holds up the
+ * others. */
 static enum report_blame report_blame(const struct report *r, const struct report_exit *e)
 {
     const struct failure_cause *c = failure_cause_find(e);
@@ -35,8 +36,8 @@ static int count_cascades(const struct report *r)
     return n;
 }
 
-/* True if a rank had exited with 0 when the others noticed that a peer was lost. No other rank had
- * ended by itself, since e, the first failure, only follows from that of a peer. */
+/* True if a rank had exited with 0 when the others noticed that a peer was lost. No rank had failed
+ * before, since e is the first failure and a consequence of a lost peer. */
 static bool is_left_alone(const struct report *r, const struct report_exit *e)
 {
     return failure_is_cascade(e) && r->ends.first_node != NULL && r->ends.first_ns < e->at_ns;

@@ -221,7 +221,7 @@ static bool flight_same(const struct flight_record *a, const struct flight_recor
 }
 
 enum flight_side {
-    FLIGHT_ASIDE, /* in another group: nothing follows */
+    FLIGHT_ASIDE, /* its record does not show whether it holds up the others */
     FLIGHT_IN,    /* waits in the collective */
     FLIGHT_OTHER, /* waits in another collective of the same group and number */
     FLIGHT_BEHIND /* has not entered the collective */
@@ -238,7 +238,7 @@ static enum flight_side flight_side_of(const struct flight_record *r,
 {
     if (r->waiting && flight_same(r, at))
         return FLIGHT_IN;
-    if (r->number <= 0) /* it may be in no other group */
+    if (r->number <= 0) /* it is certainly in the group of all ranks, perhaps in no other */
         return flight_is_of_all(at) ? FLIGHT_BEHIND : FLIGHT_ASIDE;
     if (strcmp(r->group, at->group) != 0)
         return FLIGHT_ASIDE;
@@ -256,8 +256,9 @@ static size_t flight_count(const struct flight_of_rank *ranks, size_t n,
     return count;
 }
 
-/* Return the collective in which the most ranks wait; of equals that of the lowest rank; NULL:
- * none waits. Only a change of the collective from one rank to the next makes a new candidate. */
+/* Return the collective in which the most ranks wait; if several are equal, that of the lowest
+ * rank; NULL: none waits. Only a change of the collective from one rank to the next makes a new
+ * candidate. */
 static const struct flight_record *flight_most(const struct flight_of_rank *ranks, size_t n)
 {
     const struct flight_record *most = NULL, *last = NULL;

@@ -190,8 +190,8 @@ static int ras_add_others(struct rank_set *to, const struct rank_set *known, int
     return rc;
 }
 
-/* NCCL does not name the largest set. In a communicator of all ranks it has those that are in no
- * other. */
+/* NCCL does not list the ranks of the largest set. In a communicator of all ranks, these are the
+ * ranks that are in no other set. */
 static int ras_complete(struct nccl_ras_finding *f, int world_size)
 {
     DD_AUTO(rank_set) struct rank_set known = {0};
@@ -318,7 +318,7 @@ static int ras_put_behind(const struct nccl_ras *s, const struct rank_set *ranks
     return 0;
 }
 
-/* Of the ranks that are behind, only those count that wait for none in another communicator. */
+/* Select the ranks that are behind, except those that wait for a rank in another communicator. */
 static int ras_missing_behind(const struct nccl_ras *s, struct rank_set *ret, struct dd_buf *out)
 {
     DD_AUTO(rank_set) struct rank_set all = {0};

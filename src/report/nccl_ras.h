@@ -84,9 +84,9 @@ int nccl_ras_resolve(struct nccl_ras *s, int world_size);
 void nccl_ras_done(struct nccl_ras *s);
 
 /* Find the ranks for which the others wait: those whose processes do not answer, otherwise those
- * that have launched fewer operations than the others of a communicator. `ended` ranks are the
- * victims of something else. Append "has launched …" to out. Return 1, or 0 if nothing follows;
- * -ENOMEM, -EMSGSIZE. */
+ * that have launched fewer operations than the others of a communicator. Ranks in `ended` do not
+ * count as silent: they had exited, or failed because of a peer. Append "has launched …" to out.
+ * Return 1, or 0 if nothing follows; -ENOMEM, -EMSGSIZE. */
 int nccl_ras_missing(const struct nccl_ras *s, int world_size, const struct rank_set *ended,
                      struct rank_set *ret, struct dd_buf *out);
 

@@ -50,7 +50,7 @@ struct phase {
     int64_t begin_ns, end_ns;
 };
 
-/* How many phases a daemon takes from a node with that number of workers in a round. */
+/* Maximum number of phases that a daemon accepts from a node with this many workers in a round. */
 static inline unsigned phases_max(int workers)
 {
     return 64 + 4 * (unsigned)workers;

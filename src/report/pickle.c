@@ -8,7 +8,7 @@
 struct pickle_value {
     json_t *v;
     int depth;     /* containers within this one, itself included; 0: no container */
-    bool recalled; /* another container holds it too, so it may not change */
+    bool recalled; /* another container may contain it, too, so it must not change */
     size_t memo;   /* 1 + its place in the memo; 0: none */
 };
 
@@ -45,7 +45,7 @@ static int pickle_grow(struct pickle *p)
     return 0;
 }
 
-/* Takes v, also on failure. */
+/* Takes ownership of v, also on failure. */
 static int pickle_push(struct pickle *p, json_t *v, int depth)
 {
     int rc = v == NULL ? -ENOMEM : p->n == p->cap ? pickle_grow(p) : 0;

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The main thread has the id of the process. A process in another PID namespace has another id
- * there: then the name decides, else the last thread, since py-spy lists the newest first. */
+/* The main thread has the id of the process. In another PID namespace, that id differs: use the
+ * thread named MainThread, otherwise the last one, since py-spy lists the newest thread first. */
 static const json_t *main_thread(const json_t *threads, int pid)
 {
     const json_t *named = NULL;

@@ -25,7 +25,8 @@ int rank_set_nth(const struct rank_set *s, size_t n);            /* from 0; -1: 
 int rank_set_text(const struct rank_set *s, struct dd_buf *out); /* "0-1,3-7" */
 /* "0-1,3-7"; a long list ends after about 60 bytes: "0,2,4,... (512 ranks)". */
 int rank_set_text_short(const struct rank_set *s, struct dd_buf *out);
-/* "rank 2" or "ranks 0-1,3-7", as short as that; "ranks" if the set is empty. */
+/* "rank 2" or "ranks 0-1,3-7", shortened as by rank_set_text_short(); "ranks" if the set is empty.
+ */
 int rank_set_name(const struct rank_set *s, struct dd_buf *out);
 /* Parse "0-1,3-7". -EINVAL: invalid; the text may come from a peer. */
 int rank_set_parse(struct rank_set *s, const char *text);

@@ -265,7 +265,7 @@ void report_finish(struct report *r, const char *cause, int code, uint64_t now_n
 }
 
 /* True if a failure that came after a cascade is its cause. Without a message, or with one about a
- * signal, it may as well be the program's reaction to the stop of the round. */
+ * signal, it may also be the program's reaction to the stop of the round. */
 static bool explains(const struct report_exit *e)
 {
     size_t len;

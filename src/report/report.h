@@ -61,7 +61,7 @@ void report_free(struct report *r);
 void report_round(struct report *r, int round, int world_size, uint64_t now_ns);
 /* Add a failure. by_itself: no stop had been requested when its message arrived. 0 or -ENOMEM. */
 int report_exit_add(struct report *r, const struct report_exit *e, bool by_itself);
-/* Take the stacks of the round, sorted. */
+/* Take ownership of the content of s, the sorted stacks of the round. */
 void report_stacks_take(struct report *r, struct stacks *s);
 /* 0 or -ENOMEM */
 int report_ends_add(struct report *r, const struct report_ends *e);
@@ -73,13 +73,13 @@ int report_warning_add(struct report *r, const char *node, const char *text);
 int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
                          uint64_t now_ns);
 void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
-/* So many first failures of rounds are charged to the node by now; why: the last one. Beyond
- * REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
+/* Set the number of rounds whose first failure is charged to the node; why: the last failure.
+ * Beyond REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
 int report_charge_set(struct report *r, const char *node, int n, const char *why);
 /* An unfit node has ended the job. check: the health check that failed; "": unknown. 0 or -ENOMEM.
  */
 int report_unfit_set(struct report *r, const char *node, const char *check, const char *why);
-/* The job ends in spite of restarts that are left: why. 0 or -ENOMEM. */
+/* Set the reason why the job ends although restarts are left. 0 or -ENOMEM. */
 int report_verdict_set(struct report *r, const char *text);
 /* End the job. cause: one sentence; "" after success. */
 void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns);

@@ -15,7 +15,7 @@ const char *report_last_lines(const char *text, size_t lines);
 int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max);
 /* Append every line of text, indented and followed by "\n". */
 int report_put_block(struct dd_buf *out, const char *indent, const char *text, size_t max);
-/* Do the same to the lines of out that begin at `from`. */
+/* Sanitize the lines of out that begin at `from`. */
 int report_clean(struct dd_buf *out, size_t from);
 
 #endif

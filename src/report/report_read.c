@@ -16,14 +16,14 @@ enum {
     TEXT_MAX_BYTES = 10000, /* message, traceback, output: what the agent sends at most */
     TEXT_LINES = 100,
     LONGEST_S = 1000000000,
-    COLLECTIVE_RANKS_MAX = 1 << 17, /* to compare more of them takes too long */
+    COLLECTIVE_RANKS_MAX = 1 << 17, /* comparing more ranks takes too long */
 };
 #define NS_PER_S INT64_C(1000000000)
 #define LATEST_S INT64_C(8000000000) /* in the year 2223 */
 /* The start on the clock of the times: not 0, which means unknown. */
 #define READ_START UINT64_C(1000000000)
 
-/* A file that is read: the first problem stays. */
+/* A file that is being read; keeps the first error. */
 struct reader {
     struct dd_err *err;
     int rc;
@@ -108,7 +108,7 @@ static const char *read_line(struct reader *rd, const json_t *o, const char *nam
     return text != NULL ? text : "";
 }
 
-/* The same for a text of several lines, or an array of them. */
+/* As read_line(), for a text of several lines or an array of lines. */
 static const char *read_text(struct reader *rd, const json_t *o, const char *name,
                              struct dd_buf *out)
 {

@@ -213,7 +213,8 @@ static int put_nccl_ras(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
 }
 
-/* Append what the other workers were executing: that the failed one had ended is known. */
+/* Append what the other workers were executing; omit the failed one, which is known to have ended.
+ */
 static int put_stacks(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);

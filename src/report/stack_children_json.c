@@ -55,6 +55,6 @@ int stack_children_parse(struct stack_children *ret, const json_t *list, int fir
         rc = parse_child(ret, json_array_get(list, i), first, workers);
     for (size_t i = 0; i < ret->n && rc == 0; i++)
         if (ret->v[i].processes > most_processes(&ret->v[i].ranks))
-            rc = -EPROTO; /* the same processes twice */
+            rc = -EPROTO; /* more processes than the ranks can have: some were counted twice */
     return rc;
 }

@@ -38,8 +38,8 @@ static const char *mpi_name(const struct stack_frame *f, int *ret_n)
 }
 
 /* True if the rank is in a function of MPI, by its native frames. Almost all of them wait for other
- * ranks, and those that only ask are called until another rank has done its part. MPI_File_write()
- * waits for a file system. */
+ * ranks; a function that only tests for completion is called until another rank has done its part.
+ * MPI_File_write() waits for a file system. */
 static bool waits_in_mpi(const struct stack *s)
 {
     struct stack_frame f;
@@ -52,7 +52,7 @@ static bool waits_in_mpi(const struct stack *s)
     return waits;
 }
 
-/* True if an exception has just ended what the rank did: PyTorch logs it on its way out of a
+/* True if an exception has just ended the rank's operation: PyTorch logs it on its way out of a
  * collective, or Python prints it. */
 static bool fails(const struct stack *s)
 {

@@ -1,4 +1,4 @@
-/* What a rank does, by its stack: whether it waits, and for whom. Pure. */
+/* What a rank does, by its stack: whether it waits, and for what. Pure. */
 #ifndef DD_REPORT_STACK_DOING_H
 #define DD_REPORT_STACK_DOING_H
 

@@ -49,8 +49,8 @@ static bool suspects_has_noticed(const struct report *r, int rank)
 
 /* ---- stacks ---- */
 
-/* Of native frames without a state that shows nothing: a rank that busy-waits is in state R, and
- * its functions in the kernel change. */
+/* With native frames, omit the states R and S from the headline: a rank that busy-waits is in state
+ * R, and its functions in the kernel change. */
 static const char *suspects_headline(const struct stack *s, struct dd_buf *out)
 {
     struct stack bare = *s;
@@ -201,7 +201,8 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
 
 /* ---- ranks that are in no collective ---- */
 
-/* By the stacks: at most half of the job. Who works while nobody is seen to wait is no suspect. */
+/* By the stacks: at most half of the job. In a hang, a rank that works is no suspect unless another
+ * rank visibly waits. */
 static int suspects_by_stacks(const struct report *r, const struct suspects_found *f, bool hangs,
                               struct rank_set *ret, struct dd_buf *why)
 {
@@ -235,7 +236,8 @@ static int suspects_by_records(const struct report *r, struct rank_set *ret, str
     return rc < 0 ? rc : 1;
 }
 
-/* Add the ranks that cannot answer NCCL because they had ended, or that left because of others. */
+/* Add the ranks that cannot answer NCCL because they had ended, or that failed because of a peer.
+ */
 static int suspects_add_ended(const struct report *r, struct rank_set *to)
 {
     int rc = 0;
@@ -341,8 +343,8 @@ static int suspects_add_failure(struct suspects_sides *s, const struct report_ex
     return what.frames != NULL ? suspects_add_to_side(s, &what, &rank) : -ENOMEM;
 }
 
-/* Sort all ranks into two sides. 1; 0: there is another number of them, or a rank of which it is
- * not known that it waits in a collective; -ENOMEM. */
+/* Sort all ranks into two sides. 1; 0: there are not exactly two sides, or some rank is not known
+ * to wait in a collective; -ENOMEM. */
 static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
 {
     int rc = 1;
@@ -426,7 +428,7 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
     }
     const int clean = rc > 0 ? report_clean(why, before) : 0;
     if (clean == 0 && why->len > before && why->data[why->len - 1] == '\n')
-        why->len--; /* report_clean() ends each line */
+        why->len--; /* remove the newline that report_clean() has added */
     return clean < 0 ? clean : rc;
 }
 

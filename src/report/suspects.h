@@ -1,5 +1,5 @@
-/* The ranks for which the others waited when a job hung, or when collectives timed out: their own
- * failures, if any, do not show it. Pure. */
+/* The ranks for which the others waited when a job hung, or when collectives timed out: the
+ * failures of these ranks, if any, do not show that. Pure. */
 #ifndef DD_REPORT_SUSPECTS_H
 #define DD_REPORT_SUSPECTS_H
 
@@ -16,7 +16,7 @@ int report_suspects(const struct report *r, const struct report_exit *e, struct 
                     struct dd_buf *why);
 
 /* True if these ranks wait for a process of their DataLoader, by their stacks; if no rank explains
- * e, the same of all ranks that were read. */
+ * e, check all ranks that were read. */
 bool report_suspects_load(const struct report *r, const struct report_exit *e);
 
 /* Return the node of a rank; "": unknown. */

@@ -141,8 +141,8 @@ static int summary_sort_starts(struct summary *s)
     return s->starts != NULL ? 0 : -ENOMEM;
 }
 
-/* The beginning of that phase of the same node, or rank if it is of ranks, in the same round; -1:
- * unknown. */
+/* Return the beginning of the phase `kind` in the round of `like`, on the same node, or of the same
+ * rank if the phase belongs to ranks; -1: unknown. */
 static int64_t begin_of(const struct summary *s, enum phase_kind kind, const struct span *like)
 {
     const struct span key = {.pid = like->pid,

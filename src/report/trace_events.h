@@ -29,7 +29,7 @@ struct trace_event {
     const char *name;
     int pid, tid;
     uint64_t begin_ns, end_ns; /* wall-clock times */
-    struct json_t *args;       /* taken; NULL: none */
+    struct json_t *args;       /* owned by the callee; NULL: none */
 };
 
 /* Append the event on a line of its own, behind a separator: "[" if *started is false, "," if not.

@@ -12,8 +12,8 @@
  * Outer frames that do not fit are omitted. */
 int traceback_frames(const char *text, struct dd_buf *frames);
 
-/* Do so if the last lines of a worker show that it only noticed the loss or delay of another rank:
- * it was waiting there. Otherwise -ENODATA. */
+/* As traceback_frames(), if a worker's last lines show that it only noticed the loss or delay of
+ * another rank: the frames show where it waited. Otherwise -ENODATA. */
 int traceback_of_waiting(const char *tail, struct dd_buf *frames);
 
 /* True if these frames belong to a Python that prints the traceback: the program has ended. */
