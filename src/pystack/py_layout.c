@@ -14,7 +14,7 @@ enum {
 /* From sizeof(PyASCIIObject) to sizeof(PyCompactUnicodeObject). */
 enum { WIDE_MORE = 16 };
 
-/* What has not changed between some versions. */
+/* Offsets that several versions have in common. */
 #define OBJECTS .text_length = 16, .text_state = 32, .bytes_length = 16, .bytes = 32, .type = 8
 #define TEXT_UP_TO_311 .text_ascii = 48, .text_wide = 72
 #define FRAME_OBJECTS                                                                              \

@@ -1,5 +1,5 @@
-/* Where CPython keeps what a stack is made of: offsets in its structures, for each minor version,
- * on machines with 64-bit pointers and little-endian numbers. Pure.
+/* Offsets of the members of CPython's structures that make up a stack, for each minor version, on
+ * machines with 64-bit pointers and little-endian numbers. Pure.
  *
  * Up to 3.12 they stand in a table. Src: offsetof() with the headers of CPython 3.8.18, 3.9.18,
  * 3.10.13, 3.11.7 and 3.12.1; patch releases of a minor version keep them. From 3.13 on the

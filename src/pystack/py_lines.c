@@ -15,7 +15,7 @@ static int line_of(int64_t line)
     return line > 0 && line < INT32_MAX ? (int)line : 0;
 }
 
-/* Pairs: by how much the offset grows, and then the line. */
+/* Pairs: the increment of the offset, and that of the line. */
 static int lnotab_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     int64_t at = 0;
@@ -28,7 +28,7 @@ static int lnotab_find(const unsigned char *table, size_t size, int64_t line, in
     return line_of(line);
 }
 
-/* Pairs: the length of a range, and how its line differs from that of the range before. */
+/* Pairs: the length of a range, and the difference of its line from that of the previous range. */
 static int ranges_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     int64_t end = 0;
@@ -54,7 +54,7 @@ static int64_t signed_varint(const unsigned char *p, const unsigned char *end)
     return (value & 1) != 0 ? -half : half;
 }
 
-/* Entries: the first byte has the top bit, and a kind and a length; the others do not. */
+/* Entries: only the first byte has the top bit set; it also contains the kind and the length. */
 static int locations_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     const unsigned char *p = table;

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the line of the instruction at this offset, in bytes, from the first one (negative: not
- * yet begun). 0: unknown. */
+/* Return the line of the instruction at this offset, in bytes, from the first one (negative:
+ * execution has not begun). 0: unknown. */
 int py_lines_find(enum py_lines_kind kind, const unsigned char *table, size_t size, int first_line,
                   int64_t offset);
 

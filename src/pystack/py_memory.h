@@ -1,7 +1,7 @@
 /* Memory of another process, read page by page through a callback. Pure.
  *
  * The process runs on meanwhile and may have written anything: every address and length that comes
- * from its memory is hostile. Pages are kept until py_memory_forget(), so that what lies in one
+ * from its memory is untrusted. Pages are kept until py_memory_forget(), so that what lies in one
  * page was read at one time; the number of pages that are read is bounded. */
 #ifndef DD_PYSTACK_PY_MEMORY_H
 #define DD_PYSTACK_PY_MEMORY_H
@@ -13,7 +13,7 @@ struct py_memory;
 
 enum {
     PY_PAGE = 4096,
-    PY_PAGES_READ = 4096, /* in the life of a py_memory */
+    PY_PAGES_READ = 4096, /* number of pages that one py_memory may read */
     PY_BYTES_MAX = 1 << 20,
 };
 
@@ -23,7 +23,7 @@ typedef int py_read_f(void *arg, uint64_t addr, void *to, size_t n);
 
 /* arg is borrowed until py_memory_free(). NULL: out of memory. */
 struct py_memory *py_memory_new(py_read_f *read, void *arg);
-void py_memory_free(struct py_memory *m); /* NULL is fine */
+void py_memory_free(struct py_memory *m); /* NULL is allowed */
 /* Drop the pages read so far: later reads see the current memory. */
 void py_memory_forget(struct py_memory *m);
 

@@ -87,7 +87,8 @@ static int thread_in(const struct python *py, uint64_t interpreter, uint64_t mai
     return rc;
 }
 
-/* The main interpreter is the last of the list, too. */
+/* If the main thread is not found, use the oldest thread of the last interpreter of the list, which
+ * is the main one. */
 static int main_thread_of(const struct python *py, uint64_t *ret)
 {
     uint64_t main_thread = 0;
@@ -219,7 +220,7 @@ static int put_frames(const struct python *py, uint64_t frame, struct dd_buf *ou
     return frames == 0 ? -ENODATA : 0;
 }
 
-/* 1: the thread has gone on since the stack was read. */
+/* Return 1 if the innermost frame has changed since the stack was read. */
 static int read_once(const struct python *py, struct dd_buf *out)
 {
     uint64_t thread;
@@ -269,5 +270,5 @@ int py_stack_read(struct py_memory *m, const struct py_process *p, struct dd_buf
         out->len = begin;
         rc = read_once(&py, out);
     }
-    return rc < 0 ? explain(rc, err) : 0; /* each frame of a thread that runs on is a true one */
+    return rc < 0 ? explain(rc, err) : 0; /* after the last try, frames may be of several stacks */
 }

@@ -1,8 +1,9 @@
 /* The Python frames of a running process, from its memory. Supports CPython 3.8 to 3.15 with the
  * global interpreter lock, on machines with 64-bit pointers and little-endian numbers. Pure.
  *
- * The process is not stopped. What it changes meanwhile is noticed where a pointer no longer refers
- * to an object of the expected type; then the stack is read anew, at most a few times. */
+ * The process is not stopped. A change is detected if a pointer no longer refers to an object of
+ * the expected type, or if the innermost frame differs afterwards; then the stack is read again, at
+ * most a few times. */
 #ifndef DD_PYSTACK_PY_STACK_H
 #define DD_PYSTACK_PY_STACK_H
 
