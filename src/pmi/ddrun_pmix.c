@@ -63,7 +63,7 @@ static struct helper {
     pthread_mutex_t lock; /* protects the members below, and writing */
     LIST_HEAD(, fence) fences;
     LIST_HEAD(, among) amongs;
-    uint32_t last_id;    /* of fences; MODEX_ID is none of them */
+    uint32_t last_id;    /* last id of a fence; never MODEX_ID */
     unsigned groups;     /* number of group identifiers that this node has proposed */
     struct modex *modex; /* NULL: only one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -133,7 +133,7 @@ static pmix_status_t helper_on_abort(const pmix_proc_t *proc, void *object, int 
     return PMIX_SUCCESS;
 }
 
-/* Independent of the order of the processes. */
+/* Return a hash that does not depend on the order of the processes. */
 static uint64_t helper_hash_of(const pmix_proc_t procs[], size_t n)
 {
     uint64_t all = n;

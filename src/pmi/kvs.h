@@ -19,9 +19,9 @@ int kvs_new(struct kvs **ret, const unsigned char *seed);
 const char *kvs_get(const struct kvs *k, const char *key);
 /* Set a value, replacing an old one. 0, -ENOMEM, or -EMSGSIZE: full. */
 int kvs_put(struct kvs *k, const char *key,
-            const char *value); /* and send it at the next barrier */
+            const char *value); /* sends the value at the next barrier */
 int kvs_set(struct kvs *k, const char *key,
-            const char *value); /* local: every node sets it itself */
+            const char *value); /* sends nothing: every node sets the value itself */
 
 /* Return the values put since the last call of kvs_news_told(), valid until the next put. */
 const void *kvs_news(const struct kvs *k, size_t *ret_len);

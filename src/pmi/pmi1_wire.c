@@ -52,7 +52,8 @@ static const char **field_of(struct pmi_request *r, size_t offset)
     return (const char **)(void *)((char *)r + offset);
 }
 
-/* Take one word of the line. The first of several equal keys counts; unknown keys are ignored. */
+/* Parse one KEY=VALUE of the line. The first of several equal keys counts; unknown keys are
+ * ignored. */
 static int take_word(struct pmi_request *r, char *word, struct dd_err *err)
 {
     char *value = strchr(word, '=');

@@ -389,8 +389,8 @@ void pmix_free(struct pmix *p)
         return;
     if (p->ev != NULL)
         event_free(p->ev);
-    if (p->pid > 0) /* else it assumes that the agent died, and removes directories that the next
-                       round needs */
+    if (p->pid > 0) /* without END, the helper assumes that the agent died, and removes directories
+                       that the next round needs */
         (void)send_message(p, &(struct hmsg){.type = HMSG_END});
     if (p->fd >= 0)
         close(p->fd);
