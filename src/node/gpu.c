@@ -174,8 +174,8 @@ static int visible_cuda(const char *value, int ndev)
     }
 }
 
-/* "0.1" is tile 1 of device 0; devices count. Src: Level Zero specification, ZE_AFFINITY_MASK:
- * empty is as unset. */
+/* Count devices; "0.1" is tile 1 of device 0. An empty value means the same as an unset variable.
+ * Src: Level Zero specification, ZE_AFFINITY_MASK. */
 static int visible_level_zero(const char *value, int ndev)
 {
     bool seen[MAX_GPUS] = {false};

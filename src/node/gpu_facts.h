@@ -7,7 +7,7 @@
 
 enum { GPU_LINKS_MAX = 36, GPU_PROCESSES_MAX = 16 };
 
-/* The facts that NVML could tell; the others are 0. */
+/* Bits of the facts that NVML has reported; all other facts are 0. */
 enum gpu_known {
     GPU_KNOWS_RECOVERY = 1,
     GPU_KNOWS_ECC = 2,
@@ -26,7 +26,7 @@ struct gpu_facts {
     unsigned index;    /* number of NVML and nvidia-smi */
     char bus[32];      /* "00000000:17:00.0" */
     char uuid[96];     /* "GPU-…"; "": unknown */
-    unsigned lost;     /* return code of NVML if the GPU does not respond; 0: it does */
+    unsigned lost;     /* return code of NVML if the GPU does not respond; 0: it responds */
     unsigned known;    /* bits */
     unsigned recovery; /* action that the driver recommends */
     uint64_t ecc_uncorrected, ecc_corrected; /* since the driver was loaded */

@@ -51,8 +51,7 @@ static enum severity recovery(const struct gpu_case *c, char *text, size_t n)
     return FAILS;
 }
 
-/* True if the driver states that the GPU can be used as it is: it knows better than its counters.
- */
+/* True if the driver states that the GPU can be used as it is: that overrides the counters. */
 static bool is_cleared(const struct gpu_case *c)
 {
     return (c->now->known & GPU_KNOWS_RECOVERY) != 0 && c->now->recovery == 0;
@@ -119,7 +118,7 @@ static enum severity held_by_the_dead(const struct gpu_case *c, char *text, size
     return FINE;
 }
 
-/* No worker of this job runs during a check. */
+/* No worker of this job runs during a check, so each process that holds memory is a foreign one. */
 static enum severity held_by_others(const struct gpu_case *c, char *text, size_t n)
 {
     for (int i = 0; i < c->now->nprocesses; i++) {

@@ -14,7 +14,7 @@ struct gpu_case {
     const struct gpu_facts *now;
     const struct health_gpu *before; /* the last check; NULL: this is the first */
     const struct health_xid *xid;    /* the last XID since the start; xid 0: none */
-    int most_links;                  /* active ones of the best connected GPU of the node */
+    int most_links;                  /* active links of the GPU that has the most on this node */
 };
 
 /* Append each warning to the page. Return true, with the first fault as a sentence, if the GPU

@@ -68,7 +68,7 @@ static void read_information(struct device *d, const char *root, const char *nam
     d->closed = n > 0 && n < 600 && access(path, R_OK | W_OK) < 0;
 }
 
-/* If none can be opened, the driver has not created their files yet: keep all. */
+/* If no device can be opened, the driver has not created the files yet: keep all devices. */
 static void drop_closed(struct devices *d)
 {
     int open = 0;

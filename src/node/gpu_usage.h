@@ -32,7 +32,7 @@ int gpu_usage_of_worker(const struct gpu_usage *v, int n, const char *visible, b
                         int local_rank, const struct gpu_usage *ret[GPU_USAGE_MAX]);
 
 /* Return the GPU whose clock is furthest below its highest one, of those that have work: a kernel
- * ran at least half of the time, and the driver does not take it for idle. NULL: none. */
+ * ran at least half of the time, and the driver does not report it as idle. NULL: none. */
 const struct gpu_usage *gpu_usage_slowest(const struct gpu_usage *const *v, int n);
 
 #endif

@@ -157,7 +157,7 @@ void node_health_watch(const struct node_health *h)
     health_gpu_watch(h);
 }
 
-/* The child may write meanwhile: then a number is that of the next reading. */
+/* The child may write at the same time; some numbers may then be those of the next reading. */
 int node_health_gpus(const struct node_health *h, struct gpu_usage ret[GPU_USAGE_MAX],
                      uint64_t *ret_readings)
 {

@@ -14,13 +14,13 @@ struct node_health;
 /* Note the present state as reference. The caller owns *ret. */
 int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
                     struct dd_err *err);
-/* True if the selected checks have nothing to look at on this node: no GPU, no active port. */
+/* True if the selected checks have nothing to check on this node: no GPU, no active port. */
 bool node_health_is_idle(const struct node_health *h);
 /* Return 0 if all checks pass, or 1 with the reason in *why. A check may hang: run it in a child.
  * Checks of children of this process compare with one another. */
 int node_health_check(const struct node_health *h, struct dd_err *why);
-/* Note XIDs of the GPUs until this process is killed, for checks in other children, and what the
- * GPUs do, for node_health_gpus(); returns if that is not possible. */
+/* Note XIDs of the GPUs until this process is killed, for checks in other children, and the usage
+ * of the GPUs, for node_health_gpus(). Returns only if that is not possible. */
 void node_health_watch(const struct node_health *h);
 /* Return the number of GPUs that node_health_watch() in a child has read last, and write them to
  * ret. *ret_readings: how often it has read them. */

@@ -86,10 +86,10 @@ static int pci_check(const struct node_health *h, struct dd_err *why)
 struct tally {
     struct gpu_facts gpus[HEALTH_GPUS_MAX];
     int n;
-    int most_links; /* active ones of the best connected of them */
+    int most_links; /* active links of the GPU that has the most */
     int seen, failed;
     bool listed[HEALTH_GPUS_MAX]; /* GPUs of the page */
-    char why[GPU_SENTENCE + 1];   /* of the first that failed */
+    char why[GPU_SENTENCE + 1];   /* why the first faulty GPU failed */
 };
 
 /* Find the GPU of that bus, or the first free entry. NULL: the page is full. */

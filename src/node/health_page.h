@@ -1,6 +1,6 @@
-/* What the checks of a child leave for its parent, in memory that both share: the child may hang or
- * be killed at any time. Texts always end within their array, because the child never writes its
- * last byte. */
+/* Results of the checks in a child process for its parent, in memory that both share: the child may
+ * hang or be killed at any time. Texts always end within their array, because the child never
+ * writes its last byte. */
 #ifndef DD_NODE_HEALTH_PAGE_H
 #define DD_NODE_HEALTH_PAGE_H
 

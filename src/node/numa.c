@@ -161,8 +161,7 @@ static void keep_groups(const struct job *j, cpu_set_t *set, const struct group 
 
 /* ---- the modes ---- */
 
-/* Return how many workers share worker i's NUMA node; *ret_before becomes the number of those
- * before i. */
+/* Return how many workers share worker i's NUMA node; *ret_before: how many of them precede i. */
 static int sharers(const struct job *j, int i, int *ret_before)
 {
     int n = 0;

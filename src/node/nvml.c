@@ -247,7 +247,7 @@ static uint64_t read_throttle(const struct api *api, device_t d)
                : 0;
 }
 
-/* NVML reports numbers of the first pid namespace; elsewhere they say nothing. Src:
+/* NVML reports PIDs of the initial PID namespace, which are useless in another one. Src:
  * PROC_PID_INIT_INO of Linux. */
 static bool sees_all_processes(const char *root)
 {
