@@ -1,4 +1,4 @@
-/* The bytes by which the files of a node come back (--collect). Pure.
+/* Encoding of the frames that carry the files of a node to DIR (--collect). Pure.
  *
  * A sender offers one file after the other; the receiver answers each offer, takes the pieces of
  * the files that it wants, and confirms each file when it is complete:
@@ -9,8 +9,8 @@
  *   frame = u8 type | u8 verdict | u32 number | u32 mode | i64 mtime | u32 nanoseconds | u64 size
  *           | text or data up to the end of the frame
  *
- * Numbers are little-endian. `number` counts the files of a sender, so that an answer which has
- * crossed a frame on the way is recognized. */
+ * Numbers are little-endian. `number` counts the files of a sender; it identifies the file of
+ * an answer that crosses another frame in transit. */
 #ifndef DD_STAGE_COLLECT_CODEC_H
 #define DD_STAGE_COLLECT_CODEC_H
 
@@ -20,17 +20,17 @@ enum collect_type {
     COLLECT_HELLO = 1, /* text: directory of the node */
     COLLECT_OFFER,     /* number, rule (in verdict), mode, mtime, size; text: path */
     COLLECT_PIECE,     /* number; size: bytes when it is decompressed; data */
-    COLLECT_COMMIT,    /* number: all bytes of the file have been sent */
+    COLLECT_COMMIT,    /* number: the sender has sent all bytes of the file */
     COLLECT_DROP,      /* number: the sender could not read the rest of the file */
     COLLECT_BYE,       /* number: the sender has no more files */
     COLLECT_ANSWER,    /* number, verdict; text: reason */
-    COLLECT_TAKEN,     /* number; size: pieces that have been written */
+    COLLECT_TAKEN,     /* number; size: count of pieces written */
     COLLECT_TYPES,
 };
 
 enum collect_verdict {
-    COLLECT_WANT,    /* send it */
-    COLLECT_HAVE,    /* it is complete */
+    COLLECT_WANT,    /* send the file */
+    COLLECT_HAVE,    /* the file in DIR is complete */
     COLLECT_REFUSED, /* text: why */
     COLLECT_BUSY,    /* to HELLO: connect again later */
     COLLECT_VERDICTS,

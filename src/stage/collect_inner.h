@@ -16,20 +16,20 @@ struct collect {
     struct event_base *base;
     int control; /* socket of the agent */
     struct event *control_event, *alive_event;
-    struct stage_msg setup; /* without texts before it has come */
+    struct stage_msg setup; /* no texts until the agent has sent it */
     struct net_key_input key_in;
     struct net_key key;
-    void (*drop)(void *arg); /* remove what is not complete; NULL: nothing */
+    void (*drop)(void *arg); /* removes incomplete files; NULL: none */
     void *drop_arg;
 };
 
 /* collect_tell.c */
 void collect_tell(const struct collect *c, enum stage_msg_type type, const char *text);
-/* Remove what is not complete, and exit. */
+/* Remove incomplete files, and exit. */
 _Noreturn void collect_exit(const struct collect *c, int code);
 /* Report and exit. */
 _Noreturn void collect_fail(const struct collect *c, const char *why);
-/* Send a frame. False: the link takes no more. */
+/* Send a frame. False: the link does not accept it. */
 bool collect_send_frame(struct link *l, const struct collect_frame *f);
 
 /* collect_send.c, collect_receive.c: 0 or -errno */

@@ -86,7 +86,7 @@ static int visit_entry(const struct visit *v, int at, const char *name, const ch
     if (l->alive != NULL && l->seen++ % TELL_EACH == 0)
         l->alive(l->arg);
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-        if (errno != ENOENT) /* else removed meanwhile */
+        if (errno != ENOENT) /* ENOENT: removed meanwhile */
             l->unreadable(l->arg, path, errno);
         return 0;
     }

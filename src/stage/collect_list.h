@@ -20,7 +20,7 @@ struct collect_list {
     char first_skipped[512];
     /* Called for each directory that cannot be read. */
     void (*unreadable)(void *arg, const char *path, int error);
-    void (*alive)(void *arg); /* called now and then; NULL: not */
+    void (*alive)(void *arg); /* called periodically; NULL: never */
     size_t seen;
     void *arg;
 };
@@ -30,7 +30,7 @@ int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
                      struct dd_err *err);
 /* Append the files below a directory, whose path is their prefix. */
 int collect_list_tree(struct collect_list *l, unsigned rule, const char *dir, struct dd_err *err);
-/* Append an item; take its texts, also after a failure. 0 or -ENOMEM. */
+/* Append an item; takes its texts, even on failure. 0 or -ENOMEM. */
 int collect_list_append(struct collect_list *l, const struct collect_item *item);
 void collect_list_done(struct collect_list *l);
 

@@ -1,4 +1,4 @@
-/* The receiving side of --collect: many nodes connect, a few at a time send their files. */
+/* The receiving side of --collect: accepts many nodes, a few of which send at a time. */
 #include "base/auto.h"
 #include "base/num.h"
 #include "net/handshake_pool.h"
@@ -48,7 +48,7 @@ static void receive_answer(struct receive_node *n, uint32_t number, enum collect
         link_fail(n->link, "ANSWER", -ENOBUFS);
 }
 
-/* Let the nodes that have waited longest send. */
+/* Admit the nodes that have waited longest. */
 static void receive_admit(struct receive *r)
 {
     int active = 0;
@@ -80,7 +80,7 @@ static void receive_end_file(struct receive_node *n, const char *why)
         receive_answer(n, number, COLLECT_REFUSED, why);
 }
 
-/* The first file of the cache that cannot be written is reported; the job does not need it. */
+/* Warn only of the first cache file that cannot be written: the job does not need the cache. */
 static void receive_refuse_cache(struct receive_node *n, const struct collect_frame *f,
                                  const char *why)
 {
@@ -197,7 +197,7 @@ static void receive_frame(struct receive_node *n, const struct collect_frame *f)
         collect_tell(n->receive->c, STAGE_MSG_CAME, n->folder);
         receive_answer(n, f->number, COLLECT_HAVE, "");
     } else if (n->number == 0 || f->number != n->number)
-        return; /* the file has been refused meanwhile */
+        return; /* this side has refused the file meanwhile */
     else if (f->type == COLLECT_PIECE)
         receive_piece(n, f);
     else if (f->type == COLLECT_COMMIT)
@@ -231,7 +231,7 @@ static void receive_on_close(void *arg, struct link *l, bool clean, const char *
     struct receive *r = n->receive;
     (void)l;
     (void)clean;
-    (void)why; /* the sender reports what has not come */
+    (void)why; /* the sender reports the missing files */
     receive_free(n);
     receive_admit(r);
 }

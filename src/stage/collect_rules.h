@@ -1,4 +1,4 @@
-/* The rules of --collect: which files of a node come back, and under which names. Pure. */
+/* The rules of --collect: which files of a node are collected, and under which names. Pure. */
 #ifndef DD_STAGE_COLLECT_RULES_H
 #define DD_STAGE_COLLECT_RULES_H
 

@@ -26,10 +26,10 @@ struct send {
     struct collect *c;
     struct collect_list list;
     struct link_find *find;
-    struct event *limit_event; /* of find, or the time to connect again */
+    struct event *limit_event; /* ends find, or starts the next connection */
     struct link *link;
     size_t at;    /* number of files that have been offered */
-    bool open;    /* the answer to the last of them is outstanding */
+    bool open;    /* the last offer has no final answer yet */
     bool greeted; /* HELLO has been answered */
     bool bye;     /* BYE has been sent */
     int fd;       /* -1: none */
@@ -58,12 +58,12 @@ static void send_miss_item(struct send *s, const struct collect_item *i, const c
         send_missing(s, i->path, why);
         return;
     }
-    s->missing++; /* the job does not need it; the receiver reports what matters */
+    s->missing++; /* no message: the job does not need the cache */
     (void)snprintf(s->missed, sizeof(s->missed), "%.*s",
                    (int)compile_cache_unit(i->path + i->prefix), i->path + i->prefix);
 }
 
-/* The last file of a unit of the cache must not come without the others. */
+/* True for the last file of a cache unit that lacks a file: it would mark the unit complete. */
 static bool send_is_useless(const struct send *s, const struct collect_item *i)
 {
     const char *path = i->path + i->prefix;
@@ -92,7 +92,7 @@ static void send_finish(const struct send *s)
     collect_tell(s->c, STAGE_MSG_COLLECTED, text);
 }
 
-/* The link is lost: name what has not come. */
+/* The link is lost: report each file that was not collected. */
 static _Noreturn void send_give_up(struct send *s, const char *why)
 {
     for (size_t i = s->open && s->at > 0 ? s->at - 1 : s->at; i < s->list.n; i++)
@@ -129,7 +129,7 @@ static void send_close(struct send *s)
     s->open = false;
 }
 
-/* Open the next file and offer it. False: it cannot be read. */
+/* Open the next file and offer it. False: it cannot be read, or is useless. */
 static bool send_offer(struct send *s)
 {
     const struct collect_item *i = &s->list.items[s->at++];
@@ -182,7 +182,7 @@ static void send_drop(struct send *s, const char *why)
     send_next(s);
 }
 
-/* Send one piece. False: the file has been given up. */
+/* Send one piece. False: the file was dropped. */
 static bool send_piece(struct send *s)
 {
     const uint64_t left = (uint64_t)s->st.st_size - s->offset;
@@ -236,7 +236,7 @@ static void send_take_answer(struct send *s, const struct collect_frame *f)
     }
     if (f->verdict == COLLECT_REFUSED) {
         send_miss_item(s, send_item(s), f->text);
-    } else if (s->fd >= 0) { /* nothing has been sent */
+    } else if (s->fd >= 0) { /* the receiver already had the file */
         s->had++;
     } else {
         s->came++;
@@ -337,7 +337,7 @@ static void send_on_limit(evutil_socket_t fd, short what, void *arg)
     send_give_up(s, why);
 }
 
-/* Nodes that are sent away together come back one by one. */
+/* The random delay spreads the retries of nodes that the receiver refused at the same time. */
 static void send_connect_later(struct send *s)
 {
     uint16_t more = 0;

@@ -1,4 +1,4 @@
-/* The process: the agent's socket, the key, sending or receiving. */
+/* The process of --collect: reads the setup from the agent, then sends or receives. */
 #include "base/auto.h"
 #include "net/loop.h"
 #include "stage/collect_inner.h"
@@ -44,7 +44,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
     int rc = stage_client_take(fd, &m);
     if (rc == -EAGAIN)
         return;
-    if (rc == -ECONNRESET) /* the agent has gone, or needs this process no more */
+    if (rc == -ECONNRESET) /* the agent has exited, or has closed the socket */
         collect_exit(c, 0);
     if (rc == 0 && (m.type != STAGE_MSG_COLLECT || c->setup.texts.n > 0))
         rc = -EPROTO;
@@ -68,8 +68,8 @@ int collect_serve(void)
 {
     static struct collect c = {.control = STAGE_CLIENT_FD};
     const struct timeval alive = {.tv_sec = COLLECT_ALIVE_S};
-    /* Not killed with the agent: a file that is not complete must be removed. The end of the
-     * agent's socket reports its death. */
+    /* Survive the agent to remove incomplete files; the end of file on its socket reports its
+     * death. */
     (void)prctl(PR_SET_PDEATHSIG, 0);
     c.base = net_loop_new();
     if (c.base == NULL)

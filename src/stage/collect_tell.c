@@ -1,4 +1,4 @@
-/* What a ddrun-stage of --collect reports to its agent, and the end of it. */
+/* Reports of a ddrun-stage of --collect to its agent, and its exit. */
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "stage/collect_inner.h"
@@ -15,7 +15,7 @@ void collect_tell(const struct collect *c, enum stage_msg_type type, const char 
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(STAGE_MSG_MAX);
     if (text != NULL) {
         (void)snprintf(copy, sizeof(copy), "%s", text);
-        for (char *s = copy; *s != '\0'; s++) /* names of files may contain anything */
+        for (char *s = copy; *s != '\0'; s++) /* file names may contain control characters */
             if ((unsigned char)*s < ' ' || *s == 127)
                 *s = '?';
         (void)dd_utf8_clean(copy);

@@ -71,7 +71,7 @@ static int open_parent(struct collect_file *f, const struct collect_target *t, c
 
 /* ---- begin ---- */
 
-/* 1: an older file or none is there. */
+/* 1: DIR has no such file, or an older one. */
 static int compare_existing(const struct collect_file *f, struct dd_err *err)
 {
     struct stat st;
@@ -97,7 +97,7 @@ static int check_space(const struct collect_file *f, struct dd_err *err)
 {
     struct statvfs vfs;
     if (fstatvfs(f->parent, &vfs) < 0 || vfs.f_frsize == 0)
-        return 0; /* writing will show */
+        return 0; /* unknown: write() reports a lack of space */
     return f->size / vfs.f_frsize < vfs.f_bavail
                ? 0
                : dd_err_set(err, -ENOSPC, "not enough space: it needs %" PRIu64 " bytes", f->size);
@@ -114,7 +114,7 @@ static int make_name(struct collect_file *f)
     return 0;
 }
 
-/* A file without a name vanishes with its last descriptor, whatever happens to this process. */
+/* Prefer O_TMPFILE: the kernel removes such a file even if this process is killed. */
 static int open_temporary(struct collect_file *f, bool named)
 {
     f->temporary[0] = '\0';
@@ -155,8 +155,8 @@ enum collect_verdict collect_file_begin(struct collect_file *f, const struct col
 
 /* ---- data ---- */
 
-/* At most two parts of a file wait to be written to disk, so that fsync() does not take minutes, in
- * which the receiver would be silent and its senders would give it up. */
+/* Bound the dirty data of a file to two parts: otherwise fsync() could block for minutes, and the
+ * senders would time out. */
 static void write_back(const struct collect_file *f, uint64_t before)
 {
     const uint64_t at = f->got / WRITE_BACK * WRITE_BACK;
@@ -189,8 +189,7 @@ int collect_file_write(struct collect_file *f, const void *p, size_t n, struct d
     return 0;
 }
 
-/* Name the file that has no name yet. Other processes may create files meanwhile: never replace one
- * by linkat(). */
+/* Name an O_TMPFILE file. linkat() never replaces a file that another process has created. */
 static int link_temporary(struct collect_file *f, const char *name)
 {
     char fd[48];
@@ -198,13 +197,13 @@ static int link_temporary(struct collect_file *f, const char *name)
     return linkat(AT_FDCWD, fd, f->parent, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-/* Without replacing a file that another job has written meanwhile. */
+/* Keep a file that another job has written meanwhile. */
 static int publish_new(struct collect_file *f)
 {
     if (f->temporary[0] == '\0' || linkat(f->parent, f->temporary, f->parent, f->name, 0) == 0 ||
         errno == EEXIST)
         return 0;                              /* the temporary name is removed with f */
-    if (errno != EPERM && errno != EOPNOTSUPP) /* else there are no hard links */
+    if (errno != EPERM && errno != EOPNOTSUPP) /* otherwise: no hard links here */
         return -errno;
     if (renameat(f->parent, f->temporary, f->parent, f->name) < 0)
         return -errno;

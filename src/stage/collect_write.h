@@ -12,7 +12,7 @@ struct collect_target {
     bool named;  /* do not use O_TMPFILE */
     bool cache;  /* --compile-cache: a file that exists is marked as used and never replaced;
                     only the user can write what is created */
-    int top;     /* with cache: descriptor of DIR */
+    int top;     /* for cache: descriptor of DIR */
 };
 
 struct collect_file {
@@ -27,14 +27,14 @@ struct collect_file {
 
 #define COLLECT_FILE_NONE (struct collect_file){.parent = -1, .fd = -1}
 
-/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: it is there with this size and time;
+/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: DIR has it with this size and time;
  * COLLECT_REFUSED with a reason: DIR has a newer one, there is not enough space, … */
 enum collect_verdict collect_file_begin(struct collect_file *f, const struct collect_target *t,
                                         const struct collect_frame *offer, struct dd_err *err);
 int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err);
 /* Give the complete file its name. */
 int collect_file_commit(struct collect_file *f, struct dd_err *err);
-/* Remove what is not complete. Does nothing if no file is being written. */
+/* Remove the incomplete file. Does nothing if no file is being written. */
 void collect_file_drop(struct collect_file *f);
 
 #endif

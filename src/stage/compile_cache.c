@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ABANDONED_S = 86400 }; /* a snapshot that is not complete by then never will be */
+enum { ABANDONED_S = 86400 }; /* age at which an incomplete snapshot is considered abandoned */
 
 /* Src: torch 2.13 (_inductor/runtime/cache_dir_utils.py), Triton 3 (knobs.py), JAX's page
  * "Persistent compilation cache", CUDA C++ Programming Guide (environment variables), MIOpen's
  * pages "Kernel cache" and "Find and tuning databases", Numba's page "Environment variables" */
 const struct compile_cache_var compile_cache_vars[] = {
     {"TORCHINDUCTOR_CACHE_DIR", "inductor", NULL},
-    /* Inductor keeps this header in TMPDIR and would compile it again on a new node, which takes
-     * longer than what the cache saves. */
+    /* Inductor keeps this header in TMPDIR and would recompile it on a new node, which costs
+     * more time than the cache saves. */
     {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", NULL, "0"},
     {"TRITON_CACHE_DIR", "triton", NULL},
     {"JAX_COMPILATION_CACHE_DIR", "jax", NULL},
@@ -93,7 +93,7 @@ int compile_cache_order(const char *a, const char *b)
     return rc != 0 ? rc : strcmp(a, b);
 }
 
-/* ---- what stays ---- */
+/* ---- trimming ---- */
 
 struct unit {
     size_t first, n; /* of its files */
@@ -138,7 +138,7 @@ static void judge_snapshot(const struct compile_cache_file *v, struct unit *unit
                            size_t n, int64_t now)
 {
     struct unit *u = &units[at];
-    for (size_t i = at + 1; i < n && u->complete; i++) /* those of a tool follow each other */
+    for (size_t i = at + 1; i < n && u->complete; i++) /* units of a tool are adjacent */
         if (units[i].snapshot && is_newer(v, u, &units[i]))
             u->fate = COMPILE_CACHE_REMOVE;
     if (!u->complete)

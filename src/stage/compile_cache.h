@@ -7,11 +7,11 @@
  *   inductor/…, jax/…      each file is a unit; its name is made from what it was compiled from
  *   triton/KEY/…           the directory; its "__grp__" file lists the others
  *   cuda/SNAPSHOT/…, miopen/SNAPSHOT/…, numba/SNAPSHOT/…
- *                          the whole cache of a tool whose files refer to each other, as it was at
- *                          the end of a job; on a node its name is "now"
+ *                          a tool's whole cache at the end of a job, where its files refer to
+ *                          each other; on a node the name of the snapshot is "now"
  *
- * The last file of a unit is written after the others and removed before them: if it is there, so
- * are they. */
+ * The last file of a unit is written after the others and removed before them: if it exists, the
+ * unit is complete. */
 #ifndef DD_STAGE_COMPILE_CACHE_H
 #define DD_STAGE_COMPILE_CACHE_H
 
@@ -49,7 +49,7 @@ int compile_cache_order(const char *a, const char *b);
 enum compile_cache_fate {
     COMPILE_CACHE_USE,
     COMPILE_CACHE_LEAVE,  /* a snapshot that is being written */
-    COMPILE_CACHE_REMOVE, /* an old snapshot, or there are too many bytes */
+    COMPILE_CACHE_REMOVE, /* an old snapshot, or the cache exceeds its size */
 };
 
 struct compile_cache_file {
@@ -59,9 +59,9 @@ struct compile_cache_file {
     enum compile_cache_fate fate;
 };
 
-/* Set the fate of each file so that those that stay have at most `most` bytes: of each snapshot
- * tool the newest complete snapshot stays, and of all units those that were used last. The files of
- * a unit follow each other. 0 or -ENOMEM. */
+/* Set the fate of each file. Of the snapshots of a tool, only the newest complete one can stay; of
+ * these and all other units, the most recently used ones stay, with at most `most` bytes. The files
+ * of a unit must be adjacent in v. 0 or -ENOMEM. */
 int compile_cache_trim(struct compile_cache_file *v, size_t n, uint64_t most, int64_t now);
 
 #endif

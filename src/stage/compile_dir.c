@@ -18,7 +18,7 @@ enum { BLOCK = 4096, ITEMS_MAX = 1 << 20 };
 
 /* ---- the shared directory ---- */
 
-/* What is in the directory will be executed, so nobody else may put files there. Takes fd. */
+/* Programs execute the files of the directory: no other user may write to it. Takes fd. */
 static int check_private(int fd_taken, const char *dir, struct dd_err *err)
 {
     struct stat st;
@@ -90,7 +90,7 @@ static void remove_file(int at, const char *path)
     }
 }
 
-/* The last file of a unit goes first: who finds it finds the others. */
+/* Remove the last file of each unit first: while it exists, the unit is complete. */
 static void remove_files(int at, const struct compile_cache_file *v, size_t n)
 {
     for (int last = 1; last >= 0; last--)
@@ -114,8 +114,8 @@ static bool is_in(const char *path, const char *dir)
     return strncmp(path, dir, n) == 0 && path[n] == '/';
 }
 
-/* Keep the items whose fate is USE, and the directories that contain one. The items have the order
- * of the walk: what is in a directory follows it. */
+/* Keep the items whose fate is USE, and the directories that contain one. In the order of the walk,
+ * a directory precedes its contents. */
 static void keep_used(struct stage_list *l, const bool *used)
 {
     const char *next = NULL;

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* Below the private directory of a node: the cache, and a file that was made when it was complete;
- * what has changed later is new. */
+/* Below the private directory of a node: the cache, and a file that marks the time when its copy
+ * was complete; files changed later are new. */
 #define COMPILE_DIR_CACHE "0"
 #define COMPILE_DIR_MARK "seeded"
 
@@ -25,13 +25,13 @@ int compile_dir_open(const struct compile_dir *c, struct dd_err *err);
 
 enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
 
-/* Remove from DIR/KIND what has not been used for longest, until it has `most` bytes, and list the
- * rest. source: set to its path for stage_pack(). warning: "", or why entries are missing in the
- * list. 0 or -ENOMEM. */
+/* Remove the least recently used entries of DIR/KIND until it has at most `most` bytes, and list
+ * the rest. source: set to its path for stage_pack(). warning: "", or why entries are missing in
+ * the list. 0 or -ENOMEM. */
 int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
                      char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
-/* The files have come to this node: make the directories of the tools, and the mark. at: the
- * private directory. */
+/* Once the copy is complete, make the directories of the tools and the mark. at: the private
+ * directory. */
 int compile_dir_arrange(int at, struct dd_err *err);
 
 #endif

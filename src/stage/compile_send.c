@@ -39,8 +39,8 @@ static bool is_new(const struct choice *c, const struct stat *st)
     return !is_before(&st->st_ctim, &c->mark);
 }
 
-/* Src: a read sets the time of the last access of a file that was made since, also with "relatime"
- * (inode_needs_update_time in Linux' fs/inode.c). */
+/* Src: also with "relatime", the first read of a new or changed file sets its access time
+ * (relatime_need_update in Linux' fs/inode.c). */
 static bool is_used(const struct choice *c, const struct stat *st)
 {
     return is_new(c, st) ||
@@ -64,8 +64,8 @@ static int by_order(const void *a, const void *b)
 
 /* ---- snapshots ---- */
 
-/* True if the snapshot of the same tool as that of item `at` must be sent: it has changed, or was
- * used and is old. */
+/* True if the snapshot that contains item `at` is to be sent: is_used() holds for one of its
+ * files, and is_late() for none. */
 static bool snapshot_is_due(const struct choice *c, const struct collect_list *all, size_t at)
 {
     const char *path = in_cache(&all->items[at]);
@@ -84,7 +84,7 @@ static bool snapshot_is_due(const struct choice *c, const struct collect_list *a
     return due;
 }
 
-/* The file that completes a snapshot. */
+/* Append the file that marks a snapshot as complete. */
 static int snapshot_complete(struct collect_list *all, const char *tool)
 {
     const struct collect_item *some = &all->items[0];
@@ -125,7 +125,7 @@ static bool is_chosen(const struct choice *c, const struct collect_item *i)
     if (compile_cache_is_temporary(path) || lstat(i->path, &st) < 0)
         return false;
     if (compile_cache_in_snapshot(
-            path)) /* of those that are not due, no file is left in the list */
+            path)) /* choose_snapshots() has removed the snapshots that are not due */
         return true;
     if (is_late(c, &st)) {
         if ((c->how & COMPILE_SEND_REMOVE) != 0)

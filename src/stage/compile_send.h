@@ -9,10 +9,10 @@
 
 /* Bits. */
 enum compile_send_how {
-    COMPILE_SEND_LATE = 1,   /* leave out what has changed since some seconds before the first
-                                failure: its writer may have been killed, or still write */
-    COMPILE_SEND_REMOVE = 2, /* with LATE: remove it, unless it is a part of a snapshot */
-    COMPILE_SEND_FIRST = 4,  /* this is the first node: it sends snapshots, and what was used */
+    COMPILE_SEND_LATE = 1,   /* omit files changed since some seconds before the first failure:
+                                their writers may have been killed, or may still write */
+    COMPILE_SEND_REMOVE = 2, /* with LATE: remove them, except those of snapshots */
+    COMPILE_SEND_FIRST = 4,  /* the first node: also send snapshots and used files */
 };
 
 /* Append the files of the private directory `dir` to l, in the order in which they must be sent.

@@ -1,6 +1,6 @@
 /* ddrun-archive: reads an archive and writes its entries to standard output, in the order in which
  * ddrun-stage sends them: directories that files need are implied. The only program that loads
- * libarchive, which parses data of others: a defect of it ends this process alone.
+ * libarchive, which parses untrusted data: a crash of it ends this process alone.
  *
  *   ddrun-archive PATH NUMBER NAME
  *
@@ -74,7 +74,7 @@ struct library {
     LIBARCHIVE(DD_LIBRARY_FIELD)
 };
 
-/* A path that has come. */
+/* A path that the archive has listed. */
 struct seen {
     UT_hash_handle hh;
     enum stage_kind kind; /* STAGE_FILE, STAGE_DIR or STAGE_SYMLINK */
@@ -107,7 +107,7 @@ static void put_number(struct dd_buf *out, uint32_t n)
 static void write_out(struct dd_buf *out)
 {
     if (dd_write_full(STDOUT_FILENO, out->data, out->len) < 0)
-        _exit(1); /* ddrun-stage has gone */
+        _exit(1); /* ddrun-stage has exited */
     out->len = 0;
 }
 
@@ -155,7 +155,7 @@ static void put_later(struct reading *r, enum stage_kind kind)
 
 /* ---- names ---- */
 
-/* Without "./" in front and '/' at the end. */
+/* Copy the name without leading "./" and trailing '/'. */
 static void clean(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *name)
 {
     while (name[0] == '.' && name[1] == '/')
@@ -212,7 +212,7 @@ static struct seen *find(const struct reading *r, const char *path)
     return s;
 }
 
-/* Directories may come several times. */
+/* Record a path. An archive may list a directory several times. */
 static struct seen *see(struct reading *r, const char *path, bool directory)
 {
     const size_t n = strlen(path);
@@ -283,7 +283,7 @@ static void take_symlink(struct reading *r, struct seen *s, const char *target)
     put_later(r, STAGE_SYMLINK);
 }
 
-/* A further name of a symbolic link becomes a second one. */
+/* A hard link to a symbolic link becomes another symbolic link. */
 static void take_hardlink(struct reading *r, struct seen *s, const char *to)
 {
     place(r, r->entry.target, to, false);

@@ -34,7 +34,7 @@ static void warn_not_kept(const struct serve *s, const char *why)
     serve_send(s, STAGE_MSG_WARNING, text);
 }
 
-/* Workers could not read the copy of an image. */
+/* Fatal: without the mount, workers cannot read the copy of an image. */
 static _Noreturn void fail_to_mount_image(const struct serve *s, const char *why)
 {
     struct dd_err err = {0};
@@ -119,7 +119,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
     if (rc == -EAGAIN)
         return;
     if (rc == -ECONNRESET)
-        _exit(0); /* the agent has gone, or needs no copy any more */
+        _exit(0); /* the agent has exited, or needs no copy */
     if (rc == 0 && m.type == STAGE_MSG_SETUP && s->setup.texts.n == 0) {
         s->setup = m;
         m = (struct stage_msg){0};
@@ -181,7 +181,7 @@ static int serve(void)
         event_add(s.progress_event, &second) < 0)
         return 1;
     event_base_dispatch(s.base);
-    _exit(0); /* threads of the pool wait for ever */
+    _exit(0); /* do not join the threads of the pool: they never end */
 }
 
 int main(int argc, char **argv)

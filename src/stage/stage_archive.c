@@ -19,7 +19,7 @@ enum { BUFFER = 2 * STAGE_RAW_MAX, PIPE_SIZE = 1 << 20 };
 
 struct unpacking_archive {
     int from;          /* pipe of ddrun-archive */
-    struct dd_buf raw; /* the chunk in the making */
+    struct dd_buf raw; /* the chunk that is being filled */
     enum stage_phase phase;
     struct stage_entry entry;
     unsigned char *data; /* [BUFFER], of the pipe */
@@ -29,7 +29,7 @@ struct unpacking_archive {
     struct dd_err *err;
 };
 
-/* It lies beside this program. */
+/* Find ddrun-archive in the directory of this program. */
 static bool find_helper(char ret[PATH_MAX])
 {
     const ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 32);
@@ -85,7 +85,7 @@ static int take_record(struct unpacking_archive *u, const unsigned char *record,
     return rc;
 }
 
-/* Have n bytes of the pipe at u->data + u->at. */
+/* Read until n bytes of the pipe are at u->data + u->at. */
 static bool fill(struct unpacking_archive *u, size_t n)
 {
     if (u->len - u->at < n) {
@@ -104,7 +104,7 @@ static bool fill(struct unpacking_archive *u, size_t n)
     return true;
 }
 
-/* The rest of the output is the message. */
+/* Read the error message, which is the rest of the output. */
 static int take_failure(struct unpacking_archive *u)
 {
     char text[500];
@@ -138,7 +138,7 @@ static int read_records(struct unpacking_archive *u)
     }
 }
 
-/* The directory itself, which other entries need. */
+/* Emit the top directory, below which all other entries lie. */
 static int put_top(struct unpacking_archive *u, int number)
 {
     u->entry = (struct stage_entry){.kind = STAGE_DIR, .mode = 0755};

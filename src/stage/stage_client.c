@@ -190,6 +190,6 @@ void stage_client_end(struct stage_client *c)
         return;
     (void)kill(c->pid, SIGKILL);
     for (int i = 0; i < END_MS && waitpid(c->pid, NULL, WNOHANG) == 0; i++)
-        nanosleep(&ms, NULL); /* longer only in a file system that hangs; the guardian waits on */
+        nanosleep(&ms, NULL); /* a process that hangs in a file system is left to the guardian */
     c->pid = 0;
 }

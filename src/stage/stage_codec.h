@@ -1,4 +1,4 @@
-/* The bytes of a staged directory. Pure.
+/* Encoding of a staged directory. Pure.
  *
  * A directory travels as chunks of at most STAGE_RAW_MAX bytes, each compressed by itself, so that
  * several threads can unpack them. A chunk is a sequence of entries:
@@ -7,10 +7,10 @@
  *           | u32 length of the target | u32 length of the data | path | target | data
  *
  * Numbers are little-endian. Paths are relative to the directory of the copy and begin with the
- * number of the source: "0/lib/python3.11/os.py". Chunks belong to phases: all chunks of a phase
- * have been unpacked before one of the next phase is, in the order in which they are sent. So no
- * file is created below a symbolic link, and the times of a directory are set last. Directories
- * that a file needs are made with it, since those of an archive are sent after its files. */
+ * number of the source: "0/lib/python3.11/os.py". Chunks belong to phases, sent in order: all
+ * chunks of a phase are unpacked before any of the next phase. So no file is created below a
+ * symbolic link, and the times of a directory are set last. Unpacking a file makes its missing
+ * parent directories, since an archive's directories are sent after its files. */
 #ifndef DD_STAGE_STAGE_CODEC_H
 #define DD_STAGE_STAGE_CODEC_H
 
@@ -30,8 +30,9 @@ enum {
     STAGE_CHUNKS_MAX = 16 << 20, /* 12 TiB */
 };
 
-/* Values of `seq` in an ACK that name no chunk: the child has the END; after a HEAD with a digest,
- * all nodes of its subtree have a kept copy, or one needs the chunks; its first ACK. */
+/* Values of `seq` in an ACK that name no chunk. END: the child has received END. After a HEAD with
+ * a digest, HAVE: all nodes of its subtree have a kept copy; NEED: at least one needs the chunks.
+ * HELLO: the first ACK, with the node rank of the child. */
 #define STAGE_ACK_END UINT32_C(0x7fffffff)
 #define STAGE_ACK_HAVE UINT32_C(0x7ffffffe)
 #define STAGE_ACK_NEED UINT32_C(0x7ffffffd)
@@ -69,7 +70,7 @@ int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e);
 /* Decode the entry at *at and advance *at. Returns 1, 0 at the end, or -EPROTO. */
 int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n, size_t *at);
 
-/* Replace control characters: names of files may contain any. */
+/* Replace control characters, which file names may contain. */
 void stage_printable(char *text);
 
 /* Frames of a link (FRAME_STAGE). */
@@ -78,9 +79,8 @@ enum stage_frame_type {
                        --stage-keep */
     STAGE_CHUNK,    /* seq, phase, raw, data */
     STAGE_END,      /* chunks, digest: SHA-256 of the digests of all chunks, in their order */
-    STAGE_ACK,      /* seq: from a child, which and whose subtree need the chunk no more; or
-                       STAGE_ACK_END, STAGE_ACK_HAVE, STAGE_ACK_NEED, or STAGE_ACK_HELLO + node
-                       rank */
+    STAGE_ACK,      /* seq: the child and its subtree no longer need the chunk; or STAGE_ACK_END,
+                       STAGE_ACK_HAVE, STAGE_ACK_NEED, or STAGE_ACK_HELLO + node rank */
     STAGE_FRAMES,
 };
 

@@ -7,12 +7,12 @@
 
 /* pairs: source, copy, source, copy …, NULL-terminated; absolute paths without a final '/'. */
 
-/* The path in the copy if `path` is a source or lies in one: 1 and *ret, which the caller frees;
- * 0: it does not; -ENOMEM. */
+/* Translate a path that is or lies in a source to that in the copy: 1 and *ret, which the caller
+ * frees; 0: it lies in no source; -ENOMEM. */
 int stage_env_path(char **ret, const char *path, char *const *pairs);
 /* Change PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV and CONDA_PREFIX. 0 or -ENOMEM. */
 int stage_env_vars(struct dd_strv *env, char *const *pairs);
-/* Remove the variables whose values lie in the directory. */
+/* Remove the variables whose values are paths in the directory. */
 void stage_env_without(struct dd_strv *env, const char *dir);
 /* Change the program and its script, the first argument that is no option. 0 or -ENOMEM. */
 int stage_env_argv(struct dd_strv *argv, char *const *pairs);

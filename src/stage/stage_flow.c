@@ -1,6 +1,6 @@
-/* The chunks of one node: they come from the reader or the parent, are unpacked and go to the
- * children. A chunk is kept until this node and all of its subtree need it no more, so at most
- * STAGE_WINDOW exist, and children may connect at any time. */
+/* The flow of chunks through one node: from the reader or the parent, to the pool that unpacks
+ * them, to the children. A chunk is kept until this node and its whole subtree no longer need it,
+ * so at most STAGE_WINDOW exist, and children may connect at any time. */
 #include "base/io.h"
 #include "base/num.h"
 #include "stage/stage_inner.h"
@@ -37,7 +37,7 @@ static void flow_begin_copy(struct serve *s, uint64_t bytes, uint64_t entries)
         return;
     if (s->setup.texts.v[STAGE_SETUP_CACHE][0] == '\0')
         serve_fail(s, err.text);
-    s->ready = true; /* it forwards the chunks all the same */
+    s->ready = true; /* this node has no copy, but still forwards the chunks */
     serve_send(s, STAGE_MSG_WITHOUT, err.text);
 }
 
@@ -85,7 +85,7 @@ static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const
         serve_fail(s, "--stage: cannot create a thread");
 }
 
-/* A parent to which this node has connected later sends its head and end again. */
+/* After a reconnection, the parent repeats HEAD and END; any other repetition is malformed. */
 static bool flow_is_repeated(const struct serve *s, const struct dd_buf *known,
                              const struct frame *f)
 {
@@ -202,7 +202,7 @@ static void flow_watch_reader(struct serve *s)
         serve_fail(s, v.why);
     if (v.state == STAGE_READER_LISTED && s->head.len == 0)
         flow_head_of_reader(s, &v);
-    /* the pool may have the last chunks */
+    /* the pool may still work on the last chunks */
     if (v.state != STAGE_READER_FINISHED || s->end.len > 0 || s->worked + s->empty < v.chunks)
         return;
     struct stage_frame f = {.type = STAGE_END, .chunks = s->worked};
@@ -246,7 +246,7 @@ void serve_on_wake(struct serve *s)
     serve_pump(s);
 }
 
-/* ---- the way on ---- */
+/* ---- frames to the children ---- */
 
 static void flow_feed(const struct serve *s, struct stage_child *child)
 {
@@ -329,7 +329,8 @@ static void flow_check_digest(const struct serve *s)
         serve_fail(s, why);
 }
 
-/* Read the files, or tell the parent, once it is known whether the subtree needs the chunks. */
+/* Once it is known whether the subtree needs the chunks, start the reader (on the root) or report
+ * that to the parent. */
 static void flow_answer(struct serve *s)
 {
     if (s->head.len == 0 || s->answered)
@@ -368,7 +369,7 @@ void serve_pump(struct serve *s)
             serve_fail(s, err.text);
     }
     if (s->ready && flow_is_over(s)) {
-        const struct timeval last = {.tv_sec = 2}; /* for what is still in the sockets */
+        const struct timeval last = {.tv_sec = 2}; /* to flush the sockets */
         serve_close_links(s);
         serve_prune_kept(s);
         (void)event_base_loopexit(s->base, &last);

@@ -35,7 +35,7 @@ int stage_image_server(char **ret, struct dd_err *err)
                                 "give --stage the directory");
 }
 
-/* libfuse takes "/dev/fd/N" for a connection that is mounted already. */
+/* Run the server. "/dev/fd/N" makes libfuse use a connection that is already mounted. */
 static _Noreturn void image_serve(int fuse, char *image, const char *server, pid_t parent)
 {
     char name[] = "squashfuse";

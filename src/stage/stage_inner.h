@@ -19,25 +19,25 @@ struct handshake_pool;
 struct serve;
 struct stage_child;
 
-/* A connection of another node. It is that of a child once it has sent its first ACK: an attempt to
- * connect may end without use. */
+/* A connection of another node. Its first ACK makes it that of a child: before that, the peer may
+ * abandon it. */
 struct stage_caller {
     struct serve *serve;
     struct link *link; /* NULL: this place is free */
     struct stage_child *child;
 };
 
-/* A node that gets the copy from this one: its own children, and further nodes of its subtree that
- * have lost their parent. After the loss of a link, its place is kept for a while. */
+/* A node that receives the copy from this one: a child in the tree, or a node further below that
+ * has lost its parent. After the loss of its link, chunks are kept for it for some time. */
 struct stage_child {
     struct serve *serve;
-    int rank;     /* node rank; -1: it has not come yet */
+    int rank;     /* node rank; -1: it has not connected yet */
     unsigned bit; /* in struct stage_chunk */
-    bool waits;   /* it has not said yet whether it needs the chunks; only where `asks` */
+    bool waits;   /* until it reports whether it needs the chunks; if `asks` only */
     bool needed;  /* its subtree still needs something from this node */
     struct link *link;
     bool head_sent, end_sent, has_end;
-    struct event *given_up; /* when the place is given up, unless it has connected */
+    struct event *given_up; /* if it does not connect until then, no chunks are kept for it */
 };
 
 enum { STAGE_CHILDREN = 16, STAGE_CALLERS = 2 * STAGE_CHILDREN };
@@ -46,9 +46,9 @@ struct serve {
     struct event_base *base;
     int control; /* socket of the agent */
     struct event *control_event, *wake_event, *progress_event;
-    struct stage_msg setup, round; /* round: without texts before it has come */
-    struct dd_strv also;           /* interpreters that are copied, too */
-    struct stage_sources sources;  /* of setup, and `also`; once `round` has come */
+    struct stage_msg setup, round; /* round: no texts until it is received */
+    struct dd_strv also;           /* additional interpreters to copy */
+    struct stage_sources sources;  /* from setup and `also`; set once `round` is received */
     int wake_fd;
     struct stage_pool *pool;
 
@@ -62,7 +62,7 @@ struct serve {
     uint64_t connect_end_ns;     /* limit of all attempts */
     int nparents, at_parent;     /* of STAGE_ROUND_PARENTS; the one in use */
     bool reconnected;
-    uint32_t lost_received; /* chunks that had come when the last link was lost */
+    uint32_t lost_received; /* chunks received when the last link was lost */
     char lost_why[400];     /* why the link to a parent was lost; "": none was */
     struct link *parent;
     struct stage_caller callers[STAGE_CALLERS];
@@ -74,18 +74,18 @@ struct serve {
     struct dd_buf head, end;     /* frames; empty: not known yet */
     uint32_t total;              /* chunks, once `end` is known */
     struct stage_ledger ledger;
-    struct stage_chunks live;        /* that this node or a child still needs, phase by phase */
+    struct stage_chunks live;        /* still needed by this node or a child; in order of phases */
     uint32_t worked;                 /* chunks that the pool has finished */
-    uint32_t empty;                  /* further ones whose files have vanished */
-    struct dd_scratch dir;           /* that has enough space */
-    struct dd_scratch kept;          /* a copy of an earlier job, or one that was kept now */
+    uint32_t empty;                  /* chunks without contents: their files have vanished */
+    struct dd_scratch dir;           /* the directory with enough space */
+    struct dd_scratch kept;          /* kept copy: of an earlier job, or made in this round */
     char keep_name[STAGE_KEEP_NAME]; /* "": keep nothing */
-    bool asks;                       /* HEAD has a digest: who has a kept copy? */
-    bool needs;                      /* a node of the subtree needs the chunks */
-    bool answered;                   /* the parent knows whether the subtree needs the chunks */
+    bool asks;     /* HEAD has a digest: nodes report whether they have a kept copy */
+    bool needs;    /* a node of the subtree needs the chunks */
+    bool answered; /* `needs` is final: reported to the parent, or the reader was started */
     struct stage_unpack_cfg unpack;
     bool mounts; /* the copy will be mounted at the original path */
-    bool ready;  /* the agent has been told that the copy is complete */
+    bool ready;  /* the agent knows that the copy is complete, or that this node gets none */
     uint64_t begun_ns;
     uint64_t bytes, files;
     uint64_t spread; /* bytes of the chunks that this node and its subtree need no more */
@@ -103,7 +103,7 @@ int serve_link_up(struct serve *s, int children, struct dd_err *err);
 void serve_ack(const struct serve *s, uint32_t seq);
 /* False: the link is lost, which is reported later. */
 bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame);
-/* This parent cannot send what this node misses: go on with another one. */
+/* Leave a parent that cannot send the missing chunks, and try the next one. */
 void serve_leave_parent(struct serve *s, const char *why);
 const char *serve_parent_name(const struct serve *s);
 void serve_close_links(struct serve *s);
@@ -113,11 +113,11 @@ void serve_close_links(struct serve *s);
 const char *serve_slowest(const struct serve *s);
 int serve_begin(struct serve *s, struct dd_err *err);
 void serve_take_frame(struct serve *s, const struct frame *f); /* of the parent */
-/* A child has a new link: what it may miss is sent again. */
+/* A child has a new link: send again the chunks that it may lack. */
 void serve_renew_child(struct serve *s, const struct stage_child *child);
 void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq);
-void serve_pump(struct serve *s);    /* send, release and finish what can be */
-void serve_on_wake(struct serve *s); /* pool or reader have something new */
+void serve_pump(struct serve *s);    /* send and release chunks, and finish, as far as possible */
+void serve_on_wake(struct serve *s); /* called when the pool or the reader has made progress */
 
 /* stage_place.c */
 /* True if this node can use and leave kept copies. */

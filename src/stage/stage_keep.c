@@ -13,7 +13,7 @@
 
 enum { PATH_LONG = 4096, LOOK_AT = 256 };
 
-#define OLD "old-" /* of a copy that is being removed */
+#define OLD "old-" /* name prefix of a copy that is being removed */
 
 void stage_keep_name(char name[STAGE_KEEP_NAME], const unsigned char digest[STAGE_DIGEST])
 {
@@ -75,7 +75,7 @@ struct keep_entry {
     struct timespec used;
 };
 
-/* The lock fails while a job uses the copy; once the name has changed, no job finds it. */
+/* Skip a copy that a job has locked. Rename it before removal, so that no job finds it. */
 static void keep_remove(const struct dd_scratch *kept, const char *name)
 {
     char old[STAGE_KEEP_NAME + sizeof(OLD)];

@@ -32,7 +32,7 @@ int stage_ledger_take(struct stage_ledger *l, uint32_t seq)
 {
     if (seq < l->cap && l->records[seq].come)
         return l->records[seq].gone ? STAGE_NEWS_GONE : STAGE_NEWS_HELD;
-    /* the reader has several threads: chunks come out of order, but within the window */
+    /* several threads read: chunks arrive out of order, but within the window */
     if (seq >= STAGE_CHUNKS_MAX || seq >= l->received + STAGE_WINDOW ||
         l->received - l->released >= STAGE_WINDOW)
         return -EPROTO;

@@ -24,7 +24,7 @@ static int mount_answer(const struct stage_msg *m, int *servers)
 
 int stage_mount_serve(void)
 {
-    int servers = -1; /* they end when this is closed */
+    int servers = -1; /* the image servers exit when it is closed */
     for (;;) {
         int fds[STAGE_CLIENT_FDS];
         DD_AUTO(stage_msg) struct stage_msg m = {0};

@@ -20,12 +20,12 @@ enum stage_msg_type {
     STAGE_MSG_WITHOUT = 'U',   /* --compile-cache; from it: why this node gets no copy, although it
                                   forwards it. To each worker: a directory; the variables whose
                                   values lie there are removed */
-    STAGE_MSG_FAILED = 'F',    /* from it: why */
+    STAGE_MSG_FAILED = 'F',    /* from it: the reason */
     STAGE_MSG_WARNING = 'W',   /* from it: text */
     STAGE_MSG_COLLECT = 'C',   /* to the ddrun-stage of --collect, once: STAGE_COLLECT_* */
-    STAGE_MSG_MISSING = 'M',   /* from it: what has not come, and why */
-    STAGE_MSG_COLLECTED = 'E', /* from it: summary for the log; all files have been treated */
-    STAGE_MSG_CAME = 'N',      /* from it: the directory of a node whose files have been treated */
+    STAGE_MSG_MISSING = 'M',   /* from it: a file that was not collected, and why */
+    STAGE_MSG_COLLECTED = 'E', /* from it: all files are done; summary for the log */
+    STAGE_MSG_CAME = 'N',      /* from it: directory of a node whose files are all done */
     STAGE_MSG_ALIVE = 'A',     /* from it: progress */
     STAGE_MSG_PROGRESS = 'B',  /* from that of --stage on the first node, once a second until it is
                                   READY: "DONE ALL NODE", bytes that all nodes have, and of how many;
@@ -39,7 +39,7 @@ enum {
     STAGE_SETUP_BIND,     /* source address; "": any */
     STAGE_SETUP_INSECURE, /* "1": without TLS */
     STAGE_SETUP_MOUNT,    /* "1": try to mount the copy */
-    STAGE_SETUP_KEEP,     /* "1": use and leave kept copies */
+    STAGE_SETUP_KEEP,     /* "1": use kept copies, and keep the new one */
     STAGE_SETUP_CACHE, /* "": --stage; else --compile-cache: name of the directory in the source for
                           this kind of processor */
     STAGE_SETUP_MOST,  /* with CACHE: bytes that it may have */

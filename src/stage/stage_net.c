@@ -14,10 +14,10 @@ enum {
     HELLO_MS = 20000,
     UNPROVEN_MAX = 256,
     CONNECT_S = 120, /* for the first link */
-    FIRST_S = 60,    /* of those, for the parent itself; then others are tried, too */
-    HEAL_S = 25,     /* for another link after the loss of one */
-    TRY_S = 5,       /* for each parent in turn */
-    KEEP_S = 30,     /* for which the place of a lost child is kept: longer than HEAL_S */
+    FIRST_S = 60, /* share of CONNECT_S for the parent itself, before other ancestors are tried */
+    HEAL_S = 25,  /* for another link after the loss of one */
+    TRY_S = 5,    /* for each parent in turn */
+    KEEP_S = 30,  /* for which chunks are kept for a lost child: longer than HEAL_S */
 };
 
 /* ---- children ---- */
@@ -30,7 +30,7 @@ bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame)
     return rc == 0;
 }
 
-/* The child has connected elsewhere, or its node is lost: its agent or the daemon reports that. */
+/* The child has another parent, or its agent or the daemon reports the loss of its node. */
 static void net_on_given_up(evutil_socket_t fd, short what, void *arg)
 {
     struct stage_child *c = arg;
@@ -59,8 +59,8 @@ static struct stage_child *net_add_child(struct serve *s)
     return c;
 }
 
-/* The place of the node of this rank: its own, one of a child that has not come yet, or a new one
- * for a node that has lost its parent. */
+/* Return the slot for the node of this rank: its own, that of a child that has not connected yet,
+ * or a new one for a node that has lost its parent. */
 static struct stage_child *net_child_of(struct serve *s, int rank)
 {
     struct stage_child *ret = NULL;
@@ -89,7 +89,7 @@ static void net_take_child(struct stage_caller *from, int rank)
         net_forget(from);
         return;
     }
-    for (int i = 0; i < STAGE_CALLERS; i++) /* a link whose loss has not been noticed here */
+    for (int i = 0; i < STAGE_CALLERS; i++) /* an old link whose loss was not detected */
         if (s->callers[i].child == c)
             net_forget(&s->callers[i]);
     if (c->given_up != NULL)
@@ -180,7 +180,7 @@ void serve_leave_parent(struct serve *s, const char *why)
     (void)snprintf(s->lost_why, sizeof(s->lost_why),
                    "%.100s lost the connection to %.100s, which sends the copy: %.150s",
                    s->setup.texts.v[STAGE_SETUP_NODE], serve_parent_name(s), why);
-    /* the time begins anew once a link has brought something */
+    /* restart the time limit if the last link has delivered a chunk */
     if (!s->reconnected || s->ledger.received > s->lost_received)
         s->connect_end_ns = dd_now_ns() + HEAL_S * DD_NS_PER_S;
     s->lost_received = s->ledger.received;
@@ -250,7 +250,7 @@ static void net_give_up(struct serve *s, const char *status)
     serve_fail(s, why);
 }
 
-/* Each parent in turn has some time. */
+/* The time for this parent is over: try the next one. */
 static void net_on_limit(evutil_socket_t fd, short what, void *arg)
 {
     struct serve *s = arg;
@@ -283,7 +283,7 @@ static void net_seek_parent(struct serve *s, int seconds)
 
 /* ---- start and end ---- */
 
-/* The key is that of the round, which has not come yet: connections wait in the kernel's queue. */
+/* Accept with the key of the round; until it is known, connections wait in the kernel's queue. */
 static int net_accept(struct serve *s, struct dd_err *err)
 {
     const struct handshake_pool_cfg cfg = {.base = s->base,

@@ -36,7 +36,7 @@ struct stage_pack {
     struct held held[HELD_MAX];
 };
 
-/* What one thread needs for one part. */
+/* State of one thread while it reads one part. */
 struct reading {
     struct stage_pack *pack;
     struct dd_buf *raw;
@@ -151,7 +151,7 @@ static int put(struct reading *r, const struct stage_item *i, enum stage_kind ki
     return rc == 0 ? 0 : dd_err_set(r->err, rc, "--stage: out of memory");
 }
 
-/* Reading changes the time of access, for which fstat() would ask the file server again. */
+/* Do not query the access time: reading changes it, and the file server would be asked again. */
 static bool is_unchanged(const struct stage_pack *p, int fd, const struct stage_item *i)
 {
     struct statx st;

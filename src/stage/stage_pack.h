@@ -1,6 +1,5 @@
-/* Reads the files of a list and makes chunks of them. What each chunk contains is known before
- * anything is read, so that several threads can read at once: a file server answers each of them
- * late. */
+/* Reads the files of a list into chunks. The contents of each chunk are planned before any file is
+ * read, so that several threads can read at once and hide the latency of a file server. */
 #ifndef DD_STAGE_STAGE_PACK_H
 #define DD_STAGE_STAGE_PACK_H
 

@@ -1,4 +1,4 @@
-/* Where the copy lies on this node, and how workers find it. */
+/* The location of the copy on this node, and how workers find it. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "stage/compile_dir.h"
@@ -48,7 +48,7 @@ bool serve_has_image(const struct serve *s)
     return any;
 }
 
-/* Mount something else there, and see. */
+/* Test with a mount of another directory. */
 bool serve_can_mount(const struct serve *s, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv pairs = {0};
@@ -110,7 +110,7 @@ bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST])
     return s->kept.path != NULL;
 }
 
-/* Lock the copy, then move it: another job that needs space must not find it unlocked. */
+/* Lock the copy before moving it: a job that frees space removes unlocked copies. */
 static int place_store(struct serve *s, const struct dd_scratch *root)
 {
     DD_AUTO(scratch) struct dd_scratch copy = DD_SCRATCH_NONE;
@@ -207,7 +207,7 @@ static int place_root(struct serve *s, struct dd_err *err)
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err)
 {
     char *const *setup = s->setup.texts.v;
-    if (setup[STAGE_SETUP_DIR][0] == '\0') /* this node has a copy, and reads for the others */
+    if (setup[STAGE_SETUP_DIR][0] == '\0') /* this node reads its own copy for the others */
         return 0;
     int rc = place_use(s, setup[STAGE_SETUP_DIR], bytes, entries, err);
     if (rc == -ENOSPC && setup[STAGE_SETUP_SPARE][0] != '\0' &&
@@ -268,7 +268,7 @@ int serve_show(struct serve *s, struct dd_err *err)
     if (n < 0)
         return dd_err_where(err, n, "--stage: cannot mount the copy on %s",
                             s->setup.texts.v[STAGE_SETUP_NODE]);
-    if (s->kept.path != NULL) /* the lock passes to the agent */
+    if (s->kept.path != NULL) /* the agent takes over the lock */
         fds[n++] = DD_TAKE_FD(s->kept.fd);
     if (rc == 0)
         rc = stage_client_send(s->control, STAGE_MSG_READY, texts.v, fds, n);

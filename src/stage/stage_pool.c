@@ -29,7 +29,7 @@ struct stage_pool {
     uint32_t numbered; /* chunks that have been read */
 };
 
-/* What a thread reuses. */
+/* Buffers and contexts that a thread reuses. */
 struct tools {
     ZSTD_CCtx *pack;
     ZSTD_DCtx *unpack;

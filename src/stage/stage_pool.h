@@ -13,12 +13,12 @@
 struct stage_chunk {
     TAILQ_ENTRY(stage_chunk) entry; /* of the pool's lists */
     TAILQ_ENTRY(stage_chunk) kept;  /* for the main thread */
-    uint32_t seq;                   /* where it is read: set by the pool */
+    uint32_t seq;                   /* on the node that reads: set by the pool */
     enum stage_phase phase;
-    struct stage_part part; /* where it is read: its contents */
-    struct dd_buf raw;      /* or its bytes, if they have been read */
-    bool read;              /* it is read here */
-    struct dd_buf frame;    /* where it is received: a frame; elsewhere made by the pool */
+    struct stage_part part;             /* on the node that reads: contents of the chunk */
+    struct dd_buf raw;                  /* or its bytes, if already read */
+    bool read;                          /* this node reads it */
+    struct dd_buf frame;                /* as received; on the node that reads, made by the pool */
     unsigned char digest[STAGE_DIGEST]; /* made by the pool */
     int rc;                             /* set by the pool */
     struct dd_err err;
@@ -36,11 +36,11 @@ struct stage_pool;
 int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_err *err);
 /* To be called before the first chunk. */
 void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
-/* Whether chunks that are read become frames for other nodes. To be called before the first chunk.
- */
+/* Set whether the pool makes frames for other nodes of the chunks that it reads. To be called
+ * before the first chunk. */
 void stage_pool_compress(struct stage_pool *p, bool on);
-/* Where the parts are read: borrowed. They are numbered in the order in which they are finished.
- * Reading needs more threads than CPUs, since they wait for a file server. */
+/* Set the pack that reads the parts: borrowed. The pool numbers chunks in the order in which they
+ * are finished. Reading uses more threads than CPUs, since they wait for a file server. */
 void stage_pool_read_from(struct stage_pool *p, struct stage_pack *pack);
 /* Any thread may call this. The first chunk starts the threads. -EAGAIN: none could be started. */
 int stage_pool_add(struct stage_pool *p, struct stage_chunk *c);

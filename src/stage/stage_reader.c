@@ -13,7 +13,7 @@ struct stage_reader {
     pthread_cond_t change;
     struct stage_pool *pool;
     const struct stage_sources *sources;
-    struct compile_dir cache; /* without texts: none */
+    struct compile_dir cache; /* no texts: no cache */
     char cache_path[COMPILE_DIR_SOURCE], warning[COMPILE_DIR_WARNING];
     char *cache_paths[2];
     struct stage_source cache_source;

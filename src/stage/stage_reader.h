@@ -1,4 +1,4 @@
-/* The thread that lists the sources on the first node, and has them read by the pool. */
+/* The thread that lists the sources on the first node, and gives their parts to the pool. */
 #ifndef DD_STAGE_STAGE_READER_H
 #define DD_STAGE_STAGE_READER_H
 
@@ -22,7 +22,7 @@ struct stage_reader_view {
     uint64_t bytes, entries; /* from LISTED on */
     uint64_t files;
     const unsigned char *digest; /* of the listing, from LISTED on */
-    uint32_t chunks;             /* FINISHED: that have been given to the pool */
+    uint32_t chunks;             /* FINISHED: number given to the pool */
     size_t skipped;
     const char *first_skipped;
     const char *warning; /* from LISTED on; "": none */
@@ -30,8 +30,8 @@ struct stage_reader_view {
 };
 
 /* Gives chunks to the pool, at most STAGE_WINDOW that have not been released. Writes wake_fd at
- * each change. sources are borrowed until the process exits. cache: read this one in place of the
- * sources; NULL: read the sources. */
+ * each change. sources are borrowed until the process exits. cache: read it instead of the sources;
+ * NULL: read the sources. */
 int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
                        const struct stage_sources *sources, const struct compile_dir *cache,
                        int wake_fd, struct dd_err *err);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longer one of two that fit stands first. */
+/* Of two suffixes that match, the longer one comes first. */
 static const char *const archives[] = {".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar",
                                        ".tgz",    ".tbz2",    ".txz",    ".tzst",    ".zip"};
 static const char *const images[] = {".squashfs", ".sqsh", ".sqfs"};

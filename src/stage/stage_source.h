@@ -14,15 +14,15 @@ struct stage_source {
     bool archive, image;
 };
 
-/* All that are copied; both lists end with NULL. */
+/* All sources; both lists end with NULL. */
 struct stage_sources {
     struct stage_source *v;
     int n;
     char **paths, **names; /* borrowed from v */
 };
 
-/* "DIR", "FILE" or "FILE:NAME"; an archive or image is known by the end of its name, and without
- * NAME the directory has its name without that end. 0 or -ENOMEM. */
+/* "DIR", "FILE" or "FILE:NAME"; the suffix of the name marks an archive or image, and without NAME
+ * the directory has the name without the suffix. 0 or -ENOMEM. */
 int stage_source_parse(struct stage_source *ret, const char *text);
 void stage_source_done(struct stage_source *s);
 int stage_sources_parse(struct stage_sources *ret, char *const *texts); /* 0 or -ENOMEM */

@@ -1,4 +1,4 @@
-/* What ddrun-stage reports to its agent. */
+/* Reports of ddrun-stage to its agent. */
 #include "base/io.h"
 #include "stage/stage_inner.h"
 
@@ -12,7 +12,7 @@ void serve_send(const struct serve *s, enum stage_msg_type type, const char *tex
     char *texts[] = {copy, NULL};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(STAGE_MSG_MAX);
     (void)snprintf(copy, sizeof(copy), "%s", text);
-    for (char *line = copy; line != NULL;) { /* an error may have a line with a tip */
+    for (char *line = copy; line != NULL;) { /* an error may have a second line, the tip */
         char *end = type == STAGE_MSG_FAILED ? strchr(line, '\n') : NULL;
         if (end != NULL)
             *end = '\0';

@@ -25,9 +25,9 @@ struct stage_place {
 
 /* The node that is the root. */
 int stage_tree_root(const enum stage_has *has, int n);
-/* Place of node `me` of n. has[i]: what node i has. The first node with an exact copy is the root
- * and reads it; without any, the first node reads the source. Other nodes that have a copy take no
- * part. */
+/* Return the place of node `me` of n. has[i]: the kind of copy that node i has. The first node with
+ * an exact copy is the root and reads it; without any, the first node reads the source. Other nodes
+ * that have a copy take no part. */
 struct stage_place stage_tree_place(const enum stage_has *has, int n, int me);
 
 #endif

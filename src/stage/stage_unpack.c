@@ -14,7 +14,7 @@
 
 enum { SHEBANG_MAX = 250 }; /* Src: BINPRM_BUF_SIZE is 256 since Linux 5.1 */
 
-/* Open a path below root without openat2: component by component. */
+/* Fallback for openat2(): open a path below root component by component. */
 static int open_slowly(int root, const char *path, int flags, unsigned mode)
 {
     char name[STAGE_NAME_MAX + 1];
@@ -43,14 +43,14 @@ static int open_below(int root, const char *path, int flags, unsigned mode)
     return errno == ENOSYS || errno == EPERM ? open_slowly(root, path, flags, mode) : -errno;
 }
 
-/* The directory of the last entry: most entries of a chunk lie in that of their predecessor. */
+/* The directory of the previous entry, kept open: most entries of a chunk lie in the same one. */
 struct parent {
     int fd; /* -1: none */
     size_t len;
     char path[STAGE_PATH_MAX + 1];
 };
 
-/* What one call of stage_unpack() needs. */
+/* State of one call of stage_unpack(). */
 struct unpacking {
     const struct stage_unpack_cfg *cfg;
     struct parent parent;
@@ -64,7 +64,7 @@ static void parent_done(struct parent *p)
     p->fd = -1;
 }
 
-/* Archives need not name the directories of their files. Other threads may make the same ones. */
+/* An archive may omit the directories of its files. Other threads may make the same ones. */
 static int make_directories(int root, const char *path)
 {
     char above[STAGE_PATH_MAX + 1];
@@ -168,7 +168,8 @@ static int write_shebang(const struct stage_unpack_cfg *c, int fd, const struct 
             continue;
         const int len = snprintf(line, sizeof(line), "#!%s/%d%.*s\n", c->path, i,
                                  (int)(end - at - (ssize_t)n), (const char *)at + n);
-        if (len >= (int)sizeof(line)) /* the kernel would cut it: better the source's interpreter */
+        /* the kernel would truncate a longer line: keep the source's interpreter */
+        if (len >= (int)sizeof(line))
             return 0;
         *skip = (size_t)(end + 1 - e->data);
         const int rc = write_at(fd, line, (size_t)len, 0);
@@ -234,7 +235,7 @@ static int unpack_hardlink(struct unpacking *u)
     return rc;
 }
 
-/* It may exist as the directory of a file. */
+/* Unpacking a file in it may have made it. */
 static int make_directory(int at, const char *name)
 {
     struct stat st;

@@ -26,7 +26,7 @@ static const char *venv_value(const char *text, const char *key, size_t *len)
     return NULL;
 }
 
-/* True if the name is one that uv gives ("cpython-3.12.7-linux-x86_64-gnu"). */
+/* True for a directory name of uv's interpreters ("cpython-3.12.7-linux-x86_64-gnu"). */
 static bool venv_is_managed(const char *name)
 {
     static const char *const kinds[] = {"cpython-", "pypy-", "graalpy-"};

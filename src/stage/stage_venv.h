@@ -2,10 +2,10 @@
 #ifndef DD_STAGE_STAGE_VENV_H
 #define DD_STAGE_STAGE_VENV_H
 
-/* The directory of the interpreter that uv has installed, by the text of the environment's
+/* Find the directory of an interpreter that uv has installed, from the text of the environment's
  * pyvenv.cfg. Such a directory has one interpreter and its standard library; others ("/usr", a
  * conda environment) may contain much more and are not returned.
- * 1 and *ret, which the caller frees; 0: it is another one; -ENOMEM.
+ * 1 and *ret, which the caller frees; 0: not installed by uv; -ENOMEM.
  * Src: pyvenv.cfg of uv 0.13.9; https://docs.astral.sh/uv/concepts/python-versions/ */
 int stage_venv_interpreter(char **ret, const char *pyvenv_cfg);
 

@@ -22,10 +22,10 @@
 
 enum { CHILD_FAILED = 1, MAP_MAX = 64, FUSE_MAGIC = 0x65735546 };
 
-/* What the child reports: 0, or the errno of the step that has failed, or what an image lacks. */
+/* The result of the child. error: 0, or the errno of the failed step. */
 struct view_report {
     int error;
-    int namespaces; /* 1: mounts alone, 2: users, too */
+    int namespaces; /* 1: mount namespace; 2: also a user namespace */
     char step[300];
     char why[900];
 };
@@ -39,7 +39,7 @@ static int write_map(const char *path, const char *text)
     return fd >= 0 && write(fd, text, n) == (ssize_t)n ? 0 : -1;
 }
 
-/* Root needs no user namespace, in which its other rights would be lost. */
+/* Root needs no user namespace, and would lose its capabilities in one. */
 static int view_unshare(struct view_report *r)
 {
     char users[MAP_MAX];
@@ -86,7 +86,7 @@ static int view_mount_image(const char *at, char *image, const char *server, str
     return rc;
 }
 
-/* Read-only: what a worker wrote below a source would be lost at the end of the job. */
+/* Mount read-only: files that a worker wrote there would be lost at the end of the job. */
 static int view_mount(char *const *pairs, const char *server, struct view_report *r)
 {
     (void)snprintf(r->step, sizeof(r->step), "mount");

@@ -1,7 +1,6 @@
-/* Shows the copies and images at the original paths, to the processes of one node's workers alone:
- * a mount namespace of its own, with a user namespace where the user is not root. All workers of
- * the node share it: processes in different user namespaces cannot read each other's memory, as MPI
- * libraries do. */
+/* Shows the copies and images at the original paths, to the workers of one node only: in a mount
+ * namespace, with a user namespace unless the user is root. All workers of the node share both:
+ * processes in different user namespaces cannot read each other's memory, as MPI libraries do. */
 #ifndef DD_STAGE_STAGE_VIEW_H
 #define DD_STAGE_STAGE_VIEW_H
 

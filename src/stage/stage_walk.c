@@ -23,8 +23,8 @@
 enum {
     BLOCK = 4096,
     ITEMS_MAX = 64 << 20,
-    THREADS = 16,      /* on a slow file system, where most of them wait for answers */
-    SLOW_NS = 2000000, /* a directory that takes longer lies on one */
+    THREADS = 16,      /* on a slow file system, where most threads wait for the server */
+    SLOW_NS = 2000000, /* reading a directory for longer indicates a slow file system */
 };
 
 /* The first name of a file with several. */
@@ -99,7 +99,7 @@ static int refuse_long(const struct walk *w, const char *path, struct dd_err *er
     return -ENAMETOOLONG;
 }
 
-/* The user owns the copy and needs the permissions that any class had. */
+/* The user owns the copy: give the owner the permissions of all classes. */
 static uint32_t mode_of_copy(const struct stat *st)
 {
     const uint32_t m = st->st_mode & 0777;
@@ -340,7 +340,7 @@ static struct stage_item *list_add(struct stage_list *l, struct stage_item *from
     return i;
 }
 
-/* A further name of a file is a hard link. 1: it is; 0: it is not; -ENOMEM. */
+/* Make another name of a known file a hard link. 1: done; 0: the first name; -ENOMEM. */
 static int link_known(struct walk *w, const struct found *f, struct stage_item *i)
 {
     struct inode *known = NULL;

@@ -30,13 +30,13 @@ struct stage_list {
     bool cache;              /* other jobs set the times of these files */
 };
 
-/* Append all that is below path, as source `number`. */
+/* Append all entries below path, as source `number`. */
 int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* Append the archive itself: its contents take at least its own size. */
 int stage_walk_archive(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* Append the image as the only file of a directory, with the name STAGE_IMAGE. */
 int stage_walk_image(struct stage_list *list, const char *path, int number, struct dd_err *err);
-/* SHA-256 of all that is known of the entries without reading them. 0 or -EIO. */
+/* SHA-256 of the names and attributes of all entries, without their contents. 0 or -EIO. */
 int stage_list_digest(const struct stage_list *list, unsigned char out[STAGE_DIGEST]);
 void stage_list_done(struct stage_list *list);
 
