@@ -28,7 +28,7 @@ void http_conn_new(struct http_server *s, int fd); /* takes fd */
 void http_conn_free(struct http_conn *c);
 bool http_conn_drop_oldest(
     struct http_server *s); /* drops the oldest whose request is incomplete; false: none */
-void http_server_tell_news(struct http_server *s); /* soon, if there are any */
+void http_server_tell_news(struct http_server *s); /* schedules an exchange of news */
 void http_conn_answer_ready(
     struct http_server *s); /* replies to requests whose value has arrived */
 
