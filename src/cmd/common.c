@@ -60,7 +60,7 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 
-/* Its `needs` are one option, or two of which one is enough. */
+/* row->needs names one option, or two of which one suffices. */
 static void warn_of_idle(const struct opt_row *row, const struct dd_log *log)
 {
     const size_t first = strcspn(row->needs, ",");

@@ -20,10 +20,10 @@ bool cmd_is_first_task(char *const *env);
  * continue, otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res);
-/* The same with all sources of values. */
+/* As cmd_options(), with all sources of values. */
 int cmd_options_from(const struct opt_table *t, void *values, const struct opt_input *in,
                      struct opt_result *res);
-/* The same, but every task of a step logs its error. */
+/* As cmd_options(), but every task of a step logs its error. */
 int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **argv,
                       struct opt_result *res);
 /* Log the error and return EXIT_USAGE. */

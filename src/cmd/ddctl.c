@@ -112,7 +112,7 @@ static const struct opt_table ddctl_options = {
     "ddrun prints the output of the workers, and --log-dir keeps it; "                             \
     "'ddctl top' shows the last line of each"
 
-/* Words for which another command, or ddrun, does what they say. */
+/* Words that are no commands of ddctl, and the command or ddrun option that replaces them. */
 static const struct {
     const char *word, *tip;
 } other_words[] = {

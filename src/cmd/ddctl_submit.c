@@ -27,7 +27,7 @@ struct submit_options {
 
 /* ---- options ---- */
 
-/* Values are refused for their characters: do not print those. */
+/* Reject a value with unsafe characters, without printing it. */
 static int refuse_value(const char *text, const char *expected, struct dd_err *err)
 {
     char shown[80];

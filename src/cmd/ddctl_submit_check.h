@@ -11,9 +11,9 @@
 struct submit_checks {
     const struct dd_log *log;
     bool force;      /* a failed check is a warning */
-    bool dry_run;    /* nothing will be submitted: so is a check that cannot be made */
+    bool dry_run;    /* nothing will be submitted: a check that cannot be made is a warning */
     unsigned failed; /* number of errors */
-    bool warned;     /* of a path below /tmp */
+    bool warned;     /* a warning of a path below /tmp was logged */
 };
 
 /* Report a failed check. */

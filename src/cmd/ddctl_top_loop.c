@@ -136,7 +136,8 @@ static const char stacks_title[] = "stacks of all workers";
 static void on_stacks(void *arg, int code, const char *out)
 {
     struct top_loop *t = arg;
-    if (t->view.page == TOP_PAGE_TEXT && t->view.title == stacks_title) /* still */
+    /* the user may have left the page meanwhile */
+    if (t->view.page == TOP_PAGE_TEXT && t->view.title == stacks_title)
         top_view_text(&t->view, stacks_title,
                       code == COMMAND_TOO_LATE ? "The nodes did not answer in time.\n" : out);
     command_free(DD_TAKE(t->stacks));
@@ -209,7 +210,7 @@ static void show_log(struct top_loop *t)
     const struct top_row *row = &t->job.rows[t->view.selected];
     if (t->view.selected >= t->job.n || row->rank < 0)
         return;
-    command_free(DD_TAKE(t->log)); /* of another rank */
+    command_free(DD_TAKE(t->log)); /* it may read another rank */
     t->log_rank = row->rank;
     (void)snprintf(t->log_title, sizeof(t->log_title), "last lines of rank %d on %s", row->rank,
                    row->node);

@@ -129,7 +129,7 @@ static void read_steps(struct top_job *j, const json_t *list)
     }
 }
 
-/* ---- what workers use ---- */
+/* ---- resources of workers ---- */
 
 enum { MHZ_MAX = 99999 };
 
@@ -186,7 +186,7 @@ static void read_workers(struct top_job *j, const json_t *list)
             j->running--;
         }
         if (row->pid == 0 || row->memory >= 0)
-            continue; /* ended, or there twice */
+            continue; /* ended, or a repeated entry */
         row->at_ms = long_number(w, "at_ms");
         row->cpu_ms = long_number(w, "cpu_ms");
         row->memory = long_number(w, "memory_bytes");

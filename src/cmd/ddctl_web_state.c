@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 enum {
-    ASK_AGAIN_MS = 900, /* below the page's interval, so that each of its requests has new data */
+    ASK_AGAIN_MS = 900, /* shorter than the page's interval: each of its requests gets new data */
     FOLLOW_AGAIN_MS = 1000,
-    EVENTS_MAX = 1000, /* the daemon also keeps so many */
+    EVENTS_MAX = 1000, /* the daemon keeps the same number */
     METRICS_MAX = 1 << 20,
     LINE_MAX_BYTES = 1 << 20,
 };

@@ -116,7 +116,7 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     return 0;
 }
 
-/* These become part of a JSON text for ddrund. */
+/* Reject values that are not UTF-8: they become part of a JSON text for ddrund. */
 static int check_utf8(const struct ddrun_options *o, struct dd_err *err)
 {
     const struct {

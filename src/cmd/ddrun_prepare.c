@@ -346,7 +346,7 @@ static int prepare_find_stage(struct run *r, struct dd_err *err)
     static const struct helper_program archive = {"ddrun-archive", "libarchive"};
     char unpacks[PATH_MAX] = "";
     int rc = prepare_find_helper(r->stage_helper, &stage, "--stage", err);
-    /* of a node that becomes the first one later, ddrun-archive itself reports it */
+    /* on a node that becomes the first one later, ddrun-archive itself reports the error */
     if (rc == 0 && r->alloc->index <= 0 && stage_dirs_have_archive(&r->o->stage))
         rc = prepare_find_helper(unpacks, &archive, "--stage with an archive", err);
     if (rc == 0)
@@ -424,8 +424,8 @@ static int prepare_find_tmp(const struct run *r, char **ret, struct dd_err *err)
     return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
 }
 
-/* There is no directory for the files of PMIx: --mpi=auto serves PMI-1 alone, as without
- * ddrun-pmix. */
+/* Without a directory for the files of PMIx, --mpi=auto serves PMI-1 only, as if ddrun-pmix were
+ * missing. */
 static int without_pmix(struct run *r, int rc, struct dd_err *err)
 {
     if ((r->agent.mpi.protocols & MPI_SERVERS_PMI1) == 0)

@@ -38,7 +38,7 @@ static int keep_only(int *pipe_fd, struct dd_scratch dirs[KEEPER_DIRS], int n)
     return *pipe_fd < 0 ? -errno : 0;
 }
 
-/* Dying workers and helpers may still create files. */
+/* Retry: workers and helpers that are being killed may still create files. */
 static void remove_all(const struct dd_scratch dirs[KEEPER_DIRS], int n)
 {
     bool left = true;
@@ -100,8 +100,9 @@ void scratch_keeper_end(struct scratch_keeper *k)
 {
     if (k->pid == 0)
         return;
-    /* a byte: another process may hold the pipe open, if it hangs in a file system. EPIPE: it has
-     * been killed, and the guardian has reaped it: its number may be that of another process. */
+    /* Write a byte: a process that hangs in a file system may hold the pipe open, and delay EOF.
+     * EPIPE: the keeper was killed. Do not kill k->pid: the guardian may have reaped the keeper,
+     * and the kernel may have reused its pid. */
     const ssize_t n = write(k->fd, "", 1);
     (void)n;
     (void)close(k->fd);

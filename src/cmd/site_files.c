@@ -54,10 +54,10 @@ static bool is_installer(uid_t owner)
     return stat("/proc/self/exe", &self) == 0 && self.st_uid == owner;
 }
 
-/* True if the group is the owner's own: their primary one, named as they are, with no other member.
- * With such a group a umask of 002 is usual. Src: pam_umask(8), "usergroups", has the same
- * condition; sshd of Debian accepts such files, too. The members whose primary group it is cannot
- * be listed where a directory service knows the users; the name stands for their absence. */
+/* True for a user private group: the owner's primary group, with the owner's name and no other
+ * member. With such a group a umask of 002 is usual. Src: pam_umask(8), "usergroups", has the same
+ * condition; Debian's sshd accepts such files, too. With a directory service, users whose primary
+ * group it is cannot be listed; the equal name is taken as proof that there are none. */
 static bool is_private_group(gid_t gid, uid_t owner)
 {
     const struct passwd *user = owner != 0 ? getpwuid(owner) : NULL;
@@ -116,8 +116,8 @@ static int check(const struct site_files *f, int kind, struct dd_err *err)
                : dd_err_set(err, -EPERM, "its directory belongs to uid %u", (unsigned)here.st_uid);
 }
 
-/* True if there is no file, or nobody can tell: the home may be closed to this user or on a file
- * server that is gone, which does not keep a job from starting. */
+/* True if there is no file, or it cannot be determined: an inaccessible home, or one on a file
+ * server that is down, must not prevent the start of a job. */
 static bool is_absent(int kind, const char *name, int error)
 {
     struct stat st;
@@ -147,7 +147,7 @@ int site_files_open(struct site_files *ret, struct dd_err *err)
     return 0;
 }
 
-/* Close a file that is not to be used. Only that of the project may be left out. */
+/* Check a file, and close it if it must not be used: an error unless it is the project's. */
 static int check_one(struct site_files *f, int kind, struct dd_err *left_out, struct dd_err *err)
 {
     struct dd_err why = {0};

@@ -16,7 +16,7 @@ enum { LAYERS = 4, SHOWN = 100 };
 #define ENVIRONMENT "environment"
 #define INCLUDE "include"
 
-/* An option has the same effect, and says so in --show-config. */
+/* Refused: options have the same effect, and --show-config lists them. */
 static const char *const options_of_ours[] = {"DDRUN_*", "PET_*", NULL};
 /* Set by src/framework for each worker. [environment] would override them with one value for all.
  */
@@ -61,8 +61,8 @@ static const char *const set_for_workers[] = {"RANK",
                                               NULL};
 /* Settings of the user for libpmix. */
 static const char *const for_libpmix[] = {"PMIX_MCA_*", "PMIX_DEBUG*", NULL};
-/* All that a project file may set: other variables make programs load code, write files or connect
- * to hosts. */
+/* The only variables that a project file may set: others can make programs load code, write files
+ * or connect to hosts. */
 static const char *const for_projects[] = {"OMP_NUM_THREADS",
                                            "NCCL_DEBUG",
                                            "NCCL_DEBUG_SUBSYS",
@@ -127,7 +127,7 @@ void site_settings_done(struct site_settings *s)
 
 /* ---- the list ---- */
 
-/* Drop what earlier layers have set: the whole option, or this variable. */
+/* Drop the values of earlier layers: of the whole option, or of this variable. */
 static void drop(struct site_settings *s, const struct opt_row *row, const char *variable)
 {
     const size_t len = variable != NULL ? strlen(variable) : 0;

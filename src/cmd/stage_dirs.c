@@ -63,7 +63,7 @@ static int stage_check_source(const struct stage_source *s, struct dd_err *err)
                : dd_err_set(err, -errno, "--stage: cannot read '%s': %m", path);
 }
 
-/* Without '.', '..' and repeated slashes; symbolic links stay, since workers use that name. */
+/* Remove '.', '..' and repeated slashes. Keep symbolic links: workers use the path as given. */
 static int stage_absolute(char **ret, const char *path, struct dd_err *err)
 {
     DD_AUTO(free) char *here = path[0] != '/' ? getcwd(NULL, 0) : strdup("");
@@ -84,7 +84,7 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
     return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: '%s' is too long", path);
 }
 
-/* Its copy would contain itself. */
+/* Reject a --stage-dir inside a source: the copy would contain itself. */
 static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct dd_err *err)
 {
     const char *holder = dir != NULL ? stage_containing(dir, paths->v) : NULL;

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-/* Write the paths of --stage as absolute ones, an archive as "ARCHIVE:NAME", and check them: of
- * every node their text, of the first one (reads) the directories and archives, too. */
+/* Write the paths of --stage as absolute ones, an archive as "ARCHIVE:NAME", and check them:
+ * their text on every node, the directories and archives on the first one (reads) only. */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
 bool stage_dirs_have_archive(const struct stage_options *o);
@@ -23,9 +23,9 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
  * that are executed. */
 int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *const *env,
                              struct dd_err *err);
-/* The default directory that it would use; NULL: there is none. */
+/* Return the default directory that stage_dirs_make_for_code() would use; NULL: none. */
 const char *stage_dirs_choose_for_code(char *const *env);
-/* Say what would be copied, and where to: one line, which the caller frees. 0 or -ENOMEM. */
+/* Describe sources and destination in one line, which the caller frees. 0 or -ENOMEM. */
 int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,
                         char *const *env);
 
