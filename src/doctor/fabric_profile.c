@@ -11,7 +11,7 @@
 static const char name_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 static const char number_bytes[] = "0123456789";
 
-/* Copy n bytes. False: they are none, or do not fit. */
+/* Copy n bytes. False: n is 0, or they do not fit. */
 static bool fabric_copy(char *to, size_t size, const char *from, size_t n)
 {
     if (n == 0 || n >= size)

@@ -497,7 +497,7 @@ static void look_begin_probe(struct meet *m, int to)
         look_probe_over(p, err.text, 0, 0);
 }
 
-/* Return how many of the ports other processes hold. */
+/* Return the number of ports that other processes hold. */
 static int look_listen_here(struct meet *m, json_t *o)
 {
     uint16_t ports[ELECT_PORTS];

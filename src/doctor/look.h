@@ -32,20 +32,22 @@ enum { DOCTOR_START_MS = 30000 }; /* within which all nodes have started */
 unsigned doctor_late_ms(unsigned limit_ms);
 
 /* Connect to the next node and to the first one as an agent would, with the job's key and ports,
- * and accept such connections, until all are done or the time limit. "iface" and the members after
- * it exist with --iface only. Return an object:
+ * and accept such connections, until all are done or the time limit. In a probe, "iface" and the
+ * members after it exist with --iface only. Return an object:
  *
  *   {"ddrun-doctor": 1, "node": NAME, "index": 0, "version": "0.1.0", "hostname": NAME,
  *    "addresses": [ADDRESS of an interface, ...],
  *    "nofile": N, "memlock": BYTES, "nproc": N,                      soft limits, -1: none
  *    "shm_free": BYTES, "tmp": "" or an error, "cpus": N, "cpus_online": N, "gpus": N,
- * "infiniband": false, "fabric": "" or the name of its profile (fabric.h), "ptrace_scope": 0,
- * "key": SOURCE or "", "key_error": "", "iface_error": "", "variables": [{"name", "value", "why"}],
- * "names": [{"to": INDEX, "addresses": [that its name leads to], "error": ""}], "listen_error": "",
- * "probes": [{"to": INDEX, "address": A, "error": "", "offset_ns": N, "took_ns": N, "iface": NAME,
- * "iface_address": A, "iface_error": ""}], "came": [INDEX of a node that has reached this one,
- * ...], "net": {"to": INDEX, "address": A, "error": "", "round_trips": N, "latency_ns": N, "bytes":
- * N, "took_ns": N}}                                  with `net` only
+ *    "infiniband": false, "fabric": "" or the name of its profile (fabric.h),
+ *    "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "iface_error": "",
+ *    "variables": [{"name", "value", "why"}, ...], "listen_error": "",
+ *    "names": [{"to": INDEX, "addresses": [to which the name resolves], "error": ""}, ...],
+ *    "probes": [{"to": INDEX, "address": A, "error": "", "offset_ns": N, "took_ns": N,
+ *                "iface": NAME, "iface_address": A, "iface_error": ""}, ...],
+ *    "came": [INDEX of a node that has connected to this one, ...],
+ *    "net": {"to": INDEX, "address": A, "error": "", "round_trips": N, "latency_ns": N,
+ *            "bytes": N, "took_ns": N}}                              with `net` only
  */
 json_t *doctor_look(const struct doctor_cfg *cfg); /* NULL: out of memory */
 

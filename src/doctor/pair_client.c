@@ -88,7 +88,7 @@ static int pair_measure_latency(int fd, struct pair_result *ret)
     return 0;
 }
 
-/* Send for a time. What the peer has not acknowledged at the end does not count. */
+/* Send for a fixed time. Bytes that the peer has not acknowledged at the end do not count. */
 static int pair_measure_bandwidth(int fd, struct pair_result *ret)
 {
     DD_AUTO(free) char *piece = calloc(1, PIECE);
@@ -114,7 +114,7 @@ static int pair_measure_bandwidth(int fd, struct pair_result *ret)
     return ret->bytes > 0 ? 0 : -ETIMEDOUT;
 }
 
-/* Begin: what is queued at the end is discarded. */
+/* Send the token; on close, discard the data that is still queued. */
 static int pair_begin(int fd, const char *token)
 {
     const struct linger at_once = {.l_onoff = 1};

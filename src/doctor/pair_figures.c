@@ -12,7 +12,7 @@ static const char *pair_str(const json_t *o, const char *name)
     return s != NULL ? s : "";
 }
 
-/* Return a count that a node has sent; it may be anything. */
+/* Return a count that a node has sent, which is untrusted. */
 static uint64_t pair_count(const json_t *o, const char *name)
 {
     const json_int_t n = json_integer_value(json_object_get(o, name));
@@ -26,7 +26,7 @@ static uint64_t pair_rate_of(const json_t *net)
     return rate < 1e18 ? (uint64_t)rate : UINT64_C(1000000000000000000);
 }
 
-/* Return the name of the node with the index that is this member. */
+/* Return the name of the node whose index this member contains. */
 static const char *pair_node(const json_t *o, const char *name, const struct hostlist *nodes)
 {
     const json_t *index = json_object_get(o, name);
@@ -42,7 +42,7 @@ static int pair_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Find the medians of what was measured, and mark what differs. */
+/* Compute the medians of all measurements, and mark the outliers. */
 static int pair_compare(struct pair_figures *f)
 {
     DD_AUTO(free) uint64_t *latencies = calloc(f->n + 1, sizeof(*latencies));

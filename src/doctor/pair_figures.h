@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    PAIR_FEWEST = 3,    /* pairs from which outliers can be told */
+    PAIR_FEWEST = 3,    /* least number of pairs for which outliers are marked */
     PAIR_LATE_US = 50,  /* a smaller difference of the round trips is no outlier */
     PAIR_ROWS_MAX = 64, /* of the table; if there are more pairs, it has the outliers only */
     PAIR_RATE_TEXT = 32,
