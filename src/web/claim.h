@@ -4,8 +4,8 @@
  *
  * The key is attached to a lease that the leader keeps alive. It is written only if it does not
  * exist, or over exactly the revision that was read, so it names at most one leader at any time. A
- * leader that finds another node's entry stays leader only if its job has started and the other's
- * has not, or if its daemon has the higher epoch; then it restores its own entry. */
+ * leader that finds another node's entry stays leader only if its job has started. It then restores
+ * its own entry if the other's job has not started or its own daemon has the higher epoch. */
 #ifndef DD_WEB_CLAIM_H
 #define DD_WEB_CLAIM_H
 
@@ -39,7 +39,7 @@ enum claim_do {
     CLAIM_DO_HOST,   /* the key is ours: become leader and call claim_set() */
     CLAIM_DO_FOLLOW, /* connect to the leader that was read */
     CLAIM_DO_YIELD,  /* stop being leader in favour of the one that was read */
-    CLAIM_DO_STAY,   /* remain leader: the key confirms it, or nothing contradicts it */
+    CLAIM_DO_STAY,   /* remain leader: the key is ours or unknown, or the job has started */
 };
 
 /* The content of the key. */
