@@ -197,7 +197,7 @@ static void place(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
              path);
 }
 
-/* The path without that of the directory. */
+/* Return the path without the number at its start. */
 static const char *inside(const struct reading *r, const char *path)
 {
     path += strlen(r->number);

@@ -193,7 +193,7 @@ static void net_on_parent_close(void *arg, struct link *l, bool clean, const cha
 {
     struct serve *s = arg;
     (void)l;
-    if (s->end.len > 0 && clean) /* it has got all that it needs of this node */
+    if (s->end.len > 0 && clean) /* the parent has received all ACKs */
         link_free(DD_TAKE(s->parent));
     else
         serve_leave_parent(s, why);
@@ -237,7 +237,7 @@ static int net_find_parent(struct serve *s, struct dd_err *err)
 static void net_give_up(struct serve *s, const char *status)
 {
     char why[600];
-    if (s->end.len > 0) { /* nothing is missing here */
+    if (s->end.len > 0) { /* END was received: no chunk is missing */
         link_find_free(DD_TAKE(s->find));
         return;
     }

@@ -82,7 +82,7 @@ static void plan_piece(struct stage_pack *p, struct stage_part *ret)
     }
 }
 
-/* Whole items until the chunk is full or a long file follows. False: there is none. */
+/* Plan whole items until the chunk is full or a long file follows. False: no item is planned. */
 static bool plan_items(struct stage_pack *p, struct stage_part *ret)
 {
     const struct stage_list *l = p->cfg.list;

@@ -26,7 +26,7 @@ static bool place_is_cache(const struct serve *s)
     return s->setup.texts.v[STAGE_SETUP_CACHE][0] != '\0';
 }
 
-/* source, copy, source, copy … */
+/* Append pairs: source, copy, source, copy … */
 static int place_pairs(const struct serve *s, const char *dir, struct dd_strv *ret)
 {
     char *const *sources = place_sources(s);
@@ -157,7 +157,7 @@ void serve_prune_kept(const struct serve *s)
 
 /* ---- the directory ---- */
 
-/* Without a mount, the directory becomes a part of PATH. */
+/* Without a mount, the directory is added to PATH, whose separator it must not contain. */
 static int place_fits_path(const struct serve *s, const char *dir, struct dd_err *err)
 {
     return s->mounts || strchr(dir, ':') == NULL
@@ -225,7 +225,7 @@ int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct d
     return 0;
 }
 
-/* Where the complete copy is. */
+/* Return the path of the complete copy, which the caller frees. */
 static int place_of_copy(char **ret, const struct serve *s)
 {
     const bool made = s->kept.path == NULL && s->keep_name[0] != '\0';

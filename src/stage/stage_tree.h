@@ -23,7 +23,7 @@ struct stage_place {
     int children;                  /* number of nodes that connect to this one */
 };
 
-/* The node that is the root. */
+/* Return the rank of the root. */
 int stage_tree_root(const enum stage_has *has, int n);
 /* Return the place of node `me` of n. has[i]: the kind of copy that node i has. The first node with
  * an exact copy is the root and reads it; without any, the first node reads the source. Other nodes
