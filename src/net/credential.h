@@ -9,14 +9,14 @@
 struct event_base;
 
 struct credential_maker_cb {
-    /* From the event loop. text: the credential, valid during the call; NULL: err says why there is
-     * none. */
+    /* Called from the event loop. text: the credential, valid during the call; NULL: err says
+     * why there is none. */
     void (*done)(void *arg, const char *text, const struct dd_err *err);
     void *arg;
 };
 
-/* Start the thread. It has its own copies of the key and of what it needs of `in`. A process that
- * will confine itself does this before. */
+/* Start the thread. It copies the key and the fields of `in` that it uses. Call this before the
+ * process confines itself. */
 struct credential_maker;
 int credential_maker_new(struct credential_maker **ret, struct event_base *base,
                          const struct net_key *key, const struct net_key_input *in,

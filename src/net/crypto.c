@@ -7,8 +7,8 @@
 
 #define MODULE "ddrun-openssl.so"
 
-/* A loaded module is found by its symbol, since it is global: no file is opened, which ddrund may
- * not do any more once it is confined. */
+/* Find a loaded module by its symbol, which is global, and load none: a confined ddrund may not
+ * map code. */
 const struct net_crypto *net_crypto_loaded(void)
 {
     return &net_crypto_linked != NULL ? net_crypto_linked : dlsym(RTLD_DEFAULT, "ddrun_openssl");

@@ -31,7 +31,7 @@ struct handshake_pool {
     struct unproven_set unproven;
     struct event *listener, *resume, *sweep;
     int fds_limit;     /* descriptors from this number on are reserved */
-    uint64_t swept_ns; /* time of the last sweep, or when it was planned first */
+    uint64_t swept_ns; /* time at which the next sweep was scheduled */
     bool reported_full;
 };
 

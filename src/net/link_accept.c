@@ -28,8 +28,8 @@ enum {
     MESSAGE_CLIENT_HELLO = 1,
     CLIENT_HELLO_MAX =
         4096, /* OpenSSL sends about 300 bytes, 1.5 KiB with a post-quantum key share */
-    HANDSHAKES_MOST = 2048, /* at a time, about 50 KiB each; the peers have proved the key, or
-                               replay an overheard ClientHello. Others wait. */
+    HANDSHAKES_MOST = 2048, /* concurrent, about 50 KiB each; the peers have proved the key, or
+                             * replay an overheard ClientHello. Others wait. */
     HANDSHAKES_AT_ONCE = 16,
     LATE_MS = 1000,
 };
@@ -64,7 +64,7 @@ void link_shared_done(struct link_shared *s)
     *s = (struct link_shared){0};
 }
 
-/* The peer gets the whole time again, or none runs while it waits for this process. */
+/* Restart the peer's timeout, or suspend it while the peer waits for this process. */
 static void note_progress(struct link_accept *a, bool waits)
 {
     const struct timeval limit = dd_timeval(a->cfg.timeout_ms * DD_NS_PER_MS);

@@ -7,7 +7,8 @@
 /* Results of an attempt, from the least to the most informative. */
 enum link_verdict {
     ATTEMPT_NONE,        /* still in progress */
-    ATTEMPT_LOCAL,       /* this process cannot: out of memory, OpenSSL does not start */
+    ATTEMPT_LOCAL,       /* this process cannot connect: it is out of memory, or OpenSSL does not
+                          * start */
     ATTEMPT_UNREACHABLE, /* no route, no answer */
     ATTEMPT_NO_LISTENER, /* nothing listens */
     ATTEMPT_SILENT,      /* accepts connections but does not answer */

@@ -26,7 +26,7 @@ enum {
     LOOKUP_LIMIT_MS = 15000,
     LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or before Slurm was asked */
     LOOKUP_AGAIN_MS = 15000, /* once the name has an address */
-    LACK_LIMIT_MS = 1000,    /* without memory, or without OpenSSL */
+    LACK_LIMIT_MS = 1000,    /* time after which a lack of memory or of OpenSSL ends the search */
 };
 
 /* One address and port. */

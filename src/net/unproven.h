@@ -50,7 +50,8 @@ void unproven_keep(struct unproven *u, uint64_t until_ns);
 
 /* Evict one connection. False: none can be evicted yet. */
 bool unproven_evict_one(struct unproven_set *s, uint64_t now_ns);
-/* The peer has done its part: its age begins again. waits: its turn has not come yet. */
+/* The peer has completed a step: restart its age. waits: it now waits for this process, and its
+ * age does not count. */
 void unproven_renew(struct unproven *u, uint64_t now_ns, bool waits);
 /* Evict connections older than max_age_ns, except those that wait for this process. */
 void unproven_expire(struct unproven_set *s, uint64_t now_ns, uint64_t max_age_ns);
