@@ -364,7 +364,7 @@ static void ctl_on_profile(const struct ctl_requests *c, struct session *s,
 
 /* ---- stacks ---- */
 
-/* A question of ddctl. The session outlives it: stacks_collect_forget(). */
+/* A request of ddctl for stacks. It ends before its session does: stacks_collect_forget(). */
 struct ctl_stacks {
     struct session *session;
     int64_t id;
@@ -424,7 +424,7 @@ static bool ctl_asked_has_rank(const struct ctl_asked *a)
     return a->ranks.n == 0;
 }
 
-/* No worker that runs has these ranks and this node. ranks, node: NULL or "": all. */
+/* Refuse a request that selects no running worker. ranks, node: NULL or "": all. */
 static void ctl_refuse_workers(const struct ctl_requests *c, struct session *s, int64_t id,
                                const char *ranks, const char *node)
 {

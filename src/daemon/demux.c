@@ -15,8 +15,8 @@
 enum {
     UNPROVEN_MAX = 4096,
     UNPROVEN_PER_NODE = 4, /* beyond UNPROVEN_MAX: connections that an agent may try in parallel */
-    KEEP_MS = 5000, /* time for a node's reply, whatever the rate of a flood: torch's clients do not
-                      reconnect */
+    KEEP_MS = 5000, /* time that an agent has to reply, also during a flood: torch's clients do
+                     * not reconnect */
     SILENT_S = 10,
     HELLO_MS = 10000,  /* for hello and TLS together */
     FDS_RESERVED = 16, /* descriptors for key files, munged and helpers */

@@ -10,7 +10,7 @@
 
 enum {
     LATECOMER_S =
-        3, /* after an end before the first round: time for nodes that are still starting */
+        3, /* time for nodes that are still starting, if the job ends before the first round */
     REDIRECT_S = 2, /* time to deliver messages to agents that are redirected, and to latecomers */
     GOODBYE_S = 5,  /* time for agents to leave by themselves after FINISH */
     /* A scheduler signals agents and daemon alike. Prefer an agent's message, which names the

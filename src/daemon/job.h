@@ -44,8 +44,8 @@ void job_step(struct job *j, const struct rdzv_event *e);
 struct rdzv *job_machine(const struct job *j);
 struct stacks_collect *job_stacks(const struct job *j);
 struct usage_collect *job_usage(const struct job *j);
-/* The workers of this agent are idle, or one is active again. Once those of all nodes are idle, the
- * agents get HUNG. */
+/* Record that the workers of this agent are idle, or that one is active again. Once those of all
+ * nodes are idle, the agents get HUNG. */
 void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m);
 /* A worker of this agent is hung: read the stacks of all, then send STACKS_TAKEN to all agents. */
 void job_read_hang(struct job *j, struct session *s, int round);

@@ -127,7 +127,7 @@ static void job_metrics_put_states(const struct job_metrics *m, struct job_metri
     v->workers = (struct metrics_counts){l->workers, NODE_STATES};
 }
 
-/* VALIDATE only begins a connection. */
+/* Leave out VALIDATE, which only begins a connection. */
 static void job_metrics_put_operations(const struct job_metrics *m, struct job_metrics_labels *l,
                                        struct metrics *v)
 {

@@ -23,9 +23,9 @@ enum journal_kind {
     JOURNAL_REFUSED,
     JOURNAL_WARNING,        /* a health check has found something that does not exclude the node */
     JOURNAL_STRAGGLER,      /* a worker of a node holds up the others */
-    JOURNAL_STRAGGLER_OVER, /* none of the node does any more */
+    JOURNAL_STRAGGLER_OVER, /* no worker of the node holds up the others any more */
     JOURNAL_MARK,           /* the scheduler takes the node out of service */
-    JOURNAL_MARK_END,       /* it no longer does */
+    JOURNAL_MARK_END,       /* the scheduler no longer takes the node out of service */
     JOURNAL_CHARGE,         /* the first failure of a round is charged to a node */
     JOURNAL_FINISH,
     /* Not shown to users: */
@@ -44,7 +44,7 @@ struct journal_event {
     const char *node, *text;        /* NULL: none */
     const struct net_addr *address; /* of the peer; NULL or len 0: none */
     const uid_t *uid;               /* NULL: unknown */
-    int round, rank, code, signal, nodes, workers, count; /* as far as the kind has them */
+    int round, rank, code, signal, nodes, workers, count; /* set for the kinds that have them */
     const struct report_exit *exit;                       /* EXIT; NULL: it is no failure */
     bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */

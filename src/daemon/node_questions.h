@@ -52,7 +52,7 @@ void node_questions_init(struct node_questions *all, const struct node_questions
 void node_questions_done(struct node_questions *all); /* drops all questions */
 bool node_questions_full(const struct node_questions *all);
 
-/* Take up a question that is zero but for caller, and give it an id > 0. */
+/* Register a question, zeroed except for caller, and assign an id > 0 to it. */
 void node_question_add(struct node_questions *all, struct node_question *q);
 /* Remove it and free what it holds, but not the question itself. */
 void node_question_done(struct node_question *q);
@@ -61,7 +61,8 @@ void node_question_done(struct node_question *q);
  * -errno. Called also for nodes whose workers have all ended, which are not asked. */
 typedef int node_question_wants_f(struct node_question *q, const struct rdzv_view *v, int first);
 
-/* Choose the nodes, and start the time. -ENOENT: no node fits; -ENOMEM; or the error of wants(). */
+/* Choose the nodes, and start the time limit. -ENOENT: no node fits; -ENOMEM; or the error of
+ * wants(). */
 int node_question_begin(struct node_question *q, node_question_wants_f *wants, uint64_t limit_ns);
 /* Return the i-th of the q->n nodes that were chosen. */
 struct session *node_question_session(const struct node_question *q, int i);

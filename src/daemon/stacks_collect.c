@@ -38,7 +38,7 @@ static void stacks_asked_drop(struct node_question *q)
     free(k);
 }
 
-/* Add the ranks of a node of which nothing is known, as far as they were asked for. */
+/* Add the requested ranks of a node whose stacks are unknown. */
 static void stacks_add_unread(struct stacks_asked *k, const struct asked_node *a, const char *why)
 {
     const struct stack what = {.kind = STACK_UNREAD, .note = why};
@@ -86,7 +86,7 @@ static int stacks_asked_wants(struct node_question *q, const struct rdzv_view *v
     return k->ranks.n == 0 || rank_set_has_any(&k->ranks, first, v->slots);
 }
 
-/* The agents get less time than the question, for the way of their answers. */
+/* The agents get a shorter limit than the question, so that their answers arrive in time. */
 static void stacks_asked_send(struct stacks_asked *k, struct rdzv *machine)
 {
     DD_AUTO(buf) struct dd_buf ranks = DD_BUF_INIT(STACKS_RANKS_TEXT);

@@ -169,7 +169,7 @@ void step_collect_take(struct step_collect *c, const struct session *s, const st
     judge(c);
 }
 
-/* Judge at once: no further message may come, and few come. */
+/* Judge at once: messages are rare, and this one may be the last. */
 void step_collect_take_load(struct step_collect *c, const struct session *s,
                             const struct msg_load *m)
 {
