@@ -38,7 +38,7 @@ int charge_format(struct dd_buf *out, const struct charge *c)
                : 0;
 }
 
-/* Take a decimal number from min to max and the space behind it. */
+/* Take a decimal number from min to max and the space after it. */
 static int take_number(char **p, int64_t min, int64_t max, int64_t *ret)
 {
     const bool minus = **p == '-';

@@ -38,14 +38,14 @@ enum rdzv_event_kind {
 
 struct rdzv_event {
     enum rdzv_event_kind kind;
-    int id;     /* the member; unused in TIME; -1 in STOP_REQUEST: the daemon itself */
-    int round;  /* STARTED, EXIT, SUCCESS_CRITERIA_MET, PROGRESS, DONE: events of another round are
-                   ignored as  stale */
-    int index;  /* JOIN: position in the host list, or -1 */
-    int nnodes; /* JOIN: maximum of --nnodes on that node */
-    int min_nodes;    /* JOIN: minimum of --nnodes on that node */
-    int64_t epoch;    /* JOIN: epoch of a daemon on that node; 0: none */
-    int slots;        /* JOIN: number of workers it starts */
+    int id;        /* the member; unused in TIME; -1 in STOP_REQUEST: the daemon itself */
+    int round;     /* STARTED, EXIT, SUCCESS_CRITERIA_MET, PROGRESS, DONE: stale events, of another
+                    * round, are ignored */
+    int index;     /* JOIN: position in the host list, or -1 */
+    int nnodes;    /* JOIN: maximum of --nnodes on that node */
+    int min_nodes; /* JOIN: minimum of --nnodes on that node */
+    int64_t epoch; /* JOIN: epoch of a daemon on that node; 0: none */
+    int slots;     /* JOIN: number of workers it starts */
     const char *name; /* JOIN: node name */
     const char
         *addr; /* JOIN: address at which the agent reached the daemon; "": the daemon's own node */
@@ -217,8 +217,8 @@ bool rdzv_charges(const struct rdzv *m, int index, uint64_t now,
                   struct rdzv_charges *ret); /* false: neither */
 /* Return the number of charges of this daemon. *ret: the node of the last one; unchanged if 0. */
 int rdzv_last_charge(const struct rdzv *m, uint64_t now, struct rdzv_charges *ret);
-/* As rdzv_charges() for the i-th inherited ones, of a node that has not joined; false: there are
- * fewer. */
+/* Like rdzv_charges(), for the i-th node that has inherited charges and has not joined; false:
+ * there are fewer. */
 bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rdzv_charges *ret);
 /* Append all charges, for the next daemon: at most CHARGES_MAX nodes, the latest. 0 or -ENOMEM. */
 int rdzv_charges_format(const struct rdzv *m, uint64_t now, struct dd_buf *out);

@@ -22,8 +22,8 @@ static int fold_names(struct rdzv *m)
     return m->names == NULL ? -ENOMEM : 0;
 }
 
-/* Tell the daemon's own node if the round runs without it: else it would keep searching for another
- * daemon, and leave this one during a round. */
+/* Inform the daemon's own node if the round runs without it: otherwise it would keep searching
+ * for another daemon, and leave this one during a round. */
 int rdzv_inform_own_node(struct rdzv *m)
 {
     const int own = rdzv_own_id(m);

@@ -19,7 +19,7 @@ struct member {
     char *unfit_why; /* NULL: out of memory */
     char *unfit_check; /* the health check that failed; NULL: unknown */
     const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL */
-    int64_t step;      /* that it has reported in this round; -1: none */
+    int64_t step;      /* step that it has last reported in this round; -1: none */
     int index;         /* -1 until assigned */
     int node_rank;     /* in the current round; -1: not a member of it */
     int slots;
@@ -43,7 +43,7 @@ struct rdzv_suspect {
     uint64_t last, before; /* times of the last two, on a clock that may have begun after them */
     bool blamed;           /* the node is to rest because of them */
     char *name, *why;      /* of the last one; NULL: out of memory */
-    int index;             /* of an inherited one: as it was; -1: unknown */
+    int index;             /* inherited charges: node index under the older daemon; -1: unknown */
     enum charge_rest rest; /* of an inherited one */
 };
 
@@ -91,7 +91,8 @@ struct rdzv {
     int ncharged, charged; /* charges of this daemon, and the node index of the last one */
     struct rdzv_marks marks;
     uint64_t leave_at; /* marked nodes are left at this time; RDZV_NEVER */
-    bool left;         /* decided about leaving since the marks or the members changed */
+    bool left;         /* leaving the marked nodes was decided on since the marks or the members
+                        * last changed */
     struct progress progress;
     char verdict[200];
     int unfit_end;                 /* member that has ended the job, since it is unfit; -1: none */

@@ -160,7 +160,7 @@ static bool follows_own_stop(const struct rdzv *m, const struct rdzv_event *exit
            !(before && rdzv_rule_ends(m, exit->code));
 }
 
-/* The round failed since this worker did: say how. Where the whole job hung, name no rank. */
+/* Record the failure of this worker as the cause. If the whole job hung, name no rank. */
 static void fail_by_exit(struct rdzv *m, const struct rdzv_event *e)
 {
     const char *why = e->text != NULL ? e->text : "";

@@ -9,10 +9,10 @@ enum {
     READINGS_LEAST = LOAD_WINDOW / 2 + 1,
     NEWS = 5,        /* points of percent */
     WAIT_SLOW = 40,  /* points above the median: a step takes 1.7 times as long */
-    WAIT_OVER = 20,  /* below these, it is as the others */
+    WAIT_OVER = 20,  /* points above the median; below these, the wait is normal again */
     CLOCK_SLOW = 50, /* percent of the median */
     CLOCK_SLOW_WITH_REASON = 85,
-    CLOCK_OVER = 10, /* further percent */
+    CLOCK_OVER = 10, /* further percent; from there on, the clock is normal again */
 };
 
 int load_clock(const struct rank_load *l)

@@ -63,7 +63,7 @@ int load_clock(const struct rank_load *l);
 /* Medians of all ranks, in percent. */
 struct load_medians {
     int wait;
-    int clock; /* of ranks whose clock is known; 0: of fewer than two */
+    int clock; /* over the ranks whose clock is known; 0: fewer than two are known */
 };
 
 enum load_sign { LOAD_WAITS = 1, LOAD_SLOW_CLOCK = 2 };
