@@ -21,7 +21,7 @@ struct carried {
     TAILQ_ENTRY(carried) later;
     TAILQ_ENTRY(carried) full;
     uint32_t id;
-    uint32_t told; /* answered requests, as the relay knows */
+    uint32_t told; /* number of answered requests that the relay was last sent */
     bool is_later; /* on carrier->later */
     bool is_full;  /* on carrier->full */
     bool ended;    /* no input follows */
@@ -237,7 +237,7 @@ size_t store_carriers_conns(const struct c10d *c10d)
 
 /* ---- messages of the node ---- */
 
-/* A connection that is one too many is closed; the others of the node are served on. */
+/* Close a connection beyond the limit; the node's other connections remain. */
 static int carrier_open(struct store_carrier *k, const struct relay_msg *m)
 {
     if (carried_find(k, m->conn) != NULL || m->n <= C10D_UNKNOWN || m->n > C10D_TABLE_C)

@@ -11,7 +11,7 @@ struct store_lease {
     size_t awaited; /* recalls without an answer */
     uint32_t n;     /* nodes with a lease, or that wait for a name that does not exist */
     uint32_t ids[FEW];
-    bool everybody; /* more than FEW: take all nodes for them */
+    bool everybody; /* more than FEW: assume that all nodes are among them */
     bool granted;   /* they have the value */
     bool changed;   /* no further lease */
 };

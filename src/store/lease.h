@@ -1,14 +1,14 @@
-/* Leases: copies of values that other nodes keep and answer from, and the names that they wait for.
- * Part of the engine, and as pure.
+/* Leases: copies of values that other nodes keep and answer from, and the names that they wait
+ * for. Part of the engine, and as pure.
  *
- * A node asks for a name (store_lease_ask). It is sent the value once the key exists, and holds a
- * lease on it from then on: the value changes only after the node has received STORE_RECALL and
- * answered it (store_lease_answered). A caller that will change a key calls store_lease_recall()
- * before, and waits while that returns 1. So a value that a node reads from its copy is the one
- * that the engine has at that moment.
+ * A node asks for a name (store_lease_ask). It is sent the value once the key exists, and holds
+ * a lease on it from then on: the value changes only after the node has received STORE_RECALL
+ * and answered it (store_lease_answered). A caller that will change a key calls
+ * store_lease_recall() before, and waits while that returns 1. So a value that a node reads from
+ * its copy is the one that the engine has at that moment.
  *
- * A key that was changed under a lease gets no further ones until it is deleted: it is no key that
- * is written once. A node that asks for such a key, for a queue or for a large value is told
+ * A key that was changed under a lease gets no further ones until it is deleted: it is not a
+ * write-once key. A node that asks for such a key, for a queue or for a large value is told
  * STORE_EACH: each of its clients must ask for itself. The same holds for a name that becomes a
  * queue, since a push releases one waiter and not one node. */
 #ifndef DD_STORE_LEASE_H
@@ -37,7 +37,7 @@ struct store_holder {
 };
 
 int store_holder_add(struct store_engine *e, struct store_holder *h); /* 0 or -ENOMEM */
-/* The holder is gone, as if it had answered all. True as for store_lease_answered(). */
+/* Remove the holder; its recalls count as answered. Returns the same as store_lease_answered(). */
 bool store_holder_remove(struct store_holder *h);
 
 void store_lease_ask(struct store_holder *h, struct store_bytes key);

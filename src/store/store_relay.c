@@ -387,7 +387,7 @@ static int relay_may_run(struct c10d_conn *c, int op, struct dd_rd args)
     (void)args;
     if (y->queued > QUEUED_MAX)
         return 0;
-    /* What ends the wait must pass, with the requests before it. */
+    /* A request that ends the wait must pass, and so must those before it. */
     if (conn == NULL || c->cancels)
         return 1;
     return !(relay_is_long[op] && conn->longs_n == LONG_MAX_AT_ONCE) && !relay_is_behind(conn);

@@ -27,7 +27,8 @@ struct store_relay_cfg {
 
 /* Make c10d a relay; it must have no connection. 0 or -ENOMEM. */
 int store_relay_new(struct store_relay **ret, struct c10d *c10d, const struct store_relay_cfg *cfg);
-/* Tell the daemon that the relay is gone; after its connections. NULL does nothing. */
+/* Inform the daemon that the relay is gone. Call it once all connections are closed. NULL does
+ * nothing. */
 void store_relay_free(struct store_relay *y);
 /* Take a message of the daemon. < 0 with a message: the daemon does not follow the protocol. */
 int store_relay_take(struct store_relay *y, const void *p, size_t n, struct dd_err *err);
