@@ -190,8 +190,8 @@ static void tell(const struct manager *t, int sig)
     (void)t->call.kill(t->task, sig, &event);
 }
 
-/* Wait until the time is over or a signal arrives; false: the parent has exited, and the task had
- * its time. */
+/* Wait until the time is over or a signal arrives; false: the parent has exited, and the task's
+ * time limit has expired. */
 static bool rest(struct manager *t, unsigned ms)
 {
     const struct timespec pause = {.tv_nsec = (long)ms * (long)DD_NS_PER_MS};

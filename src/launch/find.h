@@ -12,7 +12,7 @@
  */
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err);
-/* Whether a helper of ours can do its work here; if not, err says why. */
+/* Whether a helper of ddrun works here; if not, err says why. */
 bool launch_helper_works(const char *program, struct dd_err *err);
 
 #endif

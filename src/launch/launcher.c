@@ -137,7 +137,7 @@ static int launcher_run_agent(void *arg, int index)
     return l->cfg->node(l->cfg->arg, index);
 }
 
-/* Kill the process group of a starter that exits: it starts no node any more. */
+/* Kill the process group of a starter that exits: it starts no further node. */
 static void launcher_on_exiting(void *arg, int index)
 {
     const struct launcher *l = arg;

@@ -27,7 +27,7 @@ struct launcher_cfg {
         *ticket;   /* ticket of the started nodes: key, path, names and addresses of this machine */
     bool go_on;    /* the job may continue without a node that was connected */
     int min_nodes; /* the job fails when fewer nodes than this can be started */
-    unsigned limit_s;  /* the nodes that have started wait so long for others; 0: unknown */
+    unsigned limit_s;  /* time for which the started nodes wait for others; 0: unknown */
     unsigned grace_ms; /* time for starters to exit after the end of the job */
     int (*node)(void *arg, int index); /* runs this node's agent, in a process of its own */
     void *arg;

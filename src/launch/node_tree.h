@@ -33,7 +33,7 @@ struct node_tree_cfg {
     const struct hostlist *nodes;
     int fanout;          /* number of nodes that a node starts itself; 0: all */
     int min_nodes;       /* number of nodes without which the job cannot begin */
-    unsigned limit_s;    /* the nodes that have started wait so long for others; 0: unknown */
+    unsigned limit_s;    /* time for which the started nodes wait for others; 0: unknown */
     bool relay;          /* a relay: its parent decides about failed nodes */
     const char *starter; /* name of the starter */
     const struct dd_log *log;
