@@ -27,11 +27,12 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
 
 /* Return the row of the scheduler's command for an allocation from this source, or NULL. */
 const struct alloc_end_row *alloc_end_find(const char *source, char *const *env);
-/* Return its words; *ret_directory becomes its directory if PATH may not contain it, or NULL. 0 or
- * -ENOMEM. */
+/* Return the words of its command; *ret_directory becomes its directory if PATH may not contain
+ * it, or NULL. 0 or -ENOMEM. */
 int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret,
                       const char **ret_directory);
-/* Read its output of time now_s. Return 0 and seconds since 1970, or -ENOENT. */
+/* Parse the output of the command, read at the time now_s. Return 0 and seconds since 1970, or
+ * -ENOENT. */
 int alloc_end_answer(const struct alloc_end_row *row, const char *text, uint64_t now_s,
                      uint64_t job_start_s, uint64_t *ret);
 

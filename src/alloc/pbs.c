@@ -226,11 +226,12 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
     return check_list(in, nodes, path, warnings, err);
 }
 
-/* A requeued job keeps its id, and PBS counts no restarts. The cookie differs from run to run, but
- * is not part of the public id. It separates the runs where the key is proved (net/key.h). It is
- * not a key: it consists of four outputs of random() after srand(time()), so a user can compute the
- * cookies of all other jobs of a host from an own one. Src: OpenPBS 23.06, start_job() in
- * src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
+/* A requeued job keeps its id, and PBS counts no restarts. The cookie differs from run to run,
+ * but is not part of the public id. It separates the runs where the key is proved (net/key.h).
+ * It is not a key: it consists of four outputs of random() after srand(time()), so users can
+ * compute the cookies of all other jobs of a host from the cookie of a job of their own. Src:
+ * OpenPBS 23.06, start_job() in src/resmom/start_exec.c, add_transport_conn() in
+ * src/lib/Libtpp/tpp_transport.c. */
 static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     const char *job = var(in, "PBS_JOBID");
