@@ -21,7 +21,8 @@ struct ddrun {
     int rank, size, local_rank, local_size, node_rank, nodes, round, restarts;
     char prefix[PREFIX_MAX]; /* of all keys: "ddrun/ROUND/" */
     char *heartbeat;         /* path of the heartbeat file; NULL: none requested */
-    int heartbeat_fd; /* the same file, inherited for when the path is not visible; -1: none */
+    int heartbeat_fd; /* inherited descriptor of the same file, for containers where the path is
+                       * not visible; -1: none */
     struct step_page *steps; /* shared with the agent; NULL: steps are not measured */
     struct step_clock clock;
     struct local_store *local; /* in-memory store without ddrun; NULL: use the round's store */
