@@ -48,7 +48,8 @@ DDRUN_API int ddrun_local_rank(const struct ddrun *d);
 DDRUN_API int ddrun_local_size(const struct ddrun *d);
 DDRUN_API int ddrun_node_rank(const struct ddrun *d);
 DDRUN_API int ddrun_nodes(const struct ddrun *d);
-DDRUN_API int ddrun_round(const struct ddrun *d); /* 0, 1, ...; also new when nodes join or leave */
+DDRUN_API int ddrun_round(const struct ddrun *d);    /* 0, 1, ...; also increases when nodes join or
+                                                      * leave */
 DDRUN_API int ddrun_restarts(const struct ddrun *d); /* after failures only */
 
 /* Describe the last failed call of this thread; "" if there was none. */
@@ -110,7 +111,8 @@ DDRUN_API int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, con
                                      size_t len, struct ddrun_request **ret);
 /* 1: done, *ret (may be NULL) is set as above, once; 0: not yet. */
 DDRUN_API int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret);
-DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* in progress: counts as timed out */
+DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* a collective in progress counts as
+                                                             * timed out */
 
 /* ---- heartbeat, steps and events ---- */
 
