@@ -21,7 +21,7 @@ enum charge_rest { CHARGE_REST_NONE, CHARGE_REST_BLAME, CHARGE_REST_RULE, CHARGE
 /* First failures of rounds that were charged to a node. */
 struct charge {
     int index;    /* of the node; -1: unknown */
-    int n, fresh; /* total; number since the node was last left out */
+    int n, fresh; /* total; since rounds were last to leave the node out */
     enum charge_rest rest;
     uint64_t age_ms, before_ms; /* time since the last one, and since the one before */
     const char *name, *why;     /* lent; why: of the last one */

@@ -39,7 +39,7 @@ enum rest {
 /* First failures that are charged to a node. */
 struct rdzv_suspect {
     int charges;           /* in all */
-    int fresh;             /* since the node was last to be left out */
+    int fresh;             /* since rounds were last to leave the node out */
     uint64_t last, before; /* times of the last two, on a clock that may have begun after them */
     bool blamed;           /* the node is to rest because of them */
     char *name, *why;      /* of the last one; NULL: out of memory */
