@@ -25,7 +25,7 @@
         taken_;                                                                                    \
     })
 
-/* The same for file descriptors, which are set to -1. */
+/* Return the file descriptor and set the variable to -1. */
 #define DD_TAKE_FD(fd)                                                                             \
     __extension__({                                                                                \
         int taken_ = (fd);                                                                         \

@@ -19,7 +19,7 @@ struct colour_env {
 bool dd_colour_is_wanted(const struct colour_env *e);
 
 /* Append the message with the word "error:", "warning:" or "tip:" at the beginning of a line in
- * colour. A line begins behind its indentation, the first one behind `prefix` bytes. Return 0 or
+ * colour. The indentation of a line is skipped, and `prefix` bytes of the first line. Return 0 or
  * -errno. */
 int dd_colour_message(struct dd_buf *out, const char *text, size_t n, size_t prefix);
 

@@ -79,12 +79,12 @@ static size_t escape_len(const char *p)
     return p[n] >= 0x30 && p[n] < 0x7f ? n + 1 : n;
 }
 
-/* What one character becomes. */
+/* The output for one character. */
 struct shown {
     size_t len; /* bytes of the text */
     const char *as;
-    size_t n;    /* bytes of as */
-    int columns; /* of as */
+    size_t n;    /* bytes of `as` */
+    int columns; /* of `as` */
 };
 
 static struct shown show(const char *p, bool utf8)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Async-signal-safe with glibc, whose snprintf is so for integers. Does nothing without /proc. */
+/* Does nothing without /proc. */
 static void set_filter(const char *text, size_t n)
 {
     DD_AUTO(fd) int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
@@ -19,6 +19,7 @@ void dd_core_empty(void)
     set_filter("0", 1);
 }
 
+/* Async-signal-safe with glibc, whose snprintf() is so for integers. */
 void dd_core_like(pid_t pid)
 {
     char path[64];

@@ -9,8 +9,8 @@
  */
 void dd_core_empty(void);
 
-/* Restore the core file settings of process `pid`, in a child before it executes a program of the
- * user. */
+/* Apply the core file settings of process `pid` to this process, a child that is about to execute a
+ * program of the user. */
 void dd_core_like(pid_t pid);
 
 #endif

@@ -13,9 +13,9 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Sequences of ECMA-48, and xterm's alternate screen, which screen, tmux and the consoles know.
- * Without automatic margins, a character that is wider than this program believes is cut off at the
- * right margin, and never moves the lines below it. */
+/* Sequences of ECMA-48, and xterm's alternate screen, which screen, tmux and the consoles support.
+ * Automatic margins are off: a line with characters that are wider than assumed is cut off at the
+ * right margin, and does not wrap. */
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[0m\033[2J"
 #define LEAVE "\033[0m\033[?7h\033[?25h\033[?1049l"
 #define CANCEL "\030" /* ends a sequence that was written in part */

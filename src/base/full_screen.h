@@ -25,23 +25,23 @@ struct dd_line {
     enum dd_line_style style;
 };
 
-/* Use the terminal of descriptor fd. -ENOTTY with a message: it is none, or it cannot move its
- * cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns *ret. */
+/* Use the terminal of descriptor fd. -ENOTTY with a message: fd is no terminal, or one that
+ * cannot move its cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns *ret. */
 int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct dd_err *err);
 void dd_full_screen_free(struct dd_full_screen *s);    /* leaves the screen; NULL does nothing */
 int dd_full_screen_fd(const struct dd_full_screen *s); /* for events and keys; non-blocking */
 
-/* Change the modes of the terminal; the next draw writes all lines. Also after others may have
- * changed the terminal. 0 or -errno. */
+/* Change the modes of the terminal; the next draw writes all lines. Call it again when another
+ * process may have changed the terminal. 0 or -errno. */
 int dd_full_screen_enter(struct dd_full_screen *s);
-/* Restore the terminal. Does nothing outside of the screen. */
+/* Restore the terminal. Does nothing if the screen was not entered. */
 void dd_full_screen_leave(struct dd_full_screen *s);
-/* 80x24 if the terminal does not know. */
+/* 80x24 if the terminal does not report its size. */
 void dd_full_screen_size(const struct dd_full_screen *s, int *ret_lines, int *ret_columns);
 /* Show these lines, from the top; takes their texts. -EAGAIN: the terminal has not accepted the
  * previous ones yet: draw again when dd_full_screen_flush() returns true. */
 int dd_full_screen_draw(struct dd_full_screen *s, struct dd_line *lines, int n);
-/* Write what the terminal accepts now. True: nothing waits. */
+/* Write as much output as the terminal accepts now. True: none is pending. */
 bool dd_full_screen_flush(struct dd_full_screen *s);
 
 #endif

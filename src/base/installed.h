@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Makefile.am sets the directories of an installation. These serve tools that read a file without
- * its flags. */
+/* Makefile.am defines the directories of an installation; these are defaults for tools that compile
+ * a file without its flags. */
 #ifndef BINDIR
 #define BINDIR "/usr/local/bin"
 #endif
@@ -14,9 +14,9 @@
 #define PKGLIBEXECDIR "/usr/local/libexec/ddrun"
 #endif
 
-/* Find an executable file of ddrun: beside this program, as in the build directory, or where it is
- * installed, `directory`. An installation that was moved as a whole is searched where it is now.
- * Return false if the file is in neither place; ret is then the last path tried. */
+/* Find an executable file of ddrun: beside this program (the build directory), at the place of
+ * `directory` relative to this program (an installation that was moved as a whole), or in
+ * `directory`. Return false if none exists; ret is then the path in `directory`. */
 bool dd_installed_find(char ret[PATH_MAX], const char *name, const char *directory);
 
 #endif

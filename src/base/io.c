@@ -77,7 +77,7 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
 {
     struct stat st;
     DD_AUTO(free) char *draft = NULL;
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* the name of a device would be lost */
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* rename() would replace a device */
         return dd_err_set(err, -EEXIST, "cannot write file: it exists and is not a regular file");
     if (asprintf(&draft, "%s.XXXXXX", path) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

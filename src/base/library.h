@@ -21,7 +21,7 @@ struct dd_library_row {
  * function is missing. err names the library. */
 int dd_library_load(void *functions, const char *soname, const struct dd_library_row *rows,
                     size_t n, struct dd_err *err);
-/* The same with a library that is already open. */
+/* Store the addresses of the functions of an open library. -ELIBBAD: *missing is not in it. */
 int dd_library_bind(void *functions, void *library, const struct dd_library_row *rows, size_t n,
                     const char **missing);
 

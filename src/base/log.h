@@ -18,7 +18,7 @@ struct dd_screen;
 struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
     int fd;                  /* destination; -1: drop all lines */
-    bool never_waits;  /* drop a line rather than block on it: other processes wait for this one */
+    bool never_waits;  /* drop a line that would block, since other processes wait for this one */
     unsigned waits_ms; /* drop a line that cannot be written within this time; 0: no limit */
     struct dd_screen *screen; /* terminal with a status line; NULL: none */
     bool colours;             /* dd_log_has_colours() */

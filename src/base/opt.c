@@ -321,7 +321,7 @@ static int read_foreign(struct parser *p, const struct opt_foreign *f, const cha
     return take_value_and_apply(p, row, &place, f->is[len] == '=' ? f->is + len + 1 : value);
 }
 
-/* word: with its dashes, of which there is one only for the names of some rows ("-np"). */
+/* word: with its dashes; a single dash only for a row with one_dash ("-np"). */
 static int read_long(struct parser *p, const char *word)
 {
     const bool single = word[1] != '-';
@@ -463,7 +463,7 @@ const struct opt_row *opt_row_named(const struct opt_table *t, const char *name)
     return row != NULL && !opt_row_is_builtin(row) && !row->hidden ? row : NULL;
 }
 
-/* Put the entries that precede all others before those of the command line. */
+/* Put the entries of files with `ahead` before those of all other sources. */
 static int opt_read_ahead(struct parser *p, const struct opt_input *in)
 {
     int rc = 0;
@@ -481,7 +481,7 @@ static int opt_read_ahead(struct parser *p, const struct opt_input *in)
     return rc < 0 ? dd_err_set(p->err, rc, "out of memory") : 0;
 }
 
-/* After the environment: rows that it or the command line has set keep their values. */
+/* Call after the command line and the environment: rows that either has set keep their values. */
 static int opt_read_settings(struct parser *p, const struct opt_input *in)
 {
     char name[600];
@@ -544,7 +544,7 @@ static int note_json(struct opt_result *res, const struct opt_row *row,
 static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
                     const char *value)
 {
-    /* such a default is computed later, and has no value yet */
+    /* a default with def_doc is computed later, and has no value yet */
     const char *doc = src->from == OPT_FROM_DEFAULT ? row->def_doc : NULL;
     if (res->json)
         return note_json(res, row, src, doc != NULL ? NULL : value);
@@ -565,7 +565,7 @@ static int note_row(struct opt_result *res, const struct opt_row *row, const str
                                                       : "");
 }
 
-/* Record the entries of files that precede those of all sources. Return their number. */
+/* Record the entries of files with `ahead`. Return their number. */
 static int note_ahead(struct parser *p, const struct opt_input *in, const struct opt_row *row)
 {
     int n = 0;

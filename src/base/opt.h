@@ -81,7 +81,8 @@ struct opt_row {
     bool no_env;      /* the table's prefixes define no variable for it */
     bool no_file;     /* cannot be set in a file */
     bool project; /* may be set in a file of the current directory, which may come with a download:
-                     its values can run, read, write and connect to nothing */
+                     its values must not let ddrun run, read, write or connect
+                     to anything */
     const char *needs;   /* options, comma-separated, at least one of which it needs to take effect;
                             NULL: none */
     const char *example; /* a valid value for error messages; NULL: derived from default and kind */
@@ -186,8 +187,8 @@ struct opt_input {
     size_t n_settings;
 };
 
-/* Read the defaults and in into *values, which must be zeroed. Strings
- * are borrowed from argv, env, the settings and the table. Return 0, -EINVAL with a message (exit
+/* Set *values, which must be zeroed, to the defaults and the values from `in`. Strings are borrowed
+ * from argv, env, the settings and the table. Return 0, -EINVAL with a message (exit
  * code 2), or -ENOMEM; opt_values_done() must be called in any case. An empty variable counts as
  * not set. Parsing ends at --help and --version. */
 int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
@@ -205,20 +206,20 @@ int opt_set(const struct opt_row *row, void *values, const char *place, const ch
 /* Return the source of the value of option `name`, borrowed from res. NULL: no such row. */
 const struct opt_source *opt_result_source(const struct opt_result *res, const struct opt_table *t,
                                            const char *name);
-/* True if a file, the environment or the command line set it. */
+/* True if a file, the environment or the command line has set the option. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
 /* Return the row that a file names by its full name or an alias, or NULL. */
 const struct opt_row *opt_row_named(const struct opt_table *t, const char *name);
 /* Return the row that was likely meant by this word, which names none, or NULL. */
 const struct opt_row *opt_nearest_row(const struct opt_table *t, const char *word, size_t len);
 
-/* True if it is on the command line but has no effect, since all options in its `needs` are absent.
- */
+/* True if the option is on the command line but has no effect, since all options in its `needs` are
+ * absent. */
 bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,
                  const struct opt_row *row);
 
-/* True if entry ("NAME=VALUE") is almost a variable of the table's first prefix; the likely
- * intended one is written to out. */
+/* True if entry ("NAME=VALUE") misspells a variable with the table's first prefix, whose name is
+ * then written to out. */
 bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
 /* Return the number of single-letter edits from word to name; '_' equals '-'. SIZE_MAX: name has 64

@@ -105,7 +105,7 @@ const struct opt_command *opt_nearest_command(const struct opt_table *t, const c
     return nearest;
 }
 
-/* Consider the words of a text, whose length is 3 at least: shorter ones are near to everything. */
+/* Consider the words of a text that have 3 letters or more: shorter ones resemble most words. */
 static void consider_words(const char *word, const char *text, size_t *least, char out[64])
 {
     char lower[64];
@@ -119,7 +119,7 @@ static void consider_words(const char *word, const char *text, size_t *least, ch
     }
 }
 
-/* The option whose name another launcher spells like this, as in "verbose". */
+/* Find the equivalent of another launcher's option, as of "verbose". */
 static bool topic_of_foreign(const struct opt_table *t, const char *word, char out[64])
 {
     for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)

@@ -29,7 +29,7 @@ bool opt_row_opens_group(const struct opt_table *t, size_t i);
 /* True if --help=ABOUT shows the row. */
 bool opt_row_is_about(const struct opt_table *t, const struct opt_row *row, const char *about);
 bool opt_has_common(const struct opt_table *t);
-/* Write the word that was likely meant by an ABOUT which shows nothing; false: none is near. */
+/* Write the likely intended word for an ABOUT that matches no row; false: none is similar. */
 bool opt_nearest_topic(const struct opt_table *t, const char *about, char out[64]);
 
 /* Append "one of a, b; default: a; variable: DDRUN_X", or nothing. */

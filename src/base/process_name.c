@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* Find the memory of the command line. Src: proc_pid_stat(5): fields 48 and 49, of which the first
- * that follow the name in parentheses is number 3. */
+/* Find the memory of the command line: fields 48 and 49. The name, field 2, may contain blanks, so
+ * count from its closing parenthesis. Src: proc_pid_stat(5). */
 static int find_arguments(unsigned long *ret_from, unsigned long *ret_to)
 {
     char text[2048];
@@ -33,5 +33,6 @@ void dd_process_name(const char *name)
     char *arguments = (char *)from; /* NOLINT(performance-no-int-to-ptr): from the kernel */
     const size_t room = to - from;
     memset(arguments, 0, room);
-    (void)snprintf(arguments, room, "%s", name); /* ends with 0: else the kernel reads on */
+    /* The last byte must stay 0: otherwise the kernel reads on beyond the memory. */
+    (void)snprintf(arguments, room, "%s", name);
 }

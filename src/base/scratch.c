@@ -105,7 +105,7 @@ static int remove_open(int dir, const char *path)
     if (fstat(dir, &st) < 0)
         return -errno;
     if (st.st_nlink ==
-        0) /* another process of this user has removed it: the name may be in use by anyone now */
+        0) /* another process of this user has removed it; its name may be another directory's */
         return 0;
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 ? -errno : scratch_empty(fd, st.st_dev, DEPTH_MAX);

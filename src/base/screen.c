@@ -24,8 +24,9 @@ enum line_state {
     LINE_BUSY, /* a process draws or erases */
 };
 
-/* A killed process leaves this state unchanged: the next line erases one that is shown, LINE_BUSY
- * expires after BUSY_MS, and a writer that never ends only prevents further lines. */
+/* Survives the death of a process: LINE_SHOWN lasts until another process erases or redraws the
+ * line, LINE_BUSY expires after BUSY_MS, and a count of writers that stays above 0 only prevents
+ * further status lines. */
 struct shared {
     atomic_int line;    /* enum line_state */
     atomic_int writers; /* between begin and end, in all processes */
@@ -51,7 +52,7 @@ static struct dd_screen *screen_make(int fd, int memory_fd)
     s->shared = at == MAP_FAILED ? NULL : at;
     if (s->fd >= 0 && s->shared != NULL)
         return s;
-    s->memory_fd = -1; /* the caller's */
+    s->memory_fd = -1; /* remains the caller's after a failure */
     dd_screen_free(s);
     return NULL;
 }
@@ -116,8 +117,8 @@ static bool put(const struct dd_screen *s, const char *text, size_t n)
     return done > 0;
 }
 
-/* Become the process that draws or erases, unless the line has the state `line`. Return its former
- * state. */
+/* Become the process that draws or erases, unless the line has the state `unless`. Return the
+ * former state. */
 static enum line_state take_line(struct shared *m, enum line_state unless)
 {
     for (int waited = 0;; waited++) {
@@ -183,8 +184,8 @@ size_t dd_screen_columns(const struct dd_screen *s)
     return !known ? 80 : size.ws_col < COLUMNS_MAX ? size.ws_col : COLUMNS_MAX;
 }
 
-/* begins: other text without a newline may precede the cursor. A full line of blanks then moves the
- * cursor to the next line; without such text the cursor stays on this one. */
+/* begins: the cursor may follow other text without a newline. As many blanks as the terminal has
+ * columns then move it to the next line; at the start of a line, they leave it there. */
 static void put_line(const struct dd_screen *s, const char *line, bool begins)
 {
     char text[2 * COLUMNS_MAX + sizeof(ERASE)];

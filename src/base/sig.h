@@ -18,10 +18,11 @@ bool dd_signal_ends_jobs(int sig);
 bool dd_signal_announces(int sig);
 
 /* A job-wide signal may be delivered more than once: to several processes, on several nodes. Return
- * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows at almost the same
- * time, or soon afterwards through a channel that has not delivered it yet. Soon is longer for
- * signals that announce something: a machine may stall for seconds, and a job acts on a notice
- * once. There is one *taken per signal and one *heard per channel; 0: never. Both are updated. */
+ * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows within
+ * DD_SIGNAL_SAME_MS, or within DD_SIGNAL_COPIES_MS through a channel that has not delivered it yet.
+ * For SIGUSR1 and SIGUSR2 this is DD_SIGNAL_NOTICES_MS: a machine may stall for seconds, and a job
+ * must not receive a notice twice. There is one *taken per signal and one *heard per channel; 0:
+ * never. Both are updated. */
 enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000, DD_SIGNAL_NOTICES_MS = 30000 };
 bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now);
 

@@ -7,7 +7,7 @@
 
 /* ---- the worker ---- */
 
-/* The reader takes whole numbers, at any time: each is stored at once. */
+/* Stores are atomic, since the reader may read at any time. */
 static void store(uint64_t *at, uint64_t v)
 {
     __atomic_store_n(at, v, __ATOMIC_RELEASE);
@@ -64,7 +64,8 @@ static int step_page_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of n times at that offset of an entry, in microseconds; 0 only for 0. */
+/* Return the median of the times at that offset of n entries, in microseconds, rounded up: 0 only
+ * for 0. */
 static uint64_t median_us(const struct step_page *p, int n, size_t offset)
 {
     uint64_t v[STEP_WINDOW];

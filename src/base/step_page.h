@@ -38,17 +38,17 @@ struct step_clock {
     uint64_t begin_ns, cpu_ns, wait_ns, waited_ns;
 };
 
-/* A step begins, and the one before it is complete. step: its number, 0 or more. */
+/* Begin a step, and complete the one before it. step: its number, 0 or more. */
 void step_page_begin(struct step_page *p, struct step_clock *c, int64_t step, uint64_t now_ns,
                      uint64_t cpu_ns);
-void step_clock_wait(struct step_clock *c, uint64_t now_ns);   /* a wait for other workers begins */
-void step_clock_resume(struct step_clock *c, uint64_t now_ns); /* and ends */
+void step_clock_wait(struct step_clock *c, uint64_t now_ns);   /* begins a wait for other workers */
+void step_clock_resume(struct step_clock *c, uint64_t now_ns); /* ends it */
 
-/* What the page of a worker says. Times are medians of the last steps. */
+/* The content of a worker's page. Times are medians of the last steps. */
 struct step_times {
     int64_t step;   /* the current one; -1: unknown */
     uint64_t count; /* complete steps, at most INT64_MAX */
-    int n;          /* of them in the window */
+    int n;          /* number of steps in the medians */
     uint64_t wall_us, cpu_us;
     uint64_t work_us; /* 0: the program does not mark its waits */
 };

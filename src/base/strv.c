@@ -159,7 +159,7 @@ static char *strv_name_of(const char *entry)
     return strndup(entry, strcspn(entry, "="));
 }
 
-/* ---- two environments compared ---- */
+/* ---- comparison of environments ---- */
 
 /* Ordered by name; of several entries with one name the first counts, as for getenv(). */
 struct entry {
