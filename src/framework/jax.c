@@ -55,7 +55,8 @@ static int devices(struct dd_strv *env, const struct framework_input *in)
     return text == NULL ? -ENOMEM : dd_env_set(env, "JAX_LOCAL_DEVICE_IDS", text);
 }
 
-/* JAX only checks that these exist. Without an address, it would derive a port from the job id. */
+/* JAX requires all five, but uses the first two only without JAX_COORDINATOR_ADDRESS, to derive the
+ * coordinator's host and port. */
 static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;

@@ -19,8 +19,9 @@ int framework_numbers(struct dd_strv *env, const struct framework_number *v, siz
     return rc;
 }
 
-/* All workers would claim the rank of one task. Settings of users for the libraries remain:
- * PMIX_MCA_*, PMIX_DEBUG, all other OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
+/* Prefixes of the variables of an outer launcher, with which all workers would claim the rank of
+ * one task. Settings of users for the libraries remain: PMIX_MCA_*, PMIX_DEBUG, all other
+ * OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
 static const char *const outer_launcher[] = {
     "PMI_",
     "PMI2_",
