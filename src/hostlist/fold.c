@@ -1,7 +1,7 @@
 /* Fold names to an expression. Consecutive names that differ in one number become one bracket;
  * consecutive results that differ in one number before the bracket get a second bracket in front
- * (r1n[1-4],r2n[1-4] becomes r[1-2]n[1-4]). Never more than two, since with three brackets the
- * order of expansion differs from that of the list (see parse.c). */
+ * (r1n[1-4],r2n[1-4] becomes r[1-2]n[1-4]). Names get at most two brackets:
+ * the expansion of three differs in order from the list (see parse.c). */
 #include "hostlist/list.h"
 
 #include "base/num.h"

@@ -4,8 +4,8 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* Stands for '*' while the expression is expanded: valid in an IPv6 address, not in a node's name.
- */
+/* Replaces '*' while the expression is expanded: the parser accepts ':' because of IPv6 addresses,
+ * and no pattern may contain it. */
 enum { STAND_IN = ':' };
 
 static void match_replace(char *text, char from, char to)
