@@ -103,7 +103,7 @@ static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct d
     int rc = warm_interpreter_new(&a->rounds.warm, &a->loop, err);
     if (rc == 0) {
         warm_interpreter_start(a->rounds.warm,
-                               NULL); /* early: imports take longer than all that follows */
+                               NULL); /* first: imports take longer than the other steps */
         rc = rounds_new(a, err);
     }
     if (rc == 0)
@@ -136,7 +136,7 @@ static void agent_done(struct agent *a)
     locators_done(&a->locators);
     signals_free(a->signals);
     control_free(a->control);
-    status_line_free(DD_TAKE(a->status_line)); /* round_free() may end a copy that it shows */
+    status_line_free(DD_TAKE(a->status_line)); /* round_free() reports progress to it */
     uplink_free(a->uplink);
     round_free(a->round);
     rounds_done(a);

@@ -54,7 +54,7 @@ struct agent_cfg {
     /* send the signal to the workers this long before the allocation ends */
     struct signal_before_end_cfg before_end;
     uint64_t load_interval_ns; /* --straggler-interval; 0: never */
-    uint64_t watch_nodes_ns;   /* interval of asking the scheduler for its marks; 0: never */
+    uint64_t watch_nodes_ns;   /* --watch-nodes: interval of the scheduler's command; 0: never */
     struct hang_watch_cfg hang;
     struct stack_reader_cfg stacks;
     struct progress_watch_cfg progress;
@@ -81,7 +81,7 @@ struct agent_cfg {
     struct nccl_query_cfg ras;
     struct cuda_core_cfg cuda_core;
     struct locate_etcd_cfg etcd; /* rendezvous through etcd */
-    const char *notify;          /* URL of a web hook for the job's events; NULL */
+    const char *notify;          /* URL of a web hook for the job's events; NULL: none */
     const char *timeline;        /* --timeline: file that the daemon writes; NULL: none */
     const char *web_helper;      /* with notify: path of ddrun-web */
     struct round_specs_binding bind;
@@ -91,7 +91,7 @@ struct agent_cfg {
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */
     const char *iface; /* network interface of the workers; NULL: the one that the link uses */
     struct net_key_input key_in;
-    /* ddrund for a job, in a child: adds what its own options and the loop set; cfg->log is the
+    /* Run ddrund for a job, in a child; completes *cfg by ddrund's own options. cfg->log is the
      * agent's. Return the exit code. */
     int (*run_daemon)(struct daemon_cfg *cfg, int screen_fd);
     const struct dd_log *log;

@@ -25,7 +25,7 @@ void agent_machine_set_index(struct agent_machine *m, int index)
     m->index = index;
 }
 
-/* ---- what edges are made of ---- */
+/* ---- building blocks of edges ---- */
 
 static void push_arg(struct agent_machine *m, enum am_action_kind kind, int arg)
 {
@@ -153,7 +153,7 @@ EDGE(edge_follow)
     (void)e;
     m->index = -1; /* the agent with the port is the first node */
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
-    if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else the node was seeking before */
+    if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else an earlier search set it */
         arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
     agent_machine_push(m, AM_DO_LOCATE);
@@ -532,8 +532,8 @@ EDGE(edge_lost)
     stop_if_running(m, SIGTERM);
 }
 
-/* As if the agent had been killed: an elastic job continues without this node. This node's daemon
- * would wait for the other nodes. */
+/* Leave as if the agent had been killed: an elastic job continues without this node. SIGTERM ends
+ * this node's daemon, which would otherwise wait for the other nodes. */
 EDGE(edge_lost_no_memory)
 {
     (void)e;
@@ -563,8 +563,7 @@ EDGE(edge_drop_link)
     agent_machine_push(m, AM_DO_DROP_LINK);
 }
 
-/* The daemon would wait for an answer to a message that this node cannot read: send it the reason.
- */
+/* Send the reason in BYE: the daemon would wait for an answer to the unreadable message. */
 EDGE(edge_send_bye)
 {
     (void)e;

@@ -1,5 +1,5 @@
 /* Messages of the daemon: each becomes an event of the agent's machine, or a call of the part that
- * it is for. JOIN, in which the parts introduce this node to a daemon. */
+ * handles it. Also makes JOIN, with data of many parts. */
 #include "agent/held_ports.h"
 #include "agent/agent_parts.h"
 #include "agent/features.h"

@@ -27,12 +27,12 @@
 /* rounds.c: a round that waits before its workers start. */
 struct rounds {
     struct warm_interpreter *warm; /* NULL: workers are executed */
-    bool held;                     /* the round waits for it; no worker runs yet */
+    bool held;                     /* the round waits for the interpreter or the copies */
     bool copying;                  /* held, and the copies of --stage are not complete */
-    struct event *on_staged;       /* they are; activated from a hook of the round */
+    struct event *on_staged;       /* activated when the copies are complete */
 };
 
-/* What ends the job or takes this node out of it, besides failures. */
+/* Parts that end the job, mark nodes or requeue the job. */
 struct limits {
     struct timeout *timeout;
     struct signal_before_end *before_end;

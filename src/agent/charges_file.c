@@ -80,7 +80,7 @@ static int charges_file_remove(const struct charges_file *f, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "cannot remove '%s': %m", to.shown) : 0;
 }
 
-/* The output is the reason of a failure. */
+/* On failure, print the reason. */
 static int charges_file_run(void *arg)
 {
     const struct charges_file *f = arg;
@@ -276,7 +276,7 @@ void charges_file_free(struct charges_file *f)
     if (f == NULL)
         return;
     if (f->reads)
-        command_free(DD_TAKE(f->child)); /* the agent ends before its run has begun */
+        command_free(DD_TAKE(f->child)); /* the agent ends before the charges were needed */
     if (charges_file_wait(f)) {
         charges_file_begin(f); /* the write or removal that waited for that child */
         (void)charges_file_wait(f);

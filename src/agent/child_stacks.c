@@ -57,8 +57,8 @@ const struct frame_process *child_stacks_processes(const struct child_stacks *c,
     return c->processes;
 }
 
-/* A process whose frames cannot be read is shown only if its memory blocks: it may be what the
- * others wait for. */
+/* Omit a process whose frames cannot be read, unless reading its memory blocks: others may wait for
+ * such a process. */
 void child_stacks_take(struct child_stacks *c, size_t index, int rc, const char *text)
 {
     struct child_process *p = &c->v[index];
@@ -83,7 +83,8 @@ void child_stacks_take(struct child_stacks *c, size_t index, int rc, const char 
     p->known = (rc != 0 || own != NULL) && stack_copy(&p->found.stack, &p->storage, &lent) == 0;
 }
 
-/* Add processes of this kind of the rank of process i, which is its first. Return their number. */
+/* Add the processes of this kind of a rank, whose first process has index `first`. Return their
+ * number. */
 static int add_kind(const struct child_stacks *c, size_t first, enum stack_child_kind kind,
                     struct stack_children *to)
 {

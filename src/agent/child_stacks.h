@@ -1,5 +1,5 @@
-/* Python processes that waiting workers of this node have started: which ones to read, and what was
- * read. Does not read itself. */
+/* Python processes that waiting workers of this node have started: selects those to read, and keeps
+ * the results. The caller reads them. */
 #ifndef DD_AGENT_CHILD_STACKS_H
 #define DD_AGENT_CHILD_STACKS_H
 

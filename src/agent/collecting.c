@@ -50,7 +50,7 @@ static bool collecting_has_cache(const struct collecting_cfg *c)
     return c->cache != NULL && c->cache->paths != NULL && c->cache->paths->n > 0;
 }
 
-/* For messages about all files. */
+/* The option to name in messages. */
 static const char *collecting_option(const struct collecting *co)
 {
     return co->round->cfg->collecting.patterns->n > 0 ? "--collect" : "--compile-cache";
@@ -64,13 +64,13 @@ static void collecting_end_client(struct stage_client *c, struct event **event)
     stage_client_close(c);
 }
 
-/* ---- what has not come ---- */
+/* ---- missing files ---- */
 
 static void collecting_note(struct collecting *co, const char *what)
 {
     const struct round *r = co->round;
     const enum dd_log_level level = co->leaving ? DD_LOG_WARN
-                                                : DD_LOG_DEBUG; /* it is tried again */
+                                                : DD_LOG_DEBUG; /* the collection is repeated */
     if (++co->missing > NAMED_MAX)
         return;
     dd_log(r->cfg->log, level, "%s: not collected from %s: %s", collecting_option(co),
@@ -169,7 +169,7 @@ static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
 
 /* ---- start of the processes ---- */
 
-/* What a worker was writing when it was killed is not complete. */
+/* A file that a worker was writing when it was killed may be incomplete. */
 static int collecting_how(const struct collecting *co)
 {
     const struct round *r = co->round;
@@ -179,15 +179,15 @@ static int collecting_how(const struct collecting *co)
     return first | COMPILE_SEND_LATE | (co->leaving ? COMPILE_SEND_REMOVE : 0);
 }
 
-/* In seconds of the wall clock, which files have: what the worker was writing then is not complete,
- * however long the others take to stop, and the helper to find the files. */
+/* Return the time of the first failure in seconds of the wall clock, as file systems record them:
+ * what was written at that time may be incomplete, however much later it is sent. 0: no failure. */
 static uint64_t collecting_failed_at(const struct collecting *co)
 {
     return co->failed_ns == 0 ? 0
                               : (dd_now_real_ns() - (dd_now_ns() - co->failed_ns)) / DD_NS_PER_S;
 }
 
-/* The part of the message for the cache. */
+/* Append the texts of the message that concern the cache. */
 static int collecting_put_cache(const struct collecting *co, bool sends, struct dd_strv *texts)
 {
     const struct staging_cfg *c = co->round->cfg->collecting.cache;
@@ -302,7 +302,7 @@ static int contribution_parse(struct contribution *ret, const struct exchange_pa
                : -EPROTO;
 }
 
-/* Agents may share a host and its name: then their node rank distinguishes them. */
+/* Several agents may have one name; their node ranks then distinguish their directories. */
 static void collecting_folder(char *out, size_t size, const struct contribution *all, int i)
 {
     if (!all[i].shared)
@@ -431,7 +431,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
         return 0;
     co->first.known = co->due = co->leaving = false;
     co->failed_ns = 0;
-    collecting_end_client(&co->receiver, &co->receiver_event); /* of the round before */
+    collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
     int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
         return rc;

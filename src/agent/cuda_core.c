@@ -26,7 +26,7 @@ enum {
     LIMIT_MS = 60000, /* time limit for all dumps of a node */
     CHILD_MS = 2000,  /* additional time for the child to report complete dumps */
     LOOK_MS = 200,
-    UNREADABLE_LOOKS = 25, /* without growth, until a dump that may be open counts as complete */
+    UNREADABLE_LOOKS = 25, /* checks without growth: a dump that may be open is complete */
     NO_PIPE = 2,           /* exit status of the child */
     FILES_TEXT = 3000,     /* bytes of the lines for the report */
     PIPE_NAME = 64,
@@ -35,8 +35,8 @@ enum {
 /* A process with a pipe. */
 struct core {
     int local_rank, pid;
-    off_t size; /* of the dump at the last look; -1: no file */
-    int same;   /* number of looks since the dump last grew */
+    off_t size; /* of the dump when last checked; -1: no file */
+    int same;   /* number of checks since the dump last grew */
     bool complete, ended;
 };
 
@@ -132,11 +132,11 @@ static int core_is_open(int pid, const struct stat *file)
             rc = 1;
     if (dir != NULL)
         closedir(dir);
-    return rc != 1 && core_has_ended(pid) ? -ESRCH : rc; /* then the list was empty */
+    return rc != 1 && core_has_ended(pid) ? -ESRCH : rc; /* an ended process lists no open files */
 }
 
-/* A dump is complete when its file is not empty, has not grown since the last look, and is open no
- * more. Nobody knows what a process would still have written that has ended. */
+/* A dump is complete when its file is not empty, has not grown since the last check, and is no
+ * longer open. The dump of a process that has ended may be truncated, and counts as incomplete. */
 static void core_look(const struct round *r, struct core *c)
 {
     DD_AUTO(buf) struct dd_buf path = DD_BUF_INIT(PATH_MAX);
@@ -191,7 +191,7 @@ static int core_in_child(void *arg)
     static struct core v[CORES_MAX];
     const struct cuda_core *s = arg;
     const uint64_t limit_ns = dd_now_ns() + LIMIT_MS * DD_NS_PER_MS;
-    (void)signal(SIGPIPE, SIG_IGN); /* a process that ends before the pipe is written to */
+    (void)signal(SIGPIPE, SIG_IGN); /* the reader of a pipe may have exited */
     const int n = core_trigger_all(s, v);
     while (!core_look_all(s, v, n) && dd_now_ns() < limit_ns)
         (void)poll(NULL, 0, LOOK_MS);
@@ -202,7 +202,7 @@ static int core_in_child(void *arg)
 
 /* ---- the agent ---- */
 
-/* For the report. -EMSGSIZE: further ones are in the log only. */
+/* Add a line for the report. Lines that do not fit are in the log only. */
 static void core_add_line(struct cuda_core *s, const char *line)
 {
     if (s->files.len > 0)

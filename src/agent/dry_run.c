@@ -17,7 +17,8 @@ static int dry_run_no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Fill in the values that a run would use. Values that are only known at run time stand in <>. */
+/* Fill in the values that a run would use. Placeholders in <> stand for values that are only known
+ * at run time. */
 static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated,
                      struct dd_err *err)
 {

@@ -25,7 +25,7 @@ void exit_report_begin(struct round *r)
     r->exits = (struct exit_tally){.round = r->plan.round, .oom_kills = node_oom_kills("")};
 }
 
-/* Once its file system has not responded, no further error file of this round is read. */
+/* After a file system that did not respond, read no further error file of this round. */
 static int exit_report_read_error(struct exit_tally *n, const char *path, struct report_error *ret)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(2 * ERROR_FILE_MAX);

@@ -8,7 +8,7 @@
 struct features {
     const struct round_feature *const *table;
     int n;
-    int prepared; /* the first `prepared` features need their end hook */
+    int prepared; /* number of features whose end hook must be called: the first ones */
     void *state[];
 };
 

@@ -21,9 +21,9 @@
 enum { FRESH_S = 60 };
 
 struct flight_rank {
-    bool asked; /* and has not answered yet */
+    bool asked; /* a request is pending */
     bool known; /* record is its answer to the last request */
-    off_t size; /* of the answer when it was last found incomplete; 0: it was not */
+    off_t size; /* of an incomplete answer at the last check; 0: none seen */
     struct flight_record record;
 };
 
@@ -66,8 +66,8 @@ static int flight_open(const struct flight_recorder *f, const char *name, struct
     return -EPROTO;
 }
 
-/* Read the answer of a worker, and remove it: the next request must not take it for its own. False
- * if it is not complete. */
+/* Read the answer of a worker, and remove the file, which would otherwise pass for the answer to
+ * the next request. False: the answer is incomplete or missing. */
 static bool flight_take_answer(const struct flight_recorder *f, const struct round *r,
                                int local_rank)
 {
@@ -113,7 +113,7 @@ static bool flight_ask_worker(const struct flight_recorder *f, const struct roun
     return fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, "1\n", 2) == 2;
 }
 
-/* A worker that has ended answers no more, even if its exit has not been handled yet. */
+/* False also for a zombie: a worker that has ended does not answer. */
 static bool flight_is_alive(const struct round *r, int local_rank)
 {
     char kernel[64];
@@ -132,9 +132,9 @@ void flight_recorder_ask(const struct round *r)
         f->ranks[i] = (struct flight_rank){0};
         if (!flight_is_alive(r, i))
             continue;
-        if (late) /* if there is an answer, it is to the request before */
+        if (late) /* a file would be the answer to the previous request */
             (void)unlinkat(f->dir, now, 0);
-        else /* kept: a worker that aborts may not answer any more */
+        else /* keep the last record: a worker that aborts may not answer */
             (void)renameat(f->dir, now, f->dir, before);
         f->ranks[i].asked = flight_ask_worker(f, r, i);
     }
@@ -202,7 +202,7 @@ static int flight_prepare(void **state, const struct round *r, struct dd_err *er
     return 0;
 }
 
-/* Keep what the user has set: he reads the files himself. */
+/* Keep values that the user has set: the user then reads the files. */
 static int flight_env(void *state, const struct round *r, int local_rank, struct worker_spec *spec)
 {
     const struct flight_recorder *f = state;

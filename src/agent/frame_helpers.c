@@ -17,15 +17,15 @@
 
 enum {
     HELPERS_MAX = 8,
-    PER_HELPER = 32, /* fewer processes are not worth another child */
+    PER_HELPER = 32, /* number of processes that justifies another child */
     OUT_MAX = 64 << 20,
     RECORD_MAX = 3 * STACKS_TEXT,
     TICK_MS = 50,
-    STUCK_MS = 500,       /* in state D without a result, at least */
-    STUCK_PART = 8,       /* of the time limit, if that is more */
-    STUCK_LEAST_MS = 100, /* after further processes that block */
+    STUCK_MS = 500,       /* a child in state D without a result for so long blocks */
+    STUCK_PART = 8,       /* or for this part of the time limit, if that is longer */
+    STUCK_LEAST_MS = 100, /* minimum after many processes that block */
     OPEN_FILES = 128,     /* processes whose memory the agent opens */
-    SPARE_FILES = 64,     /* descriptors that are left for all else */
+    SPARE_FILES = 64,     /* descriptors that must remain free for other use */
 };
 
 /* A child that reads the processes first, first + step, … */
@@ -34,9 +34,9 @@ struct helper {
     struct command *command;
     size_t next;    /* the process that it reads now */
     size_t parsed;  /* bytes of its output */
-    unsigned ticks; /* in state D without a result */
-    unsigned most;  /* such ticks; half as many after each process that blocks */
-    bool blocks;    /* killed for that */
+    unsigned ticks; /* number of them in state D without a result */
+    unsigned most;  /* limit of ticks, halved after each process that blocks */
+    bool blocks;    /* killed because it blocks */
 };
 
 struct frame_helpers {
@@ -127,7 +127,7 @@ static void on_end(void *arg, int code, const char *out)
         h->result(h->arg, helper->next, -EIO,
                   helper->blocks ? "reading its memory blocks" : "the reader of its memory failed");
         helper->next += h->step;
-        (void)helper_start(helper); /* on failure, the time limit ends the rest */
+        (void)helper_start(helper); /* on failure, its other processes get no result */
     }
     if (h->running == 0)
         h->end(h->arg);
@@ -157,9 +157,9 @@ static int helper_start(struct helper *helper)
     return 0;
 }
 
-/* A child that reads pages from swap or a file system is in state D between them, too: it may need
- * some time. Half of it for each further process that blocks, or many of them, which wait for the
- * same file system, would use up the limit. */
+/* A child is briefly in state D also while it reads pages from swap or a file system, so it gets
+ * some time. The time is halved after each process that blocks: otherwise many of them, which wait
+ * for the same file system, would exhaust the limit. */
 static unsigned first_ticks(unsigned limit_ms)
 {
     const unsigned ms = limit_ms / STUCK_PART;

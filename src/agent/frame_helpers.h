@@ -32,7 +32,7 @@ struct frame_helpers_spec {
     void *arg;
 };
 
-/* Where 0 is returned, end() will be called. The caller owns *ret. */
+/* On success, end() will be called. The caller owns *ret. */
 int frame_helpers_start(struct frame_helpers **ret, const struct frame_helpers_spec *spec);
 /* Deliver the results that have been printed so far. */
 void frame_helpers_collect(struct frame_helpers *h);

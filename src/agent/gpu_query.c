@@ -14,7 +14,7 @@
 
 enum {
     ANSWER_MS = 1000, /* less than the daemon waits for the usage of a node */
-    CHILD_MS = 30000, /* a slow driver may answer the next question */
+    CHILD_MS = 30000, /* afterwards the driver counts as hung */
     TEXT_MAX = 32 << 10,
 };
 
@@ -22,14 +22,14 @@ struct gpu_query {
     const struct round *round;
     void (*then)(void *arg);
     void *arg;
-    struct command *command; /* NULL: no question is open */
+    struct command *command; /* NULL: no query is pending */
     struct event *late;      /* pending while an answer would be in time */
     bool off;
     struct gpu_usage v[GPU_USAGE_MAX];
     int n;
 };
 
-/* ---- the question, in a child ---- */
+/* ---- the query, in a child ---- */
 
 static int gpu_query_in_child(void *arg)
 {

@@ -12,8 +12,8 @@
 /* The signal by which the guardian forwards signals to the agent. Its value holds the forwarded
  * signal and flags of the sender: GUARDIAN_BY_SCHEDULER for the scheduler's process on this node,
  * GUARDIAN_BY_STARTER for the process that started this node and forwards a signal of its own,
- * GUARDIAN_STARTER_LOST if the signal tells that this process has died, DD_SIGNAL_AT_ONCE if that
- * process has set it. */
+ * GUARDIAN_STARTER_LOST if the kernel has sent the signal because that process died, and
+ * DD_SIGNAL_AT_ONCE if that process has set it. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum {
     GUARDIAN_BY_SCHEDULER = 0x100,

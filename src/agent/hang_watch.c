@@ -39,8 +39,8 @@ enum {
 struct hung {
     const struct round *round;
     int beat_fd;   /* the heartbeat file, anonymous; -1: none */
-    bool reported; /* reported as hung */
-    bool waits;    /* until the stacks of all workers have been read */
+    bool reported; /* as hung */
+    bool waits;    /* is to be ended, once the stacks of all workers have been read */
     bool ended;    /* killed by ddrun */
     bool stopped;  /* by a signal, at the last check */
     int local_rank;
@@ -51,7 +51,7 @@ struct hangs {
     const struct round *round;
     struct hang *watch; /* NULL: no watch is active */
     struct event *tick;
-    int signs;         /* that count at the last tick: bits of HANG_SIGN_* */
+    int signs;         /* that counted at the last tick: bits of HANG_SIGN_* */
     bool mpi;          /* processor time did not count at the last tick: MPI ranks busy-wait */
     uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
     bool taken;        /* the daemon has answered */
@@ -181,7 +181,7 @@ static const char *hang_watch_note(const struct hangs *s)
     return s->mpi ? "; " FAILURE_CAUSE_IN_MPI : "";
 }
 
-/* The innermost function in the kernel says enough in a message; stacks have the others. */
+/* Name only the innermost function of the kernel: the stacks contain its callers. */
 static const char *hang_watch_state(pid_t pid, char *where, size_t size)
 {
     (void)children_state(pid, where, size);
@@ -285,8 +285,8 @@ static bool read_sockets(struct hangs *s, struct socket_bytes *ret)
     return rc == 0;
 }
 
-/* Read what the workers that give no sign have used. A tracer, such as a debugger, may hold a
- * worker as long as it likes. */
+/* Read what the workers without a sign of life have used. A worker that a tracer, such as a
+ * debugger, has stopped counts as alive. */
 static void count_workers(struct hangs *s, uint64_t now)
 {
     DD_AUTO(socket_bytes) struct socket_bytes sockets = {0};
@@ -333,7 +333,7 @@ static void check_node(struct hangs *s, uint64_t now)
     s->sent_idle = idle;
 }
 
-/* The workers of all nodes are idle, unless one here has become active since. */
+/* The daemon has found the workers of all nodes idle; one here may have become active since. */
 static void on_hung(struct hangs *s)
 {
     const uint64_t now = dd_now_ns();
@@ -366,7 +366,7 @@ static bool may_end(struct hangs *s, uint64_t now)
     return now >= s->asked_ns + stacks_hang_ns(r->cfg->stacks.timeout_ns);
 }
 
-/* End the workers that are waiting for it. */
+/* End the hung workers once their stacks and core dumps have been taken. */
 static void end_hung(struct hangs *s, uint64_t now)
 {
     for (int i = 0; i < s->n && s->round->group != NULL; i++) {
@@ -397,7 +397,7 @@ static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
     const uint64_t now = dd_now_ns();
     update_signs(s);
     if (hang_tick(s->watch, now,
-                  activity_own_ns())) { /* first read what the workers have written */
+                  activity_own_ns())) { /* first handle output that arrived meanwhile */
         const struct timeval next = {0};
         evtimer_add(s->tick, &next);
         return;
@@ -486,8 +486,8 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
                    (double)r->cfg->hang.timeout_ns / 1e9, hang_watch_note(s));
 }
 
-/* The round is being stopped: later exits are those of hung workers only if ddrun has killed them
- * for that. */
+/* The round is being stopped: from now on, an exit counts as that of a hung worker only if ddrun
+ * has ended the worker for it. */
 static void hang_watch_stopping(void *state, const struct round *r)
 {
     struct hangs *s = state;

@@ -12,7 +12,7 @@
 struct hang_watch_cfg {
     uint64_t timeout_ns; /* 0: no hang watch */
     int signs;           /* bits of HANG_SIGN_*, or HANG_SIGNS_ACTIVITY (worker/hang.h) */
-    bool has_gpus;       /* the node has some: the workers may busy-wait for them */
+    bool has_gpus;       /* the node has GPUs, for which workers may busy-wait */
     const char *command; /* run for a hung worker; NULL: send SIGABRT */
 };
 

@@ -117,13 +117,13 @@ static void check_more(struct health *h)
 
 /* ---- the built-in checks ---- */
 
-/* True for a warning that each check counts anew: the same number is news. */
+/* True for a warning about new events: also if its text is the same as before. */
 static bool is_increment(const char *warning)
 {
     return strstr(warning, " since the last check") != NULL;
 }
 
-/* Log the warnings that the check before did not have, and keep them. */
+/* Log the warnings that the previous check did not have, and store all of them. */
 static void take_warnings(struct health *h)
 {
     DD_AUTO(strv) struct dd_strv lines = {0};

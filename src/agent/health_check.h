@@ -32,7 +32,7 @@ void health_check(struct health *h, void (*then)(void *arg), void *arg);
 const char *health_unfit(const struct health *h);
 /* Name of that check, as in --health, or "--health-check"; "": all passed, or unknown. */
 const char *health_failed_check(const struct health *h);
-/* What the last check found, and does not exclude the node: sentences, one a line; "": nothing.
+/* Return findings of the last check that do not exclude the node, one sentence per line; "": none.
  * Lent until the next check. */
 const char *health_warnings(const struct health *h);
 /* As node_health_gpus(), of the process that waits for XIDs. */

@@ -28,8 +28,8 @@ static void held_ports_close(struct held_ports *h)
     *h = (struct held_ports){0};
 }
 
-/* Write the ports as text, with an address only if --iface names another network than that of the
- * link, which the daemon knows. */
+/* Write the ports as text, with the address of --iface if it is set; otherwise the daemon uses this
+ * node's address of the link. */
 static int held_ports_describe(struct held_ports *h, const struct agent_cfg *cfg)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MSG_MAX_BYTES / 2);

@@ -27,7 +27,7 @@ struct leader {
     struct child_watch end;
 };
 
-/* Other nodes prove the job's key. A single node uses a random one. */
+/* Other nodes authenticate with the job's key. A job of one node uses a random one. */
 static int leader_make_key(struct leader *l, struct dd_err *err)
 {
     if (l->loop->cfg->alloc->nnodes > 1)
@@ -79,7 +79,7 @@ struct daemon_ends {
     uint16_t port;
 };
 
-/* In the child: the file of the timeline; a later daemon keeps the file of the one before. */
+/* In the child: return the file of the timeline; a later daemon gets a file of its own. */
 static const char *timeline_of(const struct leader *l)
 {
     char *later;
@@ -137,8 +137,7 @@ __attribute__((noreturn)) static void become_daemon(const struct leader *l,
     _exit(run_daemon(l, e, screen));
 }
 
-/* Fork ddrund instead of executing it: loading the program again takes as long as all of the rest
- * of a start. */
+/* Fork ddrund instead of executing it: loading the program again would double the start time. */
 static pid_t fork_daemon(const struct leader *l, const struct daemon_ends *e)
 {
     struct spawn_mask mask;

@@ -1,5 +1,5 @@
-/* The daemon of this node. The agent starts ddrund on a socket that already listens, so no port is
- * raced for, and is connected to it by a socket pair. */
+/* The daemon of this node. The agent starts ddrund on a socket that already listens, so that no
+ * other process can take the port, and is connected to ddrund by a socket pair. */
 #ifndef DD_AGENT_LEADER_H
 #define DD_AGENT_LEADER_H
 

@@ -35,7 +35,7 @@ struct load_watch {
     struct watched v[];
 };
 
-/* Return the percentage of the time since the last reading in which the worker has waited. */
+/* Return the percentage of the time since the last reading that the worker has waited for a CPU. */
 static int load_read_wait(const struct load_watch *w, struct watched *k, int local_rank,
                           uint64_t now)
 {
@@ -48,7 +48,7 @@ static int load_read_wait(const struct load_watch *w, struct watched *k, int loc
     return percent < 100 ? (int)percent : 100;
 }
 
-/* Return true if the process that reads the GPUs has done so since the last time. */
+/* Take the usage of the GPUs. Return true if it was read anew since the last call. */
 static bool load_read_gpus(struct load_watch *w)
 {
     const struct round *r = w->round;
@@ -99,7 +99,7 @@ static void load_watch_read(struct load_watch *w)
     w->read_ns = now;
 }
 
-/* Send those that have changed. */
+/* Send the loads that have changed. */
 static void load_watch_send(struct load_watch *w)
 {
     const struct round *r = w->round;

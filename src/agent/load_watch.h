@@ -1,5 +1,5 @@
 /* Watches what keeps the workers of this node from computing (rdzv/rank_load.h), and sends it to
- * the daemon at first and when it has changed: an undisturbed node sends nothing more. */
+ * the daemon once, and again when it has changed. */
 #ifndef DD_AGENT_LOAD_WATCH_H
 #define DD_AGENT_LOAD_WATCH_H
 

@@ -44,8 +44,8 @@ size_t locate_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t *
     return given + ELECT_WALK;
 }
 
-/* The first daemon may use all candidate ports, since other nodes search them all, and any daemon
- * whose port is in etcd. Other daemons use the near ports only, which are probed on many nodes. */
+/* All candidate ports serve the first daemon, for which other nodes search them all, and with etcd
+ * any daemon, since the key names the port. Otherwise only the near ports are probed and used. */
 int locate_bind(const struct locate *l, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = l->alloc;

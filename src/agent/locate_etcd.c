@@ -17,7 +17,7 @@ bool locate_etcd_is_started(const struct locate_etcd *d)
     return d->history->last.n > 0 || d->where->loop->machine.begun;
 }
 
-/* ---- what to do ---- */
+/* ---- steps of the claim ---- */
 
 static void close_listener(struct locate_etcd *d)
 {
@@ -154,7 +154,7 @@ static void locate_etcd_to_hex(char *out, const unsigned char *bytes, size_t n)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Make a secret for the job if the nodes share none. The secret of the leader counts. */
+/* Make a secret for the job if the nodes share none. All nodes use that of the leader. */
 static int make_secret(struct locate_etcd *d, struct dd_err *err)
 {
     unsigned char bytes[ENTRY_SECRET / 2];
@@ -239,7 +239,7 @@ void locate_etcd_hosting(struct locate_etcd *d, uint16_t port)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       d->where->loop->machine.epoch == 0; /* as in the key */
+                       d->where->loop->machine.epoch == 0; /* the key has these values */
     d->port = port;
     claim_set(&d->claim, true, d->where->loop->machine.epoch, locate_etcd_is_started(d));
     if (!known)
@@ -263,7 +263,7 @@ static void on_rest(void *arg, const struct web_answer *a)
         evtimer_add(d->timer, &now);
 }
 
-/* End the helper: other nodes than the leader send no requests. */
+/* End the helper, since only the leader sends requests. */
 void locate_etcd_following(struct locate_etcd *d)
 {
     const struct timeval now = {0};

@@ -48,9 +48,9 @@ static int own_value(struct locate_etcd *d, char **ret)
     return rc == 0 ? entry_encode(ret, &e) : rc;
 }
 
-/* ---- trouble ---- */
+/* ---- errors ---- */
 
-/* Without a daemon the user has to correct the error: fail the agent. */
+/* Fail the agent: without a daemon, only the user can correct the error. */
 void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 {
     struct agent_loop *l = d->where->loop;
@@ -82,7 +82,7 @@ static void no_trouble(struct locate_etcd *d)
     d->trouble[0] = '\0';
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *a);
 
@@ -160,7 +160,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
         locate_etcd_step(d, CLAIM_FAILED, NULL);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_answer *a)
 {

@@ -11,7 +11,7 @@
 enum {
     FIRST_REPORT_S = 5,
     REPORT_MAX_S = 60,
-    ALL_REPORT = 8, /* with at most so many nodes, each one reports what it waits for */
+    ALL_REPORT = 8, /* up to this number of nodes, each node reports what it waits for */
 };
 
 struct locate_leader {
@@ -21,7 +21,7 @@ struct locate_leader {
     locate_status_f *status;
     const void *status_arg;
     uint64_t begun_ns; /* of this search */
-    bool reported;     /* struct locate_wait */
+    bool reported;     /* as in struct locate_wait */
 };
 
 static void locate_leader_on_found(void *arg, struct link *link)

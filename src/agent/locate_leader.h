@@ -16,11 +16,11 @@ struct locate_wait {
 };
 enum { LOCATE_ALONE_S = 60 };
 
-/* True if this node reports it to the user, false if only with -v. What all nodes wait for is
- * reported by the first one after the leader: its own line is enough for the user of a step, where
- * the output of all nodes comes together. But a node that still finds no daemon after
- * LOCATE_ALONE_S may be the only one, for a reason of its own: another port, an old address of the
- * first node, or a firewall. It reports that once. Pure. */
+/* True if this node reports its wait to the user, false if only with -v. As long as all nodes wait
+ * for the daemon, only the first node after the leader reports it: the output of all nodes of a
+ * step may go to one terminal. But a node that finds no daemon for LOCATE_ALONE_S may be the only
+ * one, because of another port, an old address of the first node, or a firewall. It reports that
+ * once. Pure. */
 bool locate_leader_reports(const struct locate_wait *w);
 
 /* Status of finding the leader's address, lent; NULL: no search. */

@@ -16,8 +16,8 @@ enum {
 struct locate_local {
     struct locate *where;
     const struct locate_leader *leader;
-    const struct alloc *first; /* of this node as the first one */
-    struct alloc *follower;    /* the same, of a node whose index the daemon assigns; NULL: the port
+    const struct alloc *first; /* with this node as the first one */
+    struct alloc *follower;    /* a copy, where the daemon assigns this node's index; NULL: the port
                                   was free, or belongs to another node */
     struct event *check;
     struct dd_err taken; /* why this agent could not listen */
@@ -35,7 +35,7 @@ enum locate_local_step locate_local_judge(struct locate_local_owner *o, enum lin
     o->other = other;
     if (listener == LINK_LISTENER_NONE)
         return LOCATE_LOCAL_LEAD;
-    if (!other) /* this job's: the search reports what prevents joining */
+    if (!other) /* this job's daemon: the search reports what prevents joining */
         return LOCATE_LOCAL_WAIT;
     const uint64_t limit_ms = listener == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS;
     return now_ms - o->since_ms < limit_ms ? LOCATE_LOCAL_WAIT : LOCATE_LOCAL_GIVE_UP;
@@ -97,7 +97,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
 int locate_local_start(struct locate_local *f, struct dd_err *err)
 {
     const struct alloc *al = f->where->alloc;
-    if (f->follower != NULL) { /* another agent has bound the port first again */
+    if (f->follower != NULL) { /* another agent has bound the port first, once more */
         locate_set_alloc(f->where, f->follower);
         return 0;
     }

@@ -17,9 +17,9 @@ struct locate_local_owner {
 
 enum locate_local_step { LOCATE_LOCAL_WAIT, LOCATE_LOCAL_LEAD, LOCATE_LOCAL_GIVE_UP };
 
-/* What to do about the port's listener, as seen now. Pure. The time until this agent gives up
- * counts from the first look that shows another program: the port may have been this job's until
- * then. */
+/* Decide what to do, given the present listener of the port. Pure. The time until this agent gives
+ * up begins when another program is first found: until then, this job's daemon may have had the
+ * port. */
 enum locate_local_step locate_local_judge(struct locate_local_owner *o, enum link_listener listener,
                                           uint64_t now_ms);
 

@@ -23,7 +23,7 @@ int locators_init(struct locators *l, struct agent_loop *loop, struct uplink *up
     return 0;
 }
 
-/* etcd is first needed, and its errors are reported, after the health check. */
+/* Made on first use, so that errors of etcd are reported after the health check. */
 static int start_etcd(struct locators *l, struct dd_err *err)
 {
     int rc = l->etcd == NULL ? locate_etcd_new(&l->etcd, &l->etcd_parts, err) : 0;
@@ -53,7 +53,7 @@ void locators_stop_probes(struct locators *l)
 
 void locators_stop(struct locators *l)
 {
-    if (l->local == NULL) /* the last to be made */
+    if (l->local == NULL) /* made last: locators_init() has failed */
         return;
     locators_stop_probes(l);
     locate_leader_stop(l->leader);

@@ -31,7 +31,7 @@ void locators_done(struct locators *l);
 
 int locators_start(struct locators *l, struct dd_err *err); /* find the first daemon */
 /* Search for a daemon at addr (from PROBE_REQUEST); addr NULL: at the leader that etcd names. With
- * etcd, an addr only begins the search in etcd again. */
+ * etcd, an addr is not used: the search in etcd begins again. */
 int locators_start_there(struct locators *l, const char *addr, struct dd_err *err);
 void locators_stop_probes(struct locators *l); /* of peers and members */
 void locators_stop(struct locators *l);        /* all but etcd; also after a failure */

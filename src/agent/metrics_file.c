@@ -40,7 +40,7 @@ static _Noreturn void metrics_file_run(const char *path, int fd)
     bool failed = false;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)prctl(PR_SET_NAME, "ddrun-metrics");
-    for (int i = 0; i < 3; i++) /* the reader of ddrun's output must not wait for this process */
+    for (int i = 0; i < 3; i++) /* an open pipe would make its reader wait for this process */
         (void)dup2(null, i);
     if (fd != SOCKET_FD && dup2(fd, SOCKET_FD) < 0)
         _exit(1);
@@ -127,8 +127,8 @@ void metrics_file_start(struct metrics_file *f)
                 MSG(CTL_REQUEST, .id = CONTROL_ID_METRICS, .what = "metrics", .text = "follow"));
 }
 
-/* A text is dropped while the child is busy with earlier ones and the socket is full; an empty one
- * would be the end of the socket to the child. */
+/* A text is dropped while the child is busy with earlier ones and the socket is full; the child
+ * would take an empty packet for the end of the connection. */
 void metrics_file_take(const struct metrics_file *f, const char *text)
 {
     if (f->fd >= 0 && text[0] != '\0')

@@ -34,7 +34,7 @@ struct mpi {
     bool crowded;      /* more workers than CPUs */
     int n;
     int *fds;             /* PMI_FD of each worker */
-    char (*why)[WHY_MAX]; /* [workers] why each failed under MPI; "": no reason of MPI */
+    char (*why)[WHY_MAX]; /* [workers] why each failed under MPI; "": MPI is not the reason */
     LIST_HEAD(, gather) gathers;
 };
 
@@ -196,7 +196,7 @@ static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
     return pmix_new(&m->pmix, &cfg, err);
 }
 
-/* Directory for shared memory of the ranks: ddrun removes it, whichever process is killed. */
+/* Set the directory for shared memory of the ranks. ddrun removes it even if ranks are killed. */
 static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
                      struct dd_strv *env)
 {

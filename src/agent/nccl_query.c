@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    ASKING_NODES = 2, /* the second one, in case no worker of the first answers */
+    ASKING_NODES = 2, /* two, in case no worker of the first node answers */
     HELLO_MS = 300,   /* for the first line of a worker: one that is stopped sends none */
     PAUSE_MS = 20,    /* before the next try */
     TRIES = 32,       /* connections: the kernel chooses one of the node's workers for each */
@@ -34,12 +34,12 @@ struct ras {
     const struct round *round;
     int fd; /* reserves the port */
     uint16_t port;
-    uint64_t limit_ns; /* of the open question, dd_now_ns() */
+    uint64_t limit_ns; /* of the pending query, dd_now_ns() */
     struct command *command;
     char *answer; /* NULL: none */
 };
 
-/* ---- the question, in a child ---- */
+/* ---- the query, in a child ---- */
 
 static int ras_connect(uint16_t port)
 {
@@ -78,7 +78,7 @@ static int ras_copy(int fd, uint64_t limit_ns)
     return -ETIMEDOUT;
 }
 
-/* Ask one worker. -EAGAIN: it has not answered at all; another one may. */
+/* Query one worker. -EAGAIN: it has sent nothing; another worker may answer. */
 static int ras_ask_one(uint16_t port, uint64_t limit_ns)
 {
     const uint64_t hello_ns = dd_now_ns() + HELLO_MS * DD_NS_PER_MS;
@@ -168,7 +168,7 @@ int nccl_query_take(const struct round *r, struct nccl_ras *ret)
         const pid_t python = pid > 0 ? python_process_find(pid) : 0;
         if (pid > 0)
             rc = nccl_ras_add_process(ret, r->plan.first_rank + i, (int)pid);
-        if (rc == 0 && python > 0 && python != pid) /* a script has started it */
+        if (rc == 0 && python > 0 && python != pid) /* the worker is a wrapper of Python */
             rc = nccl_ras_add_process(ret, r->plan.first_rank + i, (int)python);
     }
     if (rc == 0 && nccl_ras_read(&found, text, strlen(text)) == 0)

@@ -12,10 +12,10 @@ struct nccl_query_cfg {
 
 extern const struct round_feature nccl_query_feature;
 
-/* Ask one worker of this node, in a child, for at most limit_ns. Only the first nodes of a round
- * ask, since each answer is about the whole job. No-op while a question is open. */
+/* Query one worker of this node, in a child, for at most limit_ns. Only the first nodes of a round
+ * do so, since each answer describes the whole job. No-op while a query is pending. */
 void nccl_query_start(const struct round *r, uint64_t limit_ns);
-/* True if no question is pending, or if the feature takes no part in the round. */
+/* True if no query is pending, or if the feature takes no part in the round. */
 bool nccl_query_is_ready(const struct round *r);
 /* Add the last answer, and the processes of this node, to ret. -ENOMEM: a part is missing. */
 int nccl_query_take(const struct round *r, struct nccl_ras *ret);

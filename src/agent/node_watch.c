@@ -27,9 +27,9 @@ struct node_watch {
     const struct alloc_marks_row *row;
     struct hostlist *nodes; /* of the job */
     struct command *ask;
-    struct event *tick; /* NULL: another node leads, or nothing can be asked */
-    bool failing;       /* the last command has failed, which was reported */
-    bool hosts;         /* ask by names without domains */
+    struct event *tick; /* NULL: another node leads, or there is no scheduler to query */
+    bool failing;       /* the last command has failed, and the failure was reported */
+    bool hosts;         /* query by names without domains */
     bool again;         /* `hosts` was toggled after a failure */
 };
 
@@ -68,7 +68,7 @@ static void watch_take(struct node_watch *w, const char *out)
         watch_failed(w, "out of memory");
     } else if (n >= 0 && (size_t)n < hostlist_count(w->nodes)) {
         watch_failed(w, "the answer does not describe all nodes");
-    } else { /* -EMSGSIZE: more than the text names; all of these are out of service, too */
+    } else { /* -EMSGSIZE: some are omitted, but those in the text are out of service */
         w->failing = false;
         uplink_send(w->parts.uplink, MSG(NODE_MARKS, .text = text));
     }
@@ -80,7 +80,7 @@ static void watch_on_answer(void *arg, int code, const char *out)
     const bool linked = uplink_is_up(w->parts.uplink);
     char how[60];
     (void)snprintf(how, sizeof(how), "exit code %d", code);
-    /* PBS may have the nodes as node1 and write node1.cluster into the node file */
+    /* PBS may name a node node1, but write node1.cluster into the node file */
     const bool again = code > 0 && !w->again && alloc_marks_other_names(w->row, w->nodes);
     if (again)
         w->hosts = !w->hosts;
@@ -131,7 +131,7 @@ static void watch_on_tick(evutil_socket_t fd, short what, void *arg)
         wait_ms(w, FIRST_MS);
 }
 
-/* The nodes of the job, by the names that the scheduler has for them; < 0: unknown. */
+/* Find the names that the scheduler uses for the nodes of the job; < 0: unknown. */
 static int watch_find_nodes(struct node_watch *w)
 {
     const struct agent_cfg *cfg = w->parts.loop->cfg;
@@ -152,7 +152,7 @@ int node_watch_new(struct node_watch **ret, const struct node_watch_parts *parts
     if (w == NULL)
         return -ENOMEM;
     *w = (struct node_watch){.parts = *parts, .every_ns = every_ns};
-    if (every_ns > 0 && every_ns < DD_NS_PER_S) /* the scheduler has other work */
+    if (every_ns > 0 && every_ns < DD_NS_PER_S) /* limit the load on the scheduler */
         w->every_ns = DD_NS_PER_S;
     return 0;
 }
@@ -164,7 +164,7 @@ int node_watch_start(struct node_watch *w, struct dd_err *err)
     const int rc = w->nodes == NULL ? watch_find_nodes(w) : 0;
     if (rc == -ENOMEM)
         return dd_err_set(err, rc, "out of memory");
-    if (rc < 0) { /* a file of settings may have the option for jobs of all kinds */
+    if (rc < 0) { /* a settings file may set the option for all jobs */
         dd_log(watch_log(w),
                strcmp(w->parts.loop->cfg->alloc->source, "local") == 0 ? DD_LOG_DEBUG : DD_LOG_WARN,
                "--watch-nodes has no effect: %s",

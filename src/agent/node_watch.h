@@ -1,6 +1,6 @@
-/* --watch-nodes: the leader asks the scheduler at intervals which nodes of the job it takes out of
- * service, by one command for all of them, and tells the daemon. A command that fails changes
- * nothing. */
+/* --watch-nodes: the leader queries the scheduler at intervals, by one command, for the nodes of
+ * the job that are out of service, and reports them to the daemon. A failed command has no effect.
+ */
 #ifndef DD_AGENT_NODE_WATCH_H
 #define DD_AGENT_NODE_WATCH_H
 

@@ -26,7 +26,7 @@ struct phase_recorder {
     struct phase search[SEARCH_PHASES]; /* up to JOIN, until the daemon asks */
     struct dd_strv pending;             /* texts to be sent */
     uint64_t searched_ns;               /* the first search began; 0: not yet */
-    uint64_t joined_ns;                 /* JOIN was sent, and no plan has come since; 0: it has */
+    uint64_t joined_ns;                 /* time of JOIN while a plan is pending; 0: none pending */
     uint64_t planned_ns, stopped_ns, ended_ns; /* of the last round; 0: not yet */
     bool *has_output;                          /* [local_size], of this round */
     int nlocal;
@@ -82,7 +82,7 @@ static void recorder_add_rank(struct phase_recorder *c, enum phase_kind kind, in
                                     .end_ns = (int64_t)end});
 }
 
-/* ---- the way to the daemon ---- */
+/* ---- finding and joining a daemon ---- */
 
 void phase_recorder_joined(const struct round *r, const struct link_times *t)
 {
@@ -133,7 +133,7 @@ void phase_recorder_ask(const struct round *r)
     c->asked = c->look != NULL;
     for (int i = 0; i < SEARCH_PHASES; i++)
         recorder_add(c, &c->search[i]);
-    recorder_flush(c); /* at once: the daemon estimates this node's clock by the time it takes */
+    recorder_flush(c); /* at once: its arrival lets the daemon estimate the offset of the clock */
 }
 
 /* ---- workers ---- */
@@ -153,7 +153,7 @@ static bool recorder_see_output(struct phase_recorder *c)
     return missing;
 }
 
-/* There is no call for the first output of a worker, since output is what agents copy fastest. */
+/* The first output is polled for: a callback would slow down the copying of all output. */
 static void recorder_look(struct phase_recorder *c)
 {
     const struct timeval t = dd_timeval(c->look_ms * DD_NS_PER_MS);

@@ -57,7 +57,7 @@ static void on_step(void *arg)
         (void)evtimer_add(p->timer, &t);
 }
 
-/* The number in the file; -1: none. */
+/* Return the number in the file; -1: none. */
 static int64_t read_step(const char *path)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
@@ -120,8 +120,8 @@ static int progress_watch_prepare(void **state, const struct round *r, struct dd
     return 0;
 }
 
-/* DONE follows: the daemon then knows the last step of this round. The file is read on one node,
- * since it may be a file that all nodes share. */
+/* Report before DONE, so that the daemon knows the last step of this round. Only one node reads the
+ * file, which all nodes may share. */
 static void progress_watch_end(void *state, const struct round *r)
 {
     struct progress_watch *p = state;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The first of these options with a rank that does not exist. `value` is what to quote of it. */
+/* The first of these options with a rank that does not exist. `value` is the part to quote. */
 struct missing_rank {
     const char *option, *value, *more;
     int len;

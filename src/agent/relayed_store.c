@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    ACCEPTS_AT_ONCE = 64, /* connections per event, then other events get a turn */
+    ACCEPTS_AT_ONCE = 64, /* connections per event, so that other events are not delayed */
     RESUME_MS = 100,      /* pause if no file descriptor is free */
 };
 
@@ -155,7 +155,7 @@ static void relayed_store_input(void *state, const struct round *r, struct spec_
     in->store_port = s->port;
 }
 
-/* Without the daemon its store is lost, and with it the connections of the workers. */
+/* When the link is lost, so is the daemon's store: close the connections of the workers. */
 static void relayed_store_message(void *state, const struct round *r, const struct round_message *m)
 {
     struct relayed_store *s = state;

@@ -56,7 +56,7 @@ int requeue_reason(const struct requeue_end *e)
     return e->end_near ? REQUEUE_TIMEOUT : 0;
 }
 
-/* ---- doing it ---- */
+/* ---- the command ---- */
 
 struct requeue {
     struct agent_loop *loop;
@@ -108,8 +108,9 @@ static void on_requeued(void *arg, int code, const char *out)
     struct requeue *r = arg;
     char line[240];
     const char *scheduler = r->slurm != NULL ? "Slurm" : "PBS";
-    /* Killed by the scheduler, which is already ending the job to requeue it. An exit code of
-     * qrerun may be as high, without a signal: it is the lowest byte of an error of PBS. */
+    /* The scheduler has killed the command, since it is already ending the job to requeue it.
+     * qrerun may exit with such a code by itself, the lowest byte of an error of PBS, but prints
+     * why. */
     const bool killed = code > 128 && out[0] == '\0';
     const char *job = r->slurm != NULL ? r->slurm : r->pbs;
     if (killed)

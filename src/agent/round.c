@@ -101,7 +101,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
     features_verdict(r->features, r, &end);
     r->ended_well &= end.exit.code == 0;
-    /* again: a signal may have arrived while a feature read a file */
+    /* ask again: a signal may have arrived while a feature read a file */
     end.settling |= end.exit.code != 0 && r->port->settling(r->port_arg);
     exit_report_worker(r, &end);
 }
@@ -239,7 +239,7 @@ bool round_is_running(const struct round *r)
 void round_stop(struct round *r, int sig, unsigned grace_ms)
 {
     if (r->group != NULL || r->leaving) {
-        r->ended_well &= r->leaving; /* workers that have exited were not stopped */
+        r->ended_well &= r->leaving; /* while leaving, no worker is left to stop */
         r->stop_sig = sig;
     }
     features_stopping(r->features, r);

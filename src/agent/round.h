@@ -34,7 +34,7 @@ struct worker_end {
     struct worker_exit exit; /* features may change code and signal */
     char why[120];           /* reason beyond the exit code; "": unknown */
     const char *error_file;  /* file in which the worker may have written the reason; "": none */
-    bool settling;           /* failed while the scheduler ends the job: no failure */
+    bool settling;           /* failed while the scheduler ends the job: not counted as a failure */
 };
 
 /* How the workers of a round have exited so far (agent/exit_report.h). */
@@ -52,10 +52,10 @@ struct exit_tally {
 struct round_port {
     void (*send)(void *arg, const struct msg *m); /* send to the daemon; dropped without a link */
     int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a link */
-    /* Send a message of the store's relay; NULL: it could not be made, so end the link. Dropped
-     * without a link. */
+    /* Send a message of the store's relay. NULL: there was no memory for it, so end the link.
+     * Dropped without a link. */
     void (*send_store)(void *arg, const void *p, size_t n);
-    void (*refuse_store)(void *arg); /* the daemon has sent a malformed one: end the link */
+    void (*refuse_store)(void *arg); /* the daemon has sent a malformed message: end the link */
     /* Handle signals that have arrived, which may stop the round. Returns true while the scheduler
      * is ending the job, so failures of workers are a consequence. */
     bool (*settling)(void *arg);
@@ -66,11 +66,11 @@ struct round_port {
     void (*staged)(void *arg);                       /* staging_is_settled() has become true */
     /* As node_health_gpus(); NULL: GPUs are not read. */
     int (*gpus)(void *arg, struct gpu_usage *ret, uint64_t *ret_readings);
-    /* What the workers wait for, for the terminal; "": nothing any more. */
+    /* Show on the terminal what the workers wait for; "": they no longer wait. */
     void (*progress)(void *arg, const char *text);
 };
 
-/* All borrowed until round_free(). */
+/* All pointers are borrowed until round_free(). */
 struct round_env {
     const struct agent_cfg *cfg;
     struct event_base *base;

@@ -24,7 +24,7 @@ static void set_charges(struct round_history *h, const char *text)
     h->charges_at_ns = dd_now_ns();
 }
 
-/* The clock may have begun after them; the difference is right nevertheless. */
+/* charges_at_ns may wrap below 0, as the charges may precede the boot; differences remain right. */
 void round_history_add_charges(struct round_history *h, const char *text, uint64_t age_ms)
 {
     set_charges(h, text);
@@ -62,7 +62,7 @@ int round_history_record(struct round_history *h, const struct msg_plan *m, int 
     return 0;
 }
 
-/* A spare gets no vote: `members` and `committed` stay. */
+/* A spare has no vote: `members` and `committed` remain unchanged. */
 int round_history_observe(struct round_history *h, const struct msg_round_members *m,
                           struct dd_err *err)
 {
@@ -99,7 +99,7 @@ void round_history_write_ages(const struct round_history *h, struct dd_buf *out)
     (void)restart_ages_format(out, ages, h->nages);
 }
 
-/* Text that cannot be read is left out. */
+/* Malformed text is omitted. */
 void round_history_write_charges(const struct round_history *h, struct dd_buf *out)
 {
     DD_AUTO(charges) struct charges c = {0};

@@ -34,7 +34,7 @@ struct round_history {
 /* Record a plan, of nnodes nodes, that the round has taken. */
 int round_history_record(struct round_history *h, const struct msg_plan *plan, int nnodes,
                          struct dd_err *err);
-/* Before the first round: add charges of the last run of this job, which are that old. */
+/* Before the first round: add charges of the last run of this job, recorded age_ms ago. */
 void round_history_add_charges(struct round_history *h, const char *text, uint64_t age_ms);
 /* Record a round in which this node is a spare. */
 int round_history_observe(struct round_history *h, const struct msg_round_members *round,

@@ -127,7 +127,7 @@ static int launch(struct agent *a)
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
     int rc = round_launch(a->round, &link, &err);
-    warm_interpreter_start(a->rounds.warm, a->round); /* another one, if it has failed */
+    warm_interpreter_start(a->rounds.warm, a->round); /* a new one, if the last one has failed */
     if (rc < 0) {
         not_started(a, a->round->plan.round, rc, &err);
         return rc;

@@ -155,7 +155,7 @@ int signal_before_end_start(struct signal_before_end *t, struct dd_err *err)
     return 0;
 }
 
-/* Delayed, because the daemon treats a signal shortly after the last one as a copy of it. */
+/* Wait first: the daemon treats a signal shortly after the last one as a copy of it. */
 void signal_before_end_round(struct signal_before_end *t)
 {
     const struct timeval tv = dd_timeval(AGAIN_MS * DD_NS_PER_MS);

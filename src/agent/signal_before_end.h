@@ -1,6 +1,6 @@
-/* --signal-before-end: the leader learns from the environment, or by one command of the scheduler,
- * when the allocation ends. At the configured time before that, it sends the signal to the workers
- * of all nodes. */
+/* --signal-before-end: the leader finds the end of the allocation in the environment, or by one
+ * command of the scheduler. At the configured time before it, the leader sends the signal to the
+ * workers of all nodes. */
 #ifndef DD_AGENT_SIGNAL_BEFORE_END_H
 #define DD_AGENT_SIGNAL_BEFORE_END_H
 

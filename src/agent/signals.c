@@ -16,9 +16,9 @@
 enum {
     STILL_S = 1, /* no notice if the workers exit at once */
     /* Time for the scheduler to signal all processes of the step on this node: less than 1 ms on an
-       idle machine. A notice may wait for a machine that stalls: if the agent handed it on too
-       soon, its workers would get it twice. Workers that are to end must know at once that all
-       nodes do, so that they can still communicate. */
+       idle machine. SIGUSR1 and SIGUSR2 wait longer, as a machine may stall: if the agent forwarded
+       one too soon, its workers would get it twice. A signal that ends the job must soon reach all
+       nodes, so that their workers can still communicate while they end. */
     SETTLE_MS = 100,
     SETTLE_NOTICE_MS = 1000,
     LAST_SIGNAL = 64,
@@ -34,7 +34,7 @@ struct signal_state {
     uint64_t taken_ns;
     uint64_t heard_ns[PATHS];
     struct event *settled; /* timer after a signal of the scheduler; NULL: never sent */
-    bool everywhere;       /* the scheduler has signalled the agent too, and so the workers */
+    bool everywhere;       /* the scheduler has signalled the agent, too, hence also the workers */
 };
 
 struct signals {
@@ -69,8 +69,8 @@ void signals_request_stop(struct signals *s, int sig)
                                      .code = s->parts.loop->machine.stop_code, .text = text));
 }
 
-/* Tell a user who pressed Ctrl-C why ddrun still runs. The leader writes the message, and any agent
- * with a terminal. */
+/* Report to a user who pressed Ctrl-C why ddrun still runs: on the leader, and on any agent with a
+ * terminal. */
 static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 {
     struct signals *s = arg;

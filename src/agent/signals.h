@@ -24,8 +24,8 @@ void signals_request_stop(struct signals *s, int sig); /* send STOP_REQUEST to t
 /* End the job for a reason of this agent, with this exit code (0: 128 + sig). */
 void signals_stop(struct signals *s, int sig, int code, const char *why);
 void signals_drain(struct signals *s); /* handle signals that have arrived; raises events */
-/* True while the scheduler is ending the job, process by process: exits of workers meanwhile are no
- * failures, and are reported only after the daemon knows the reason. */
+/* True while the scheduler is ending the job, process by process. Exits of workers at that time are
+ * no failures, and are reported only after the daemon knows the reason. */
 bool signals_settling(const struct signals *s);
 /* Signal the workers of this node that catch the signal. */
 void signals_announce(const struct signals *s, int sig);

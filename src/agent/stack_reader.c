@@ -28,14 +28,14 @@
 #include <sys/queue.h>
 
 enum {
-    AT_ONCE = 8, /* requests */
+    AT_ONCE = 8, /* requests that are pending at a time */
     PY_SPY_OUT = 4 << 20,
     TRIES = 2, /* py-spy does not stop the process, so a stack that changes may not be readable */
     LEAST_PARALLEL = 4,
     FILE_MAX = 64 << 20,
     WRITE_MS = 5000,
-    END_MS = 1000,   /* for the file, after the last worker has ended */
-    RECORDS_MS = 50, /* between two looks for the files of flight recorders */
+    END_MS = 1000,   /* to finish the file, after the last worker has ended */
+    RECORDS_MS = 50, /* interval of checking the files of flight recorders */
 };
 
 struct reading;
@@ -46,13 +46,13 @@ struct target {
     int rank;
     pid_t worker, python;
     struct command *command;
-    char kernel[STACKS_NAME]; /* its state in the kernel when the request came */
+    char kernel[STACKS_NAME]; /* its state in the kernel at the request */
     char note[STACKS_NAME];   /* why its frames could not be read without py-spy */
     bool needs_py_spy;
     int tries;
     bool done;
     const char *native;            /* its native frames; NULL: none */
-    char native_note[STACKS_NAME]; /* why there are none */
+    char native_note[STACKS_NAME]; /* reason for NULL */
 };
 
 /* One request of the daemon. */
@@ -62,8 +62,8 @@ struct reading {
     int64_t id;
     bool all;              /* also workers without frames */
     bool keep;             /* write a file to the log directory */
-    bool answered;         /* waits for its commands only */
-    struct rank_set ranks; /* asked for; empty: all */
+    bool answered;         /* the reply was sent; commands still run */
+    struct rank_set ranks; /* requested ones; empty: all */
     uint64_t begin_ns, limit_ns;
     struct event *limit;
     struct event *records; /* pending while flight recorders write */
@@ -71,13 +71,13 @@ struct reading {
     struct frame_helpers *helpers; /* NULL: not begun, or all have ended */
     struct native_reader *natives; /* NULL: native frames are not wanted, or cannot be read */
     bool native, native_runs;
-    struct child_stacks *children; /* for which workers wait */
-    bool children_read;            /* the helpers read them, or have done so */
+    struct child_stacks *children; /* processes for which workers wait */
+    bool children_read;            /* their reading has begun */
     char *py_spy;
-    bool searched; /* for py-spy */
+    bool searched; /* py_spy was searched for */
     struct target *v;
     int n, next, running, parallel;
-    struct target *others; /* that do not run Python, where native frames are wanted */
+    struct target *others; /* workers without Python, if native frames are wanted */
     int nothers;
 };
 
@@ -170,8 +170,8 @@ static void write_file(struct stack_reader *s, struct stacks *found)
         round_protect(r, command_pid(s->writer));
 }
 
-/* Find where a worker had waited for others, by the traceback in its output. False: it shows no
- * such place. */
+/* Find in the traceback of a worker's output the frames in which it waited for other ranks. False:
+ * there are none. */
 static bool has_failed_in(const struct reading *d, int rank, struct dd_buf *frames)
 {
     const struct round *r = d->reader->round;
@@ -180,7 +180,7 @@ static bool has_failed_in(const struct reading *d, int rank, struct dd_buf *fram
     return traceback_of_waiting(tail, frames) == 0 && dd_buf_str(frames) != NULL;
 }
 
-/* Add a worker that has ended, or is about to. */
+/* Add a worker that has ended, or is about to end. */
 static void add_ended(struct reading *d, int rank)
 {
     DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);
@@ -210,8 +210,8 @@ static bool has_ended(const struct round *r, const struct target *t)
            worker_group_pid(r->group, t->rank - r->plan.first_rank) != t->worker;
 }
 
-/* Add the collectives that the workers are in, also of workers that had written them by themselves
- * before they ended. */
+/* Add the collectives that the workers are in, also of workers that have ended after they wrote a
+ * record without a request. */
 static void add_records(struct reading *d)
 {
     const struct round *r = d->reader->round;
@@ -261,8 +261,8 @@ static void reading_answer(struct reading *d)
         reading_free(d);
 }
 
-/* Answer once all readers, the flight recorders and NCCL have finished, and the dumps of a hang:
- * the daemon waits for all nodes before any ends its workers. d may be freed. */
+/* Answer once all readers, the flight recorders, NCCL and, after a hang, the core dumps of GPUs are
+ * complete: no node ends its workers before the daemon has the answers of all. d may be freed. */
 static void reading_try_answer(struct reading *d)
 {
     static const struct timeval later = {.tv_usec = RECORDS_MS * 1000L};
@@ -298,7 +298,7 @@ static void add_frames(struct reading *d, const struct target *t, const char *fr
     if (native_stack_merge(stack_text(t->native), frames, &merged) == 0 && merged.len > 0)
         frames = dd_buf_str(&merged) != NULL ? dd_buf_str(&merged) : frames;
     if (state == 'D' && t->kernel[0] != 'D')
-        state = 'S'; /* for a moment, as any process that reads a file */
+        state = 'S'; /* a short wait for a disk, as in any process that reads a file */
     const struct stack what = {.kind = STACK_PYTHON,
                                .frames = frames,
                                .state = stack_remarkable_state(state),
@@ -334,7 +334,7 @@ static void on_read(void *arg, int code, const char *out)
     read_next(d);
 }
 
-/* False: not started. */
+/* Start py-spy for a target. False: it was not started. */
 static bool read_target(struct reading *d, struct target *t)
 {
     const struct round *r = d->reader->round;
@@ -382,8 +382,8 @@ static bool is_without_py_spy(const struct reading *d)
     return wanted != NULL && strcmp(wanted, "none") == 0;
 }
 
-/* True if the worker is about to end, because it has noticed that another rank is lost or late: it
- * prints the traceback, or has printed it and its interpreter is being finalized. */
+/* True if the worker is about to end because another rank is lost or late: its interpreter prints
+ * the traceback, or is being finalized afterwards. */
 static bool is_ending(const struct reading *d, const struct target *t, int rc, const char *text)
 {
     DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);
@@ -413,7 +413,7 @@ static void on_frames(void *arg, size_t index, int rc, const char *text)
     t->done = true;
 }
 
-/* Let py-spy read what is left. d may be freed. */
+/* Read the remaining targets by py-spy. d may be freed. */
 static void read_by_py_spy(struct reading *d)
 {
     const struct round *r = d->reader->round;
@@ -445,7 +445,8 @@ static void on_child_frames(void *arg, size_t index, int rc, const char *text)
 static bool start_helpers(struct reading *d, const struct frame_process *v, size_t n,
                           frame_helpers_result_f *result);
 
-/* Read the children for which workers wait, once these have been read. False: there are none. */
+/* Read the children for which workers wait, after the workers. False: there are none, or they have
+ * been read. */
 static bool read_children(struct reading *d)
 {
     size_t n;
@@ -474,7 +475,7 @@ static int cpus(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* False: there is nothing to read, or no helper could be started. */
+/* Read n processes. False: there is none, or no helper could be started. */
 static bool start_helpers(struct reading *d, const struct frame_process *v, size_t n,
                           frame_helpers_result_f *result)
 {
@@ -521,7 +522,7 @@ static void add_other(struct reading *d, struct target *t)
     t->done = true;
 }
 
-/* Take what the tool has found, and go on with Python frames. d may be freed. */
+/* Take the native frames, and continue with Python frames. d may be freed. */
 static void on_native_end(void *arg)
 {
     struct reading *d = arg;
@@ -537,7 +538,7 @@ static void on_native_end(void *arg)
     read_targets(d);
 }
 
-/* Without a tool, every worker says so. */
+/* Record why there are no native frames, and add the targets without Python. */
 static void go_without_native(struct reading *d, int rc)
 {
     const char *why = rc == -ENOENT ? "no native frames: neither eu-stack nor gdb found"
@@ -550,7 +551,7 @@ static void go_without_native(struct reading *d, int rc)
     }
 }
 
-/* Read the native frames of all targets. False: none will come. */
+/* Read the native frames of all targets. False: they are not wanted, or cannot be read. */
 static bool read_natives(struct reading *d)
 {
     const size_t n = (size_t)d->n + (size_t)d->nothers;
@@ -577,8 +578,8 @@ static bool read_natives(struct reading *d)
 
 /* ---- the request ---- */
 
-/* Order the targets so that workers in a rare state of the kernel come first, and one of each
- * state before the second of any: what is not read in time is then most likely known. */
+/* Order the targets: one worker of each state in the kernel before the second of any, and rare
+ * states first. Workers that are not read in time then most likely resemble others that are. */
 static int order_targets(struct reading *d)
 {
     DD_AUTO(stacks) struct stacks states = {0};

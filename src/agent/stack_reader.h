@@ -1,6 +1,6 @@
 /* Reads what the workers of this node are executing, when the daemon asks: Python frames from their
- * memory or by py-spy, else the kernel's view. Nothing runs before that, so a healthy job pays
- * nothing. */
+ * memory or by py-spy, else the state in the kernel. Nothing runs before a request, so a healthy
+ * job has no overhead. */
 #ifndef DD_AGENT_STACK_READER_H
 #define DD_AGENT_STACK_READER_H
 
@@ -17,7 +17,7 @@ struct stack_reader_cfg {
     bool native;         /* also native frames; not for requests of ddctl */
     uint64_t timeout_ns; /* for all nodes together */
     const char
-        *py_spy; /* program that reads all; NULL: one is used where it is needed; "none": never */
+        *py_spy; /* program that reads all frames; NULL: py-spy, only where needed; "none": never */
 };
 
 extern const struct round_feature stack_reader_feature;

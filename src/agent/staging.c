@@ -47,7 +47,7 @@ struct staging {
     bool has;                   /* the copies are complete, and the images mounted */
     bool without;               /* this node goes on without them, until the end of the job */
     bool offered;               /* this node has contributed to the exchange of the round */
-    struct stage_msg ready;     /* as ddrun-stage has sent it; without texts: not yet */
+    struct stage_msg ready;     /* READY of ddrun-stage; without texts: not received yet */
     struct dd_strv also;        /* interpreters that are copied beside the paths of the option */
     int fds[STAGE_CLIENT_FDS];  /* namespaces that show the copies */
     int nfds;
@@ -66,7 +66,7 @@ static bool staging_has_copies(const struct staging *st)
 static void staging_give(struct staging *st);
 static int staging_offer(struct staging *st, const char *port, struct dd_err *err);
 
-/* This node goes on without a copy; the others learn that it needs none. */
+/* Continue without a copy, and report to the other nodes that this node needs none. */
 static void staging_go_without(struct staging *st, const char *why)
 {
     struct dd_err err = {0};
@@ -138,9 +138,9 @@ static void staging_tell(const struct staging *st)
         r->port->staged(r->port_arg);
 }
 
-/* All workers that are executed read from one socket, each one packet. Not before all nodes have
- * agreed: when the workers exit, the round is over on this node, and its part in the tree must be
- * known. */
+/* Send a packet for each worker to the socket from which all workers that are executed read. Wait
+ * until all nodes have agreed: the round ends here when the workers exit, and by then this node's
+ * place in the tree must be known. */
 static void staging_give(struct staging *st)
 {
     const struct round *r = st->round;
@@ -154,11 +154,11 @@ static void staging_give(struct staging *st)
                          : stage_client_send(st->pair[0], STAGE_MSG_READY, st->ready.texts.v,
                                              st->fds, st->nfds);
     close(DD_TAKE_FD(st->pair[0]));
-    if (rc < 0 && rc != -EPIPE && !st->option->optional) /* -EPIPE: all have exited */
+    if (rc < 0 && rc != -EPIPE && !st->option->optional) /* -EPIPE: all workers have exited */
         staging_fail(st, "--stage: cannot pass the copies to the workers");
 }
 
-/* Point the tools to the caches of this node, except those that the user has pointed elsewhere. */
+/* Set the variables of the tools to the caches of this node; keep those that the user has set. */
 static int staging_put_variables(const struct staging *st, struct dd_strv *env)
 {
     int rc = 0;
@@ -212,7 +212,7 @@ static int staging_started(void *state, const struct round *r, struct dd_err *er
 /* ---- the tree ---- */
 
 /* What a node contributes to the exchange: "HAS PORT ADDRESS KEY NAME KIND"; "-": unknown. Further
- * lines are the interpreters that it copies, too, if it is the root of the tree. */
+ * lines name interpreters that the node also copies if it is the root of the tree. */
 struct offer {
     enum stage_has has;
     char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256], kind[64];
@@ -252,7 +252,7 @@ static void offers_free(struct offer *offers, int n)
     free(offers);
 }
 
-/* The addresses of the parent, its parent … */
+/* Append address, port and name of the parent, of its parent, and so on. */
 static int staging_put_parents(const struct staging *st, const struct offer *offers,
                                const struct stage_place *place, struct dd_strv *texts)
 {
@@ -268,8 +268,8 @@ static int staging_put_parents(const struct staging *st, const struct offer *off
     return rc;
 }
 
-/* What is compiled for another kind of processor than that of the first node may not run: such
- * nodes need no copy, nor does any node if the first one cannot send. */
+/* A node needs no copy if its kind of processor is not that of the first node, whose compiled code
+ * it may be unable to run, or if the first node cannot send. */
 static enum stage_has offer_has(const struct offer *o, const struct offer *first)
 {
     const bool reads = strcmp(first->port, "0") != 0 || first->has != STAGE_HAS_CHANGED;
@@ -296,7 +296,7 @@ static int staging_begin_empty(struct staging *st, struct dd_err *err)
     return rc;
 }
 
-/* Tell ddrun-stage what the root copies beside the paths of the option. */
+/* Send ddrun-stage the interpreters that the root copies beside the paths of the option. */
 static int staging_send_also(struct staging *st, const struct offer *root)
 {
     dd_strv_done(&st->also);
@@ -507,7 +507,7 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* What this node would read for others: its exact copies in place of the sources. */
+/* Append the paths that this node would read for others: its exact copies, else the sources. */
 static int staging_put_sources(const struct staging *st, struct dd_strv *texts)
 {
     int rc = 0;
@@ -611,14 +611,14 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     if (st == NULL)
         return 0;
     st->started = st->agreed = st->offered = false;
-    staging_end_helper(st); /* of the round before */
+    staging_end_helper(st); /* of the previous round */
     int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
         rc = dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
     if (rc < 0)
         return rc;
     stage_client_limit(st->pair[0]);
-    /* a node that has a copy may have to read it for the others, and the first node the source */
+    /* other nodes may need this node to read its copy, or the first node to read the source */
     const bool reads = r->plan.node_rank == 0 || staging_what(st) == STAGE_HAS_EXACT;
     if (st->without || (staging_has_copies(st) && (!reads || r->plan.nnodes == 1)))
         return staging_offer(st, "0", err);
@@ -634,7 +634,7 @@ static void staging_end(void *state, const struct round *r)
 {
     struct staging *st = state;
     node_exchange_drop(r, st);
-    /* Once the copies are complete, other nodes may still receive from it; it exits then. */
+    /* A helper with complete copies may still send to other nodes, and then exits by itself. */
     if (!staging_has_copies(st) || !st->agreed)
         staging_end_helper(st);
     for (int i = 0; i < 2; i++)

@@ -3,7 +3,7 @@
  * stay until the end of the job.
  *
  * --compile-cache: the same for the caches of compilers, which the workers may change. A node that
- * gets no copy goes on without. */
+ * gets no copy goes on without one. */
 #ifndef DD_AGENT_STAGING_H
 #define DD_AGENT_STAGING_H
 
@@ -31,7 +31,7 @@ extern const struct round_feature compile_cache_feature;
 
 /* True once the copies on this node are complete, and all nodes of the round know who needs one. */
 bool staging_is_settled(const struct round *r);
-/* Return a descriptor from which "ddrun-stage enter" learns where the copies are, as a worker does;
+/* Return a descriptor from which "ddrun-stage enter" reads where the copies are, as for a worker;
  * -ENOTSUP: they cannot be mounted on this node. */
 int staging_ticket(const struct round *r, struct dd_err *err);
 

@@ -16,9 +16,9 @@
 
 enum {
     INTERVAL_MS = 2000, /* between two messages */
-    NODE_MS = 10, /* in a job with more than 200 nodes, each adds this to the interval, so that the
-                     daemon gets at most 100 messages a second */
-    TEXT_EACH = 100, /* bytes for each worker, at most */
+    NODE_MS = 10,       /* the interval is at least this for each node, so that the daemon gets at
+                           most 100 messages a second */
+    TEXT_EACH = 100,    /* bytes for each worker, at most */
 };
 
 struct step_watch {
@@ -29,8 +29,7 @@ struct step_watch {
     uint64_t sent[]; /* the number of steps of each worker in the last message */
 };
 
-/* The agent reads the file and never maps it, so that nothing a worker does to it can stop the
- * agent. */
+/* Read the file instead of mapping it: no change that a worker makes to it can stop the agent. */
 static bool step_watch_read(const struct step_watch *w, int local_rank, struct step_times *ret)
 {
     struct step_page page;
@@ -76,7 +75,7 @@ static void step_watch_free(struct step_watch *w)
     free(w);
 }
 
-/* No worker can change the size of the file: another one, which maps it, would be killed. */
+/* Seal the size of the file: a worker that shrinks it would kill those that have mapped it. */
 static int step_watch_file(struct step_watch *w, struct dd_err *err)
 {
     w->fd = memfd_create("ddrun-steps", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -117,7 +116,7 @@ static int step_watch_started(void *state, const struct round *r, struct dd_err 
     return 0;
 }
 
-/* DONE follows: the daemon then knows the last steps. */
+/* Send before DONE, so that the daemon knows the last steps. */
 static void step_watch_end(void *state, const struct round *r)
 {
     struct step_watch *w = state;

@@ -12,8 +12,8 @@
 enum {
     ANSWER_MS = 3000, /* time for another daemon to answer JOIN */
     UPLINK_OTHERS = 8,
-    NODE_MS = 1, /* ddrund sends all plans before a heartbeat: a busy machine took 5.7 s for 12,500
-                    nodes (docs/performance.md), half of this for each */
+    NODE_MS = 1, /* added patience for each node, since ddrund sends all plans before a
+                    heartbeat: 5.7 s for 12,500 nodes on a busy machine (docs/performance.md) */
 };
 
 struct uplink {
@@ -154,7 +154,7 @@ void uplink_drop_found(struct uplink *u)
     link_free(DD_TAKE(u->found));
 }
 
-/* ---- daemons that are asked beside the one in use ---- */
+/* ---- links to other daemons, beside the one in use ---- */
 
 static struct link **slot_of(struct uplink *u, const struct link *l)
 {

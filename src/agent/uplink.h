@@ -38,7 +38,7 @@ void uplink_use(struct uplink *u, struct link *l);  /* takes l, on which JOIN ha
 void uplink_join(struct uplink *u, struct link *l); /* takes l, sends JOIN */
 void uplink_drop(struct uplink *u);                 /* close the link in use */
 int uplink_send_bye(struct uplink *u, const char *why);
-/* Send this node's daemon the address to which it redirects its nodes, and leave it. */
+/* Send this node's daemon the address to which it redirects its nodes, then BYE. */
 void uplink_give_way(struct uplink *u, const char *addr);
 
 void uplink_found(struct uplink *u, struct link *l); /* for locators: takes l and raises AM_FOUND */

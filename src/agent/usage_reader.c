@@ -124,7 +124,7 @@ static void usage_answer(const struct usage_reader *s, int64_t id, const struct 
     for (int i = 0; v != NULL && i < r->plan.local_size; i++)
         v[i].pid = r->group != NULL ? worker_group_pid(r->group, i) : 0;
     const bool read = v != NULL && worker_usage_read(v, r->plan.local_size) == 0;
-    /* all lines are of one worker */
+    /* a request for all lines names one worker, whose text may be longer */
     for (size_t i = all_lines ? 0 : 1; read && i < sizeof(limits) / sizeof(limits[0]); i++) {
         DD_AUTO(free) char *text = usage_text(s, v, ranks, all_lines, limits[i]);
         if (text != NULL && strlen(text) < USAGE_MESSAGE) {

@@ -21,9 +21,9 @@
 #include <sys/wait.h>
 
 enum {
-    STARTS_MAX = 12,   /* each start but the first leaves a module out, or follows a death */
+    STARTS_MAX = 12,   /* a further start leaves a module out, or replaces a failed process */
     SLOW_S = 60,       /* report a long import this often */
-    FORK_MIN_MS = 500, /* limits of the time in which the agent serves nothing but a fork */
+    FORK_MIN_MS = 500, /* bounds of the time limit of a fork, for which the agent blocks */
     FORK_MAX_MS = 30000,
 };
 
@@ -37,11 +37,11 @@ struct warm_interpreter {
     struct warm_fork fork;
     struct node_cpus cpus;
     cpu_set_t *share;
-    char module[200];  /* whose import has begun; "": none */
-    uint64_t begun_ns; /* the import */
+    char module[200];  /* being imported; "": none */
+    uint64_t begun_ns; /* start of the imports */
     int starts;
     bool ready;    /* it can fork workers */
-    bool left_one; /* it exits because of a module, which the next one leaves out */
+    bool left_one; /* it exits because of a module that the next interpreter leaves out */
     bool over;     /* it is not started again */
     bool staged;   /* it runs in the copies of --stage */
     void (*then)(void *arg);
@@ -61,9 +61,10 @@ static void call_then(struct warm_interpreter *w)
         then(w->arg);
 }
 
-/* ---- what the interpreter is started with ---- */
+/* ---- arguments, environment and CPUs of the interpreter ---- */
 
-/* Make arguments and environment of local rank 0, as if it were on this node of so many. */
+/* Make arguments and environment of one of two example workers (node 0 or 1), which differ in all
+ * values that depend on the rank or the round. */
 static int example_worker(const struct warm_interpreter *w, int node, struct dd_strv *argv,
                           struct dd_strv *env, struct dd_err *err)
 {

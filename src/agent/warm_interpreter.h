@@ -33,9 +33,10 @@ bool warm_interpreter_is_used(const struct warm_interpreter *w);
 void warm_interpreter_wait_no_more(struct warm_interpreter *w);
 /* Return what worker_group_start() needs; NULL: workers are executed. */
 const struct warm_fork *warm_interpreter_fork(const struct warm_interpreter *w);
-/* It has not forked the workers of a round: end it. warm_interpreter_start() starts another one. */
+/* End the interpreter, which has failed to fork the workers of a round. warm_interpreter_start()
+ * starts another one. w is not NULL. */
 void warm_interpreter_failed(struct warm_interpreter *w, const char *why);
-/* NULL is allowed for all. */
+/* NULL is allowed for all but warm_interpreter_failed(). */
 void warm_interpreter_free(struct warm_interpreter *w);
 
 #endif
