@@ -234,7 +234,4 @@ int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 /* What the job waits for at the time `now`. False: for nothing, or only for its workers. */
 bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret);
 
-/* What the job waits for; false: for nothing but its workers. */
-bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret);
-
 #endif
