@@ -28,7 +28,8 @@ struct guardian {
     const struct dd_log *log;
 };
 
-/* Send SIGTERM to each child that is not in `had` (orphans of the agent), and add it to `had`. */
+/* Send SIGTERM once to each orphan of the agent: each child that is neither foreign nor in `had`,
+ * the list of those already signalled. */
 static void ask_children(const struct guardian *g, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};

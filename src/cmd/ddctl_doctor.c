@@ -101,7 +101,7 @@ static const struct opt_row rows[] = {
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Connections",
-     .help = "address of the first node (see ddrun); not with etcd",
+     .help = "address of the first node, as for ddrun; not an etcd URL",
      FIELD(rdzv_endpoint)},
     {.name = "master-addr",
      .kind = OPT_STRING,

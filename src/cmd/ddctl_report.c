@@ -56,6 +56,6 @@ int ddctl_report(int argc, char **argv)
                        : dd_err_tip(&err,
                                     dd_err_set(&err, -EINVAL, "expected one FILE, got %d",
                                                argc - res.script),
-                                    "'ddrun --report=FILE' writes it");
+                                    "pass the file that 'ddrun --report=FILE' has written");
     return rc < 0 ? cmd_fail(&ddctl_report_options, &err) : cmd_write(&ddctl_report_options, &out);
 }

@@ -69,7 +69,7 @@ int ddctl_timeline(int argc, char **argv)
                        : dd_err_tip(&err,
                                     dd_err_set(&err, -EINVAL, "expected one FILE, got %d",
                                                argc - res.script),
-                                    "'ddrun --timeline=FILE' writes it");
+                                    "pass the file that 'ddrun --timeline=FILE' has written");
     return rc < 0 ? cmd_fail(&ddctl_timeline_options, &err)
                   : cmd_write(&ddctl_timeline_options, &out);
 }

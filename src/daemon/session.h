@@ -33,7 +33,7 @@ struct session {
     bool is_leader;  /* the agent on the daemon's own node */
     int64_t pid;     /* process id of the agent, as it reports */
     char name[256];
-    struct session_addr *addrs; /* addresses of its node, as it reports, and the link's */
+    struct session_addr *addrs; /* of the node, as its agent reports, and the link's peer */
     size_t naddrs;
     int64_t idle;   /* 1 + the round in which its workers are idle; 0: they are not */
     bool stopped;   /* signals have stopped all of them */

@@ -34,7 +34,7 @@ int http_server_new(struct http_server **ret, struct event_base *base,
                     const struct http_server_cfg *cfg, struct dd_err *err);
 void http_server_free(struct http_server *s); /* closes all connections */
 uint16_t http_server_port(const struct http_server *s);
-/* Take the part of another node. */
+/* Process the part that another node has sent through its exchange(). */
 int http_server_take(struct http_server *s, const void *part, size_t len, struct dd_err *err);
 void http_server_asked(struct http_server *s, const char *name);
 void http_server_news_over(struct http_server *s);

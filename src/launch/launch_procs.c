@@ -169,7 +169,7 @@ static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAM
 
 static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
 {
-    const bool same = console_same(1, 2); /* one pipe for both keeps their order */
+    const bool same = console_same(1, 2); /* then one pipe keeps the order of lines */
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (pipes[k][1] >= 0)
             (void)dup2(pipes[k][1], k + 1);

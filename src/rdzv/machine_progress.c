@@ -34,13 +34,14 @@ bool rdzv_lacks_progress(struct rdzv *m)
     if (m->cfg.progress_restarts == 0 ||
         progress_round_over(&m->progress, step) < m->cfg.progress_restarts)
         return false;
-    char highest[40] = "none was reported";
+    char highest[40] = "no step was reported";
     if (step_max_get(&m->progress.max) >= 0)
-        (void)snprintf(highest, sizeof(highest), "the highest one is %lld",
+        (void)snprintf(highest, sizeof(highest), "the highest step is %lld",
                        (long long)step_max_get(&m->progress.max));
-    (void)snprintf(m->verdict, sizeof(m->verdict),
-                   "%d restart%s in a row without a new step; %s (--progress-restarts)",
-                   m->progress.stuck, m->progress.stuck == 1 ? "" : "s", highest);
+    (void)snprintf(
+        m->verdict, sizeof(m->verdict),
+        "ended the job after %d restart%s in a row without a new step; %s (--progress-restarts)",
+        m->progress.stuck, m->progress.stuck == 1 ? "" : "s", highest);
     m->code = m->ruled_code = NO_PROGRESS_CODE;
     return true;
 }

@@ -174,7 +174,7 @@ int collect_file_write(struct collect_file *f, const void *p, size_t n, struct d
     const unsigned char *from = p;
     const uint64_t before = f->got;
     if (n > f->size - f->got)
-        return dd_err_set(err, -EPROTO, "more data came than announced");
+        return dd_err_set(err, -EPROTO, "the sender sent more data than announced");
     while (n > 0) {
         const ssize_t k = write(f->fd, from, n);
         if (k < 0 && errno == EINTR)
@@ -236,7 +236,7 @@ int collect_file_commit(struct collect_file *f, struct dd_err *err)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, f->mtime};
     if (f->got != f->size)
-        return dd_err_set(err, -EPROTO, "less data came than announced");
+        return dd_err_set(err, -EPROTO, "the sender sent less data than announced");
     if (fchmod(f->fd, f->mode) < 0 || futimens(f->fd, times) < 0 || fsync(f->fd) < 0)
         return dd_err_set(err, -errno, "cannot write it: %m");
     int rc = compare_existing(f, err); /* another job may have written it meanwhile */

@@ -181,7 +181,7 @@ static void flow_head_of_reader(struct serve *s, const struct stage_reader_view 
         serve_fail(s, "--stage: out of memory");
     if (v->skipped > 0) {
         (void)snprintf(text, sizeof(text),
-                       "--stage: left out %zu socket%s, pipe%s or device%s, the first is '%.300s'",
+                       "--stage: skipped %zu socket%s, pipe%s or device%s; the first is '%.300s'",
                        v->skipped, v->skipped == 1 ? "" : "s", v->skipped == 1 ? "" : "s",
                        v->skipped == 1 ? "" : "s", v->first_skipped);
         serve_send(s, STAGE_MSG_WARNING, text);

@@ -281,8 +281,8 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     s->mode = OUTPUT_INHERIT;
     if (!o->warned)
         dd_log(o->log, DD_LOG_WARN,
-               "too few file descriptors for a pipe to each worker (ulimit -n); lines of workers "
-               "may mix");
+               "not enough file descriptors for a pipe to each worker (ulimit -n); output lines of "
+               "different workers may be interleaved");
     o->warned = true;
     return 0;
 }

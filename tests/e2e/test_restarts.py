@@ -261,7 +261,7 @@ def test_the_report_says_that_there_was_no_progress(tmp_path):
     job, _ = steps_of_rounds(";;;", f"--report={tmp_path}/r.json", "--progress-restarts=1", REGEX)
     with open(tmp_path / "r.json") as f:
         report = json.load(f)
-    said = "1 restart in a row without a new step; none was reported (--progress-restarts)"
+    said = "ended the job after 1 restart in a row without a new step; no step was reported (--progress-restarts)"
     assert (job.p.returncode, report["code"], report["verdict"]) == (93, 93, said)
     assert "exit code 3" in report["cause"] and report["culprit"]["rank"] == 0
     shown = ddctl("report", f"{tmp_path}/r.json")
@@ -281,7 +281,7 @@ def test_without_a_way_to_find_steps_only_the_restarts_count():
     ["--log-dir=/dev/null", "--redirects=3"], ["--hang-timeout=1h"]])
 def test_steps_are_found_wherever_the_output_goes(options, tmp_path):
     job, _ = steps_of_rounds("1;2;2;2;3;", REGEX, "--progress-restarts=2", *options, cwd=tmp_path)
-    assert job.p.returncode == 93 and some_line(job.err, "2 restarts", "highest one is 2"), job.err
+    assert job.p.returncode == 93 and some_line(job.err, "2 restarts", "highest step is 2"), job.err
     logs = list(tmp_path.glob("logs/*/attempt_1/0/stdout.log"))
     if any("logs" in option for option in options):
         assert "step 2 loss" in logs[0].read_text()
@@ -290,7 +290,7 @@ def test_steps_are_found_wherever_the_output_goes(options, tmp_path):
 def test_steps_are_found_in_a_file(tmp_path):
     script = 'echo "round $TORCHELASTIC_RESTART_COUNT"; echo $((5 + $TORCHELASTIC_RESTART_COUNT / 2)) > "$1"; exit 3'
     job, n = steps_of_rounds(str(tmp_path / "step"), f"--progress-file={tmp_path}/step", "--progress-restarts=1", script=script)
-    assert (job.p.returncode, n) == (93, 2) and some_line(job.err, "highest one is 5"), job.err
+    assert (job.p.returncode, n) == (93, 2) and some_line(job.err, "highest step is 5"), job.err
     job, n = steps_of_rounds(str(tmp_path / "step"), f"--progress-file={tmp_path}/step", "--progress-restarts=2", script=script, restarts=4)
     assert (job.p.returncode, n) == (3, 5), job.err
 

@@ -340,7 +340,7 @@ def test_special_files_are_left_out_with_a_warning(source):
     os.mkfifo(os.path.join(source, "fifo"))
     job = run(f"--stage={source}", "--stage-mount=no", "sh", "-c", "ls $VIRTUAL_ENV", env=clean_env(VIRTUAL_ENV=source))
     assert job.p.returncode == 0, job.err
-    assert some_line(job.err, "left out 1", "fifo")
+    assert some_line(job.err, "skipped 1", "fifo")
     assert "large" in job.out and "fifo" not in job.out
 
 
