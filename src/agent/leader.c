@@ -79,7 +79,8 @@ struct daemon_ends {
     uint16_t port;
 };
 
-/* In the child: return the file of the timeline; a later daemon gets a file of its own. */
+/* Return the file of the timeline; each later daemon of the job has a file of its own. Called in
+ * the child. */
 static const char *timeline_of(const struct leader *l)
 {
     char *later;

@@ -3,7 +3,7 @@
  * stay until the end of the job.
  *
  * --compile-cache: the same for the caches of compilers, which the workers may change. A node that
- * gets no copy goes on without one. */
+ * gets no copy continues without one. */
 #ifndef DD_AGENT_STAGING_H
 #define DD_AGENT_STAGING_H
 

@@ -56,7 +56,7 @@ static void status_line_draw(const struct status_line *l, const struct rdzv_wait
     dd_screen_draw(screen_of(l), line);
 }
 
-/* Draw the line while there is no link to a daemon. */
+/* Draw the status line of a node that has no link to a daemon. */
 static void status_line_seeking(const struct status_line *l)
 {
     const struct agent_cfg *c = l->loop->cfg;

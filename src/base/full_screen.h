@@ -25,8 +25,9 @@ struct dd_line {
     enum dd_line_style style;
 };
 
-/* Use the terminal of descriptor fd. -ENOTTY with a message: fd is no terminal, or one that
- * cannot move its cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns *ret. */
+/* Use the terminal of descriptor fd. -ENOTTY with a message: fd is not a terminal, or
+ * is one that cannot move its cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns
+ * *ret. */
 int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct dd_err *err);
 void dd_full_screen_free(struct dd_full_screen *s);    /* leaves the screen; NULL does nothing */
 int dd_full_screen_fd(const struct dd_full_screen *s); /* for events and keys; non-blocking */

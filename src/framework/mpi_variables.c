@@ -24,8 +24,8 @@ int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct 
         {"OMPI_COMM_WORLD_NODE_RANK", in->local_rank},
         {"OMPI_UNIVERSE_SIZE", p->world_size},
     };
-    /* For Open MPI 4: a launcher has started the process, which is no singleton, and Open MPI must
-     * not bind it to CPUs. Version 5 needs none of these. */
+    /* They tell Open MPI 4 that a launcher has started the process, so that it is not a singleton,
+     * and not to bind it to CPUs. Version 5 needs none of these. */
     static const char *const defaults[][2] = {
         {"OMPI_MCA_schizo", "ompi"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},

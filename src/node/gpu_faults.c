@@ -231,8 +231,8 @@ static const struct xid_row {
     {79, LOST_HARDWARE, "it has fallen off the bus"},
     {94, CORRECTED, "a memory error that ended one program"},
     {95, HARDWARE, "an uncontained memory error"},
-    {119, HARDWARE, "its firmware processor (GSP) does not respond"},
-    {120, HARDWARE, "an error of its firmware processor (GSP)"},
+    {119, HARDWARE, "its GSP firmware processor does not respond"},
+    {120, HARDWARE, "an error of its GSP firmware processor"},
     {140, HARDWARE, "an unrecovered memory error"},
 };
 

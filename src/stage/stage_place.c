@@ -177,8 +177,8 @@ static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t
     int rc = place_fits_path(s, path, err);
     if (rc == 0)
         rc = dd_scratch_open(&s->dir, path, err);
-    for (int i = 0; rc == 0 && place_sources(s)[i] != NULL;
-         i++) { /* remove copies that an interrupted round has left */
+    /* remove copies that an interrupted round has left */
+    for (int i = 0; rc == 0 && place_sources(s)[i] != NULL; i++) {
         (void)snprintf(name, sizeof(name), "%d", i);
         (void)dd_scratch_clear(&s->dir, name);
     }

@@ -21,7 +21,7 @@ struct carried {
     TAILQ_ENTRY(carried) later;
     TAILQ_ENTRY(carried) full;
     uint32_t id;
-    uint32_t told; /* number of answered requests that the relay was last sent */
+    uint32_t told; /* number of answered requests, as last sent to the relay */
     bool is_later; /* on carrier->later */
     bool is_full;  /* on carrier->full */
     bool ended;    /* no input follows */

@@ -8,7 +8,7 @@
  * its copy is the one that the engine has at that moment.
  *
  * A key that was changed under a lease gets no further ones until it is deleted: it is not a
- * write-once key. A node that asks for such a key, for a queue or for a large value is told
+ * write-once key. A node that asks for such a key, for a queue or for a large value gets
  * STORE_EACH: each of its clients must ask for itself. The same holds for a name that becomes a
  * queue, since a push releases one waiter and not one node. */
 #ifndef DD_STORE_LEASE_H

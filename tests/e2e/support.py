@@ -68,6 +68,11 @@ def as_user(uid):
     return {"user": uid, "group": uid, "extra_groups": []}
 
 
+def command_as(uid, *words):
+    """Return a command that runs `words` as this uid."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
+
+
 with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torch in DDRUN_PYTHON's environment")
 
 

@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from cluster import until
-from support import DDRUN, Job, clean_env, free_port, program
+from support import DDRUN, Job, clean_env, command_as, free_port, program
 
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"
@@ -27,10 +27,6 @@ def args(go):
     return ["--nproc-per-node=4", f"--max-restarts={ROUNDS - 1}", program("many_stores.py"), str(CONNECTIONS), str(ROUNDS), go]
 
 
-def as_user(uid, *words):
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
-
-
 def assert_none_refused(out, workers):
     refused = [int(n) for n in re.findall(r"^refused (\d+)$", out, re.M)]
     assert refused == [0] * ROUNDS * workers
@@ -41,10 +37,10 @@ def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle):
     with tempfile.TemporaryDirectory(prefix="e2e") as home:
         os.chown(home, USER, USER)
         go = os.path.join(home, "go")
-        with Job(*args(go), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3), before=as_user(USER, *FEW_FILES)) as job:
+        with Job(*args(go), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3), before=command_as(USER, *FEW_FILES)) as job:
             seen = job.line("store")
             _, host, port = re.search("store .*", seen)[0].split()
-            flood = subprocess.Popen(as_user(STRANGER, PYTHON3, program("flood.py"), host, port, idle), stdout=subprocess.PIPE, cwd="/", text=True)
+            flood = subprocess.Popen(command_as(STRANGER, PYTHON3, program("flood.py"), host, port, idle), stdout=subprocess.PIPE, cwd="/", text=True)
             try:
                 assert flood.stdout.readline() == "flooding\n"
                 open(go, "w").close()

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from cluster import until
-from support import BUILD, DDRUN, LIMIT, Job, clean_env, program, without_tips
+from support import BUILD, DDRUN, LIMIT, Job, clean_env, command_as, program, without_tips
 
 PYTHON3 = "/usr/bin/python3"
 KEY = "stolen"
@@ -113,10 +113,6 @@ USER, STRANGER = 20001, 20002
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
-def as_user(uid, *words):
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
-
-
 @pytest.fixture
 def home():
     """Yield a directory of USER that the test's own user can list, too."""
@@ -126,7 +122,7 @@ def home():
 
 
 def run_as_user(before, *args, home):
-    with Job(*args, home=home, tmp=home, cwd="/", before=as_user(USER, *before)) as job:
+    with Job(*args, home=home, tmp=home, cwd="/", before=command_as(USER, *before)) as job:
         job.wait(LIMIT)
         return job
 
@@ -145,13 +141,13 @@ def test_a_job_of_the_overflow_uid_is_refused(home, before):
 @root_only
 def test_a_job_of_the_overflow_uid_runs_where_all_uids_are_mapped(home):
     os.chown(home, 65534, 65534)
-    with Job("true", home=home, tmp=home, cwd="/", before=as_user(65534)) as job:
+    with Job("true", home=home, tmp=home, cwd="/", before=command_as(65534)) as job:
         assert job.wait(LIMIT) == 0, job.err
 
 
 @root_only
 def test_ddctl_of_the_overflow_uid_trusts_no_agent(home):
-    done = subprocess.run(as_user(USER, "unshare", "-U", os.path.join(BUILD, "ddctl"), "status"), capture_output=True, text=True,
+    done = subprocess.run(command_as(USER, "unshare", "-U", os.path.join(BUILD, "ddctl"), "status"), capture_output=True, text=True,
                           cwd="/", check=False, timeout=LIMIT)
     assert done.returncode == 1 and "uid 65534" in done.stderr, done
 
@@ -171,7 +167,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 @root_only
 def test_a_store_of_the_overflow_uid_is_refused_where_there_is_no_proc(home):
     ddrund = [os.path.join(BUILD, "ddrund"), "--listen=127.0.0.1:0"]
-    done = subprocess.run(as_user(USER, PYTHON3, "-c", HIDE_PROC, str(USER), *ddrund), capture_output=True, text=True, cwd="/",
+    done = subprocess.run(command_as(USER, PYTHON3, "-c", HIDE_PROC, str(USER), *ddrund), capture_output=True, text=True, cwd="/",
                           check=False, timeout=LIMIT, env={"DDRUN_KEY": os.urandom(32).hex()})
     assert done.returncode == 2 and "uid 65534" in done.stderr, done
 
@@ -197,11 +193,11 @@ print(len(names) > 0, served)
 def test_an_agent_of_the_overflow_uid_serves_no_stranger(home, before):
     """--insecure opens the store, not the agent, which would end the job on request."""
     with Job("--insecure", "--nproc-per-node=1", program("tell_store.py"), home=home, tmp=home, cwd="/",
-             env=clean_env(PYTHON_EXEC=PYTHON3), before=as_user(USER, *before)) as job:
+             env=clean_env(PYTHON_EXEC=PYTHON3), before=command_as(USER, *before)) as job:
         job.line("store")
         called = {}
         for words in (["unshare", "-U"], []):
-            done = subprocess.run(as_user(STRANGER, *words, PYTHON3, "-c", CALL_AGENT), capture_output=True, text=True, cwd="/",
+            done = subprocess.run(command_as(STRANGER, *words, PYTHON3, "-c", CALL_AGENT), capture_output=True, text=True, cwd="/",
                                   check=False, timeout=LIMIT)
             called[len(words)] = done.stdout.strip() or done.stderr
         assert called == {2: "True 0", 0: "True 0"}
@@ -212,12 +208,12 @@ def test_an_agent_of_the_overflow_uid_serves_no_stranger(home, before):
 @root_only
 def test_in_a_user_namespace_the_own_workers_are_served_and_a_stranger_is_not(home):
     with Job("--nproc-per-node=1", program("tell_store.py"), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3),
-             before=as_user(USER, "unshare", "--map-current-user")) as job:
+             before=command_as(USER, "unshare", "--map-current-user")) as job:
         _, host, port = job.line("store").split()
         told = {}
         for words in ([], ["unshare", "-U"]):
             for user in (USER, STRANGER):
-                done = subprocess.run(as_user(user, *words, PYTHON3, program("knock.py"), host, port), capture_output=True, text=True,
+                done = subprocess.run(command_as(user, *words, PYTHON3, program("knock.py"), host, port), capture_output=True, text=True,
                                       cwd="/", check=False, timeout=LIMIT)
                 told[user, len(words)] = done.stdout.strip() or done.stderr
         assert told == {(USER, 0): "answered", (STRANGER, 0): "turned away", (USER, 2): "answered", (STRANGER, 2): "turned away"}

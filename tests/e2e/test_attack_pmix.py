@@ -7,19 +7,12 @@ import tempfile
 
 import pytest
 
-from support import DDRUN, Job, built_with, clean_env, program
+from support import ATTACKER, SYSTEM_PYTHON, VICTIM, Job, as_two_users, built_with, clean_env, command_as, program
 
 LIMIT = 120
-PYTHON3 = "/usr/bin/python3"
-USER, STRANGER = 20001, 20002
 
-pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
-              pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users"),
+pytestmark = [*as_two_users,
               pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")]
-
-
-def as_user(uid, *words):
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
 
 
 def test_silent_connections_of_another_user_do_not_stop_an_mpi_job():
@@ -27,14 +20,14 @@ def test_silent_connections_of_another_user_do_not_stop_an_mpi_job():
     if compiler is None:
         pytest.skip("no mpicc.openmpi on this machine (Debian: libopenmpi-dev)")
     with tempfile.TemporaryDirectory(prefix="e2e") as home:
-        os.chown(home, USER, USER)
+        os.chown(home, VICTIM, VICTIM)
         go, ranks = os.path.join(home, "go"), os.path.join(home, "ranks")
         subprocess.run([compiler, "-O1", "-o", ranks, program("mpi_sum.c")], check=True)
         script = f"echo ready; until [ -e {go} ]; do sleep 0.1; done; exec {ranks}"
         with Job("--mpi=pmix", "--nproc-per-node=2", "sh", "-c", script, home=home, tmp=home, cwd="/", env=clean_env(),
-                 before=as_user(USER)) as job:
+                 before=command_as(VICTIM)) as job:
             job.line("ready")
-            stranger = subprocess.Popen(as_user(STRANGER, PYTHON3, program("silent_callers.py"), str(USER)), stdout=subprocess.PIPE,
+            stranger = subprocess.Popen(command_as(ATTACKER, SYSTEM_PYTHON, program("silent_callers.py"), str(VICTIM)), stdout=subprocess.PIPE,
                                         cwd="/", text=True)
             try:
                 assert stranger.stdout.readline() == "connected\n"

@@ -33,7 +33,7 @@ def test_real_jax_needs_no_option(slurm):  # noqa: F811
 
 @pytest.mark.parametrize("options, ranks", [(("-N2", "-n4", "--ntasks-per-node=2"), 4), (("-N3", "-n3", "--resv-ports=2"), 3)])
 def test_ddp_is_started_by_srun_and_ddctl_env_alone(slurm, options, ranks):  # noqa: F811
-    command = f'eval "$({DDCTL} env)"; exec {PYTHON} {TORCH}'
+    command = f'eval "$({DDCTL} env)"; exec {PYTHON} {TORCH} --ddp'
     with slurm.popen(["srun", *options, "bash", "-c", command]) as job:
         assert job.wait(LIMIT).rc == 0, job.err
     lines = json_lines(job.out)

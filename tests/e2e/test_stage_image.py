@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
+from support import ATTACKER, DDRUN, Job, built_with, clean_env, command_as, lines_with, run, some_line, told, until, without_tips
 from test_stage import LOOK, look, make_source, mounts  # noqa: F401
 from test_stage_warm import PATIENT, imports, make_place  # noqa: F401
 from test_stage_warm import env as warm_env
@@ -148,7 +148,7 @@ def test_another_user_mounts_an_image_without_root(image, tmp_path):
     for path in [tmp_path, *list(tmp_path.parents)[:-2]]:
         os.chmod(path, 0o755)
     mode = ["unshare", "--mount", "sh", "-c", f'mknod {fuse} c 10 229 && chmod 666 {fuse} && mount --bind {fuse} /dev/fuse && exec "$@"', "sh",
-            "setpriv", f"--reuid={ATTACKER}", f"--regid={ATTACKER}", "--clear-groups", "--"]
+            *command_as(ATTACKER)]
     with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={image}", "sh", "-c", f"id -u; wc -c <{tmp_path}/packed/large", before=mode,
              env=clean_env(HOME="/nonexistent")) as job:
         assert job.wait() == 0, job.err

@@ -111,7 +111,8 @@ static void each_request_has_one_answer(void **state)
     start(&w, m.socket);
     for (int i = 1; i <= 3; i++) {
         const struct net_key_input in = {.job_id = "job.1", .munge_socket = m.socket};
-        assert_int_equal(credential_maker_ask(w.maker), 0); /* the first is still unanswered */
+        assert_int_equal(credential_maker_ask(w.maker),
+                         0); /* the first time, it is asked already */
         (void)event_base_dispatch(w.base);
         assert_int_equal(w.answers, i);
         assert_int_equal(w.rc, 0);

@@ -14,7 +14,10 @@ while True:
     for words in lines:
         port = int(words[1].split(":")[1], 16)
         if words[3] == LISTENS and words[7] == sys.argv[1] and port not in held:
-            held[port] = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(4)]
+            try:
+                held[port] = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(4)]
+            except OSError:  # it has been closed meanwhile
+                continue
             if len(held) == 1:
                 print("connected", flush=True)
     time.sleep(0.05)
