@@ -201,8 +201,8 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
 
 /* ---- ranks that are in no collective ---- */
 
-/* Name the ranks whose stacks differ from the others', unless these are more than half of the job.
- * In a hang, ranks that work are suspects only if another rank visibly waits. */
+/* Name the ranks whose activity matters most, unless these are more than half of the job. In a
+ * hang, ranks that work are suspects only if another rank visibly waits. */
 static int suspects_by_stacks(const struct report *r, const struct suspects_found *f, bool hangs,
                               struct rank_set *ret, struct dd_buf *why)
 {

@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from train_light import Store  # noqa: E402
+from train_light import Store
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 NODE = os.environ.get("SLURMD_NODENAME") or socket.gethostname()

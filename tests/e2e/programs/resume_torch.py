@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from sgd import Model, equal_everywhere  # noqa: E402
+from sgd import Model, equal_everywhere
 
 
 def say(**what):
