@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, comm, free_port, parent, program, until, with_torch
+from support import DDRUN, Job, clean_env, comm, free_port, json_lines, parent, program, run, until, with_torch
 from webserver import needs_helper
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
@@ -96,10 +96,11 @@ def test_a_daemon_with_a_web_hook_starts_its_helper_and_gains_no_privileges():
 
 
 @with_torch
-def test_a_training_with_a_restart_needs_no_system_call_that_is_not_on_the_list():
-    with Job("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", program("restart_gloo.py")) as job:
-        assert job.wait() == 0, job.err
-        assert REFUSED not in job.err
+def test_a_training_that_restarts_finds_a_fresh_store_and_needs_no_system_call_that_is_not_on_the_list():
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", program("restart_gloo.py"))
+    assert job.p.returncode == 0, job.err
+    assert sorted(r["rank"] for r in json_lines(job.out)) == [0, 1, 2, 3]
+    assert REFUSED not in job.err
 
 
 def test_two_nodes_with_a_key_in_the_home_directory_need_none_either(tmp_path):

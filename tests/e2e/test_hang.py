@@ -133,7 +133,9 @@ def hung(clock, job):
     """Advance the clock until ddrun reports the ranks that seem hung; return its stderr."""
     said = ""
     while " hung: " not in said:
+        ended = job.p.poll() is not None
         said += later(clock, job, TICK)
+        assert not ended or " hung: " in said, said
     return said
 
 

@@ -7,13 +7,14 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, PYTHON, built_with, clean_env, program, run, some_line, with_frames, with_torch
+from support import DDRUN, PYTHON, Job, built_with, clean_env, program, run, some_line, with_frames, with_torch
+from test_hang import hung
 from test_mpi import KINDS, PYTHON_OF_MPI4PY, needs_mpi4py
 from test_stacks import tool_path
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
-HANG = ["--hang-timeout=10s", "--shutdown-timeout=2s", "--stacks-timeout=120s"]
+HANG = ["--hang-timeout=10s", "--shutdown-timeout=2s", "--stacks-timeout=120s", "--heartbeat=60s"]
 HUNG = "no output, heartbeat, I/O or network traffic for 10 s; processor time does not count under MPI"
 
 
@@ -31,14 +32,27 @@ def mpi(request, tmp_path_factory):
     return f"--mpi={KINDS[kind]}", made
 
 
-def faulty(mpi, tmp_path, fault, rank, *options, before=(), **variables):  # pylint: disable=redefined-outer-name
-    """Run a job in which this rank fails; return it and its report. before: a command prefix."""
+def faulty(mpi, tmp_path, fault, rank, *options, before=(), hangs=None, **variables):  # pylint: disable=redefined-outer-name
+    """Run a job in which this rank fails; return it and its report. before: a command prefix. hangs: the clock of a job that
+    hangs."""
     how, made = mpi
     report = tmp_path / "report.json"
     # Open MPI's ranks give way to each other: there are more of them than processors
     env = clean_env(DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1", **variables)
-    job = run(how, "--simulate-nodes=2", f"--report={report}", *options, made, fault, str(rank), env=env, before=before)
+    args = [how, "--simulate-nodes=2", f"--report={report}", *options, made, fault, str(rank)]
+    job = hang(hangs, *args, env=env) if hangs else run(*args, env=env, before=before)
     return job, json.loads(report.read_text())
+
+
+def hang(clock, *args, env):
+    """Run a job that hangs after it has printed "ready". Ranks that wait use all processors, so the clock goes faster then."""
+    with Job(*HANG, *args, env={**env, **clock.env}) as job:
+        job.line("ready")
+        said = hung(clock, job)
+        job.wait()
+        job.assert_nothing_left()
+        job.err = said + job.err
+        return job
 
 
 def assert_culprit(job, found, rank, node, known):
@@ -83,8 +97,8 @@ def test_a_rank_that_exceeds_the_memory_of_its_cgroup_is_the_culprit(mpi, tmp_pa
     assert some_line(job.err, "error: rank 2 on sim2 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory"), job.err
 
 
-def test_a_stopped_rank_is_the_culprit_without_native_frames(mpi, tmp_path):
-    job, found = faulty(mpi, tmp_path, "stop", 2, "--nproc-per-node=2", *HANG)
+def test_a_stopped_rank_is_the_culprit_without_native_frames(mpi, tmp_path, clock):
+    job, found = faulty(mpi, tmp_path, "stop", 2, "--nproc-per-node=2", hangs=clock)
     assert job.p.returncode in (134, 137), job.err
     assert_culprit(job, found, 2, "sim2", "hang")
     assert "stopped by a signal" in found["culprit"]["why"], job.err
@@ -94,9 +108,9 @@ def test_a_stopped_rank_is_the_culprit_without_native_frames(mpi, tmp_path):
     ("sleep", "which was in sleep, mpi_faulty.c:{}, while rank"),
     ("barrier", "which waits in PMPI_Barrier, mpi_faulty.c:{}, while rank"),
 ])
-def test_native_frames_show_the_rank_that_the_others_wait_for(mpi, tmp_path, fault, why):
+def test_native_frames_show_the_rank_that_the_others_wait_for(mpi, tmp_path, clock, fault, why):
     tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
-    job, found = faulty(mpi, tmp_path, fault, 2, "--nproc-per-node=2", "--stacks-native", *HANG)
+    job, found = faulty(mpi, tmp_path, fault, 2, "--nproc-per-node=2", "--stacks-native", hangs=clock)
     assert job.p.returncode in (134, 137), job.err
     assert_culprit(job, found, 2, "sim2", "hang")
     before, after = why.split("{}")
@@ -108,9 +122,9 @@ def tips(job):
     return [line for line in job.err.splitlines() if line.startswith("  tip: ")]
 
 
-def test_without_native_frames_the_report_of_a_hang_names_the_option_that_reads_them(mpi, tmp_path):
+def test_without_native_frames_the_report_of_a_hang_names_the_option_that_reads_them(mpi, tmp_path, clock):
     """MPI libraries busy-wait, so no processor time is what the ranks lack."""
-    job, found = faulty(("--mpi=auto", mpi[1]), tmp_path, "sleep", 2, "--nproc-per-node=2", *HANG)
+    job, found = faulty(("--mpi=auto", mpi[1]), tmp_path, "sleep", 2, "--nproc-per-node=2", hangs=clock)
     assert job.p.returncode in (134, 137), job.err
     assert found["culprit"]["blame"] == "unknown" and found["known_cause"] == "hang", job.err
     assert (found["culprit"]["rank"], found["culprit"]["ranks"], found["culprit"]["node"]) == (None, None, None), found["culprit"]
@@ -157,6 +171,7 @@ class Data(Dataset):
 
     def __getitem__(self, i):
         if i == 10:
+            print("ready", flush=True)
             taken = threading.Lock()
             taken.acquire()
             taken.acquire()
@@ -193,15 +208,15 @@ def mpi4py_beside_torch(place):
 @with_torch
 @with_frames
 @pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
-def test_the_rank_of_mpi4py_that_waits_for_its_dataloader_is_the_culprit(tmp_path, native):
+def test_the_rank_of_mpi4py_that_waits_for_its_dataloader_is_the_culprit(tmp_path, clock, native):
     """Python frames show that the rank waits for a process of its own, only native ones that the others wait in MPI."""
     if native:
         tool_path(tmp_path / "bin", "eu-stack")  # skips the test where that does not work
     script, report = tmp_path / "train.py", tmp_path / "report.json"
     script.write_text(LOADER)
     env = clean_env(PYTHONPATH=mpi4py_beside_torch(tmp_path / "site"), DDRUN_STACKS="auto", OMPI_MCA_mpi_yield_when_idle="1", OMP_NUM_THREADS="1")
-    job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", *HANG, *["--stacks-native"] * native,
-              "-m", "mpi4py", str(script), env=env)
+    job = hang(clock, "--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", *["--stacks-native"] * native,
+               "-m", "mpi4py", str(script), env=env)
     assert job.p.returncode in (134, 137), job.err
     found = json.loads(report.read_text())
     assert [(c["ranks"], c["dataloader"]) for c in found["stacks"]["children"]] == [("2", True)], job.err

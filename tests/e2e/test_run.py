@@ -215,19 +215,12 @@ def test_nccl_regards_each_simulated_node_as_a_host():
 
 
 @with_torch
-@pytest.mark.parametrize("nodes", NODES)
-def test_a_real_training_gives_the_same_gradient_everywhere(nodes):
-    job = run(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("../train_torch.py"), "--ddp", "--steps", "3")
+@pytest.mark.parametrize("nodes, each", [(1, 2), (3, 1)])
+def test_a_real_training_gives_the_same_gradient_everywhere(nodes, each):
+    job = run(f"--simulate-nodes={nodes}", f"--nproc-per-node={each}", program("../train_torch.py"), "--ddp", "--steps", "3")
     assert job.p.returncode == 0, job.err
     ranks = json_lines(job.out)
-    assert sorted(r["rank"] for r in ranks) == list(range(2 * nodes)) and all(r["equal"] for r in ranks), ranks
-
-
-@with_torch
-def test_torch_restarts_in_a_fresh_store():
-    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", program("restart_gloo.py"))
-    assert job.p.returncode == 0, job.err
-    assert sorted(r["rank"] for r in json_lines(job.out)) == [0, 1, 2, 3]
+    assert sorted(r["rank"] for r in ranks) == list(range(nodes * each)) and all(r["equal"] for r in ranks), ranks
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

@@ -159,7 +159,8 @@ def test_training_on_two_nodes(tmp_path, training, kind):
         job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("training, kind", TRAININGS)
+@pytest.mark.parametrize("training, kind", [pytest.param(*p.values, marks=[*p.marks, *[pytest.mark.large] * (p.id != "lightning")], id=p.id)
+                                            for p in TRAININGS])
 def test_training_in_workers_that_are_forked_after_the_import(tmp_path, training, kind):
     module = next(name for name in FOUND if f"import {name}" in training or f"from {name}" in training)
     with Job(*SIMULATED, f"--warm={module}", "--heartbeat=60s", script(tmp_path, training), "once", env=dl_env(tmp_path), cwd=tmp_path) as job:
