@@ -270,17 +270,18 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
 
 /* ---- idle nodes ---- */
 
-/* Read the connections of all workers. False: the kernel does not report them. A container may
- * forbid sock_diag, and old kernels lack it. */
+/* Read the connections of all workers. False: the kernel does not report them, or not all. A
+ * container may forbid sock_diag, old kernels lack it, and any user may open too many. */
 static bool read_sockets(struct hangs *s, struct socket_bytes *ret)
 {
     const int rc = socket_bytes_read(ret);
     if (rc < 0 && !s->blind)
         dd_log(s->round->cfg->log, DD_LOG_WARN,
-               "cannot read the bytes of TCP connections (%s), so --hang-timeout ends no worker\n"
+               "cannot read the bytes of TCP connections (%s), so --hang-timeout ends no worker "
+               "until they can be read\n"
                "  tip: to ignore the network, use --hang-sign=output,file,io,cpu (without cpu on "
                "nodes with GPUs or under MPI)",
-               strerror(-rc));
+               rc == -EOVERFLOW ? "there are too many" : strerror(-rc));
     s->blind = s->blind || rc < 0;
     return rc == 0;
 }

@@ -16,16 +16,15 @@
 #include <unistd.h>
 
 enum {
-    SOCKETS_MAX = 1 << 20, /* further connections are not counted */
-    ANSWER_MAX = 1 << 15,  /* the kernel's largest piece of a dump */
+    ANSWER_MAX = 1 << 15, /* the kernel's largest piece of a dump */
     STATE_ESTABLISHED = 1,
     WAIT_S = 1,
 };
 
 static int socket_bytes_add(struct socket_bytes *s, uint64_t inode, uint64_t bytes)
 {
-    if (s->n == SOCKETS_MAX)
-        return 0;
+    if (s->n == SOCKET_BYTES_MAX)
+        return -EOVERFLOW;
     if (s->n == s->cap) {
         const size_t cap = s->cap == 0 ? 64 : 2 * s->cap;
         struct socket_bytes_entry *v = realloc(s->v, cap * sizeof(*v));

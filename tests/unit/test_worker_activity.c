@@ -8,6 +8,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -129,6 +132,23 @@ static void incomplete_answers_about_sockets_are_refused(void **state)
     assert_int_equal(s.n, 0);
 }
 
+/* Another user may open any number of connections: those of a worker may be the ones left out. */
+static void sockets_that_are_too_many_to_count_are_an_error(void **state)
+{
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_msg socket;
+    } answer[256] = {0};
+    DD_AUTO(socket_bytes) struct socket_bytes s = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof(answer) / sizeof(answer[0]); i++)
+        answer[i].head = (struct nlmsghdr){.nlmsg_len = sizeof(answer[0]),
+                                           .nlmsg_type = SOCK_DIAG_BY_FAMILY};
+    while (s.n < SOCKET_BYTES_MAX)
+        assert_int_equal(socket_bytes_parse(&s, answer, sizeof(answer)), 1);
+    assert_int_equal(socket_bytes_parse(&s, answer, sizeof(answer)), -EOVERFLOW);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +158,7 @@ int main(void)
         cmocka_unit_test(bytes_of_tcp_connections_count),
         cmocka_unit_test(process_that_is_gone_has_used_nothing),
         cmocka_unit_test(incomplete_answers_about_sockets_are_refused),
+        cmocka_unit_test(sockets_that_are_too_many_to_count_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
