@@ -90,17 +90,16 @@ static int held_ports_create(void **state, const struct round *r, struct dd_err 
 static void held_ports_verdict(void *state, const struct round *r, const struct worker_end *end)
 {
     struct held_ports *h = state;
+    uint16_t port;
     uid_t uid;
-    if (end->exit.code == 0 || r->stop_sig != 0)
+    if (!h->open || end->exit.code == 0 || r->stop_sig != 0 ||
+        !net_ports_taken(h->ports, (size_t)h->n, &port, &uid))
         return;
-    for (int i = 0; h->open && i < h->n; i++)
-        if (net_port_taken(h->ports[i], &uid)) {
-            dd_log(r->cfg->log, DD_LOG_ERR,
-                   "uid %u listens on port %u of %s, which ddrun had reserved for a worker; each "
-                   "restart uses other ports",
-                   (unsigned)uid, h->ports[i], r->cfg->node_name);
-            h->open = false;
-        }
+    dd_log(r->cfg->log, DD_LOG_ERR,
+           "uid %u listens on port %u of %s, which ddrun had reserved for a worker; each restart "
+           "uses other ports",
+           (unsigned)uid, port, r->cfg->node_name);
+    h->open = false;
 }
 
 static void held_ports_end(void *state, const struct round *r)

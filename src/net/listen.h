@@ -27,8 +27,8 @@ enum net_reserve {
  * inet_csk_bind_conflict() has compared the effective uids of sockets with SO_REUSEPORT since Linux
  * 3.9, and has never done so for SO_REUSEADDR. */
 int net_reserve(enum net_reserve how, int *ret_fd, uint16_t *ret_port);
-/* True if another user listens on that port, at any address; sets *ret_uid. Reads /proc: slow, use
- * on failure only. */
-bool net_port_taken(uint16_t port, uid_t *ret_uid);
+/* True if another user listens on one of these ports, at any address; sets *ret_port and *ret_uid.
+ * Reads the list of all sockets in /proc once: slow, use on failure only. */
+bool net_ports_taken(const uint16_t *ports, size_t n, uint16_t *ret_port, uid_t *ret_uid);
 
 #endif

@@ -13,27 +13,37 @@
 #include <unistd.h>
 
 struct listener {
+    unsigned port;
     unsigned uid;
     unsigned long inode;
 };
 
-/* Find a listener on the port. Columns: sl local_address rem_address st tx:rx tr:when retrnsmt uid
- * timeout inode; state 0A is LISTEN. Src: proc(5), Documentation/networking/proc_net_tcp.txt. but:
- * uid whose listeners are ignored; NULL: none. */
-static bool find_listener(const char *path, uint16_t port, const uid_t *but, struct listener *ret)
+static bool listener_is_wanted(const struct listener *l, const uint16_t *ports, size_t n,
+                               const uid_t *but)
+{
+    size_t i = 0;
+    while (i < n && l->port != ports[i])
+        i++;
+    return i < n && (but == NULL || l->uid != *but);
+}
+
+/* Find a listener on one of the ports. Columns: sl local_address rem_address st tx:rx tr:when
+ * retrnsmt uid timeout inode; state 0A is LISTEN. Src: proc(5),
+ * Documentation/networking/proc_net_tcp.txt. but: uid whose listeners are ignored; NULL: none. */
+static bool find_listener(const char *path, const uint16_t *ports, size_t n, const uid_t *but,
+                          struct listener *ret)
 {
     char line[512];
     DD_AUTO(file) FILE *f = fopen(path, "re");
     if (f == NULL)
         return false;
     while (fgets(line, sizeof(line), f) != NULL) {
-        unsigned at;
         unsigned state;
         struct listener l;
         if (sscanf(line, " %*u: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %u %*d %lu",
-                   &at, &state, &l.uid, &l.inode) != 4)
+                   &l.port, &state, &l.uid, &l.inode) != 4)
             continue;
-        if (at != port || state != 0x0a || (but != NULL && l.uid == *but))
+        if (state != 0x0a || !listener_is_wanted(&l, ports, n, but))
             continue;
         *ret = l;
         return true;
@@ -90,20 +100,21 @@ void net_port_holder(uint16_t port, char *out, size_t size)
 {
     struct listener l;
     out[0] = '\0';
-    if (!find_listener("/proc/net/tcp", port, NULL, &l) &&
-        !find_listener("/proc/net/tcp6", port, NULL, &l))
+    if (!find_listener("/proc/net/tcp", &port, 1, NULL, &l) &&
+        !find_listener("/proc/net/tcp6", &port, 1, NULL, &l))
         return;
     if (!program_of(l.inode, out, size))
         (void)snprintf(out, size, "a program of uid %u", l.uid);
 }
 
-bool net_port_taken(uint16_t port, uid_t *ret_uid)
+bool net_ports_taken(const uint16_t *ports, size_t n, uint16_t *ret_port, uid_t *ret_uid)
 {
     struct listener l;
     const uid_t own = geteuid();
-    if (!find_listener("/proc/net/tcp", port, &own, &l) &&
-        !find_listener("/proc/net/tcp6", port, &own, &l))
+    if (!find_listener("/proc/net/tcp", ports, n, &own, &l) &&
+        !find_listener("/proc/net/tcp6", ports, n, &own, &l))
         return false;
+    *ret_port = (uint16_t)l.port;
     *ret_uid = (uid_t)l.uid;
     return true;
 }

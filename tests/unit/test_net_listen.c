@@ -235,6 +235,43 @@ static void a_stranger_cannot_listen_beside_the_owners_server(void **state)
     assert_int_equal(waitpid(holder, NULL, 0), holder);
 }
 
+static void the_taker_of_one_of_several_ports_is_named(void **state)
+{
+    (void)state;
+    uint16_t ports[3] = {0};
+    int ends[3], holders[3];
+    uint16_t port = 0;
+    uid_t uid = 0;
+    char c = 'y';
+    int ready[2];
+    if (geteuid() != 0)
+        skip();
+    for (size_t i = 0; i < 3; i++)
+        holders[i] = hold(NET_RESERVE_ADDR, &ports[i], &ends[i]);
+    assert_false(net_ports_taken(ports, 3, &port, &uid));
+    assert_int_equal(pipe(ready), 0);
+    const pid_t taker = fork();
+    if (taker == 0) {
+        if (setresuid(STRANGER_UID, STRANGER_UID, STRANGER_UID) < 0 ||
+            listen_with("127.0.0.1", ports[1], ADDR) < 0 || write(ready[1], &c, 1) < 0)
+            _exit(1);
+        (void)pause();
+    }
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_true(net_ports_taken(ports, 3, &port, &uid));
+    assert_int_equal(port, ports[1]);
+    assert_int_equal(uid, STRANGER_UID);
+    assert_false(net_ports_taken(ports, 1, &port, &uid));
+    assert_int_equal(kill(taker, SIGKILL), 0);
+    assert_int_equal(waitpid(taker, NULL, 0), taker);
+    (void)close(ready[0]);
+    for (size_t i = 0; i < 3; i++)
+        (void)close(ends[i]); /* each holder has inherited the ends of those before it */
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(waitpid(holders[i], NULL, 0), holders[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +282,7 @@ int main(void)
         cmocka_unit_test(listen_names_the_holder_when_nothing_is_free),
         cmocka_unit_test(who_can_listen_on_a_reserved_port),
         cmocka_unit_test(a_stranger_cannot_listen_beside_the_owners_server),
+        cmocka_unit_test(the_taker_of_one_of_several_ports_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
