@@ -1,8 +1,10 @@
 /* ddctl web: serve a page that shows a running job, on loopback, to the user's own browser.
  *
- * libevent's evhttp reads requests. It has no hook between accepting a connection and reading from
- * it, so the owner of the connection is determined when a request is complete; until then another
- * user can occupy one descriptor for each connection, and a header of HEADER_MAX. */
+ * libevent's evhttp reads requests. It asks for a bufferevent for each connection, before that has
+ * its descriptor: an event that is active from then on runs next, ahead of any that reads. If
+ * another user owns the connection, that event shuts it down, and evhttp closes it, unless its
+ * descriptor is below FOREIGN_FDS: so other users occupy few descriptors. The few learn from the
+ * reply to a complete request that they are refused. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -23,15 +25,18 @@
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 
 enum {
     HEADER_MAX = 8192,
     REQUEST_S = 30, /* limit for a silent connection; the page asks every second */
     TIMELINE_MAX = 1 << 30,
     PORT_ATTEMPTS = 16,
-    PAUSE_MS = 100, /* pause if no file descriptor is free */
+    FOREIGN_FDS = 64, /* connections of other users have no descriptor from this one on */
+    PAUSE_MS = 100,   /* pause if no file descriptor is free */
 };
 
 struct web_options {
@@ -184,6 +189,40 @@ static bool web_is_own(const struct web *w, struct evhttp_request *r)
     return net_peer_own_fd(w->peer, fd, &other) == 0;
 }
 
+struct web_arrival {
+    struct web *web;
+    struct bufferevent *connection; /* a reference */
+};
+
+static void web_on_arrival(evutil_socket_t none, short what, void *arg)
+{
+    uid_t other;
+    struct web_arrival *a = arg;
+    const int fd = bufferevent_getfd(a->connection);
+    (void)none;
+    (void)what;
+    if (fd >= FOREIGN_FDS && net_peer_own_fd(a->web->peer, fd, &other) != 0)
+        (void)shutdown(fd, SHUT_RDWR);
+    bufferevent_decref(a->connection);
+    free(a);
+}
+
+/* Without memory, the connection is judged only when its request is complete. */
+static struct bufferevent *web_on_connection(struct event_base *base, void *arg)
+{
+    const struct timeval now = {0};
+    struct bufferevent *b = bufferevent_socket_new(base, -1, 0);
+    struct web_arrival *a = b != NULL ? malloc(sizeof(*a)) : NULL;
+    if (a == NULL)
+        return b;
+    *a = (struct web_arrival){.web = arg, .connection = b};
+    if (event_base_once(base, -1, EV_TIMEOUT, web_on_arrival, a, &now) == 0)
+        bufferevent_incref(b);
+    else
+        free(a);
+    return b;
+}
+
 static void web_answer(struct web *w, struct evhttp_request *r, int what, int rank)
 {
     static const struct web_file *const files[WEB_RESOURCES] = {
@@ -316,6 +355,7 @@ static int web_open(struct web *w, struct dd_err *err)
     evhttp_set_max_headers_size(w->http, HEADER_MAX);
     evhttp_set_max_body_size(w->http, 0);
     evhttp_set_timeout(w->http, REQUEST_S);
+    evhttp_set_bevcb(w->http, web_on_connection, w);
     evhttp_set_gencb(w->http, web_on_request, w);
     rc = web_state_new(&w->state, w->base, w->o.job, err);
     if (rc == 0 &&
