@@ -3,6 +3,7 @@
 #include "net/peer_uid.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@ enum { SENT_MAX = 64 };
 struct admission {
     struct admission_cfg cfg;
     struct net_peer *peer;
+    struct owner_queue *owners;
     struct net_iface *ifaces;
     size_t nifaces;
     int64_t last_id;
@@ -26,7 +28,8 @@ int admission_new(struct admission **ret, const struct admission_cfg *cfg, struc
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->cfg = *cfg;
     int rc = net_ifaces(&a->ifaces, &a->nifaces, err);
-    if (rc == 0 && net_peer_new(&a->peer) < 0)
+    if (rc == 0 &&
+        (net_peer_new(&a->peer) < 0 || owner_queue_new(&a->owners, cfg->base, a->peer) < 0))
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc < 0) {
         admission_free(a);
@@ -59,10 +62,8 @@ static int admission_addresses(int fd, struct net_addr *ours, struct net_addr *r
     return net_addr_from_sockaddr(remote, (struct sockaddr *)&ss, len);
 }
 
-static enum owner admission_ask_kernel(struct admission *a, struct admission_query *q)
+static enum owner admission_owner(struct admission_query *q, int rc, uid_t uid)
 {
-    uid_t uid;
-    int rc = net_peer_own(a->peer, &q->remote, &q->ours, &uid);
     if (rc == 0)
         return OWNER_SELF;
     q->why = "the kernel reports no owner";
@@ -71,6 +72,22 @@ static enum owner admission_ask_kernel(struct admission *a, struct admission_que
     q->why = NULL;
     q->uid = uid;
     return OWNER_OTHER;
+}
+
+static void admission_on_owner(struct owner_query *here, int rc, uid_t uid)
+{
+    struct admission_query *q = (struct admission_query *)(void *)((char *)here -
+                                                                   offsetof(struct admission_query,
+                                                                            here));
+    q->answered(q, admission_owner(q, rc, uid));
+}
+
+static enum owner admission_ask_kernel(struct admission *a, struct admission_query *q)
+{
+    uid_t uid = (uid_t)-1;
+    q->here.answered = admission_on_owner;
+    const int rc = owner_queue_ask(a->owners, &q->here, &q->remote, &q->ours, &uid);
+    return rc == -EINPROGRESS ? OWNER_PENDING : admission_owner(q, rc, uid);
 }
 
 static void admission_send(struct admission *a, struct admission_node *n)
@@ -109,6 +126,7 @@ enum owner admission_ask(struct admission *a, struct admission_query *q, int fd)
 
 void admission_forget(struct admission_query *q)
 {
+    owner_query_forget(&q->here);
     if (q->node == NULL)
         return;
     TAILQ_REMOVE(&q->node->queries, q, entry);
@@ -172,6 +190,7 @@ void admission_free(struct admission *a)
 {
     if (a == NULL)
         return;
+    owner_queue_free(a->owners);
     net_peer_free(a->peer);
     free(a->ifaces);
     free(a);

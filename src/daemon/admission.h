@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "net/addr.h"
+#include "net/owner_queue.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@
 
 enum owner {
     OWNER_UNKNOWN,
-    OWNER_PENDING, /* waiting for the reply of the node's agent */
+    OWNER_PENDING, /* waiting for the reply of the node's agent or for the list of all sockets */
     OWNER_SELF,
     OWNER_OTHER
 };
@@ -29,6 +30,7 @@ struct admission_query {
     TAILQ_ENTRY(admission_query) entry;
     struct admission_node *node; /* whose agent is queried; NULL: none */
     int64_t id;                  /* 0: not yet sent */
+    struct owner_query here;     /* while the owner of a socket of this machine is looked up */
     struct net_addr ours, remote;
     uid_t uid;       /* for OWNER_OTHER */
     const char *why; /* reason for refusing the connection; NULL: owned by uid */
@@ -42,6 +44,7 @@ struct admission_node {
 };
 
 struct admission_cfg {
+    struct event_base *base;  /* borrowed */
     const struct dd_log *log; /* borrowed */
     /* Return the node with that address; NULL: none has joined. */
     struct admission_node *(*find_node)(void *arg, const struct net_addr *addr);

@@ -113,7 +113,8 @@ static void daemon_on_over(void *arg, int code)
 static int daemon_start_port(struct daemon *d, struct dd_err *err)
 {
     const bool has_job = d->cfg.job_id != NULL;
-    const struct admission_cfg admission = {.log = d->cfg.log,
+    const struct admission_cfg admission = {.base = d->base,
+                                            .log = d->cfg.log,
                                             .find_node = daemon_find_node,
                                             .ask = daemon_ask_node,
                                             .refused = daemon_on_refused,

@@ -96,8 +96,9 @@ static int search_list(int family, const struct net_addr *local, const struct ne
     return -ENOENT;
 }
 
-int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
-                 uid_t *ret)
+/* -EAGAIN: only the list can tell. */
+static int peer_uid_quick(struct net_peer *p, const struct net_addr *local,
+                          const struct net_addr *remote, uid_t *ret)
 {
     if (local->len == 0 || remote->len == 0 || local->sa.sa_family != remote->sa.sa_family)
         return -EINVAL;
@@ -105,7 +106,15 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
     int rc = peer_uid_ask(p, family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket with an IPv4 peer */
         rc = peer_uid_ask(p, AF_INET6, local, remote, ret);
-    if (rc == 0 || (rc == -ENOENT && p->has_diag))
+    return rc == 0 || (rc == -ENOENT && p->has_diag) ? rc : -EAGAIN;
+}
+
+int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
+                 uid_t *ret)
+{
+    const int family = local->sa.sa_family;
+    int rc = peer_uid_quick(p, local, remote, ret);
+    if (rc != -EAGAIN)
         return rc;
     rc = search_list(family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET)
@@ -113,15 +122,28 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
     return rc;
 }
 
-int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
-                 uid_t *ret_uid)
+int net_peer_judge(const struct net_peer *p, int rc, uid_t uid, uid_t *ret_uid)
 {
-    uid_t uid = (uid_t)-1;
-    int rc = net_peer_uid(p, local, remote, &uid);
     if (rc < 0 || dd_uid_is_own(&p->uid, uid))
         return rc;
     *ret_uid = uid;
     return -EPERM;
+}
+
+int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
+                 uid_t *ret_uid)
+{
+    uid_t uid = (uid_t)-1;
+    const int rc = net_peer_uid(p, local, remote, &uid);
+    return net_peer_judge(p, rc, uid, ret_uid);
+}
+
+int net_peer_own_quick(struct net_peer *p, const struct net_addr *local,
+                       const struct net_addr *remote, uid_t *ret_uid)
+{
+    uid_t uid = (uid_t)-1;
+    const int rc = peer_uid_quick(p, local, remote, &uid);
+    return net_peer_judge(p, rc, uid, ret_uid);
 }
 
 static int peer_uid_addr(int fd, int (*get)(int, struct sockaddr *, socklen_t *),

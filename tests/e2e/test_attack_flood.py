@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN}
               pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")]
 
 
-def args(go):
-    return ["--nproc-per-node=4", f"--max-restarts={ROUNDS - 1}", program("many_stores.py"), str(CONNECTIONS), str(ROUNDS), go]
+def args(go, connections=CONNECTIONS):
+    return ["--nproc-per-node=4", f"--max-restarts={ROUNDS - 1}", program("many_stores.py"), str(connections), str(ROUNDS), go]
 
 
 def assert_none_refused(out, workers):
@@ -32,12 +32,21 @@ def assert_none_refused(out, workers):
     assert refused == [0] * ROUNDS * workers
 
 
-@pytest.mark.parametrize("idle", ["0", "3000"])  # two sockets each
-def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle):
+def no_sock_diag(home):
+    """Return the variable that takes sock_diag away from ddrun: it then looks up owners in /proc/net/tcp."""
+    library = os.path.join(home, "no_sock_diag.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("no_sock_diag.c"), "-ldl"], check=True)
+    return {"LD_PRELOAD": library}
+
+
+@pytest.mark.parametrize("idle, connections, variables", [  # two idle sockets each
+    ("0", CONNECTIONS, lambda home: {}), ("3000", CONNECTIONS, lambda home: {}), ("1000", 8, no_sock_diag)])
+def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle, connections, variables):
     with tempfile.TemporaryDirectory(prefix="e2e") as home:
         os.chown(home, USER, USER)
+        env = clean_env(PYTHON_EXEC=PYTHON3, **variables(home))
         go = os.path.join(home, "go")
-        with Job(*args(go), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3), before=command_as(USER, *FEW_FILES)) as job:
+        with Job(*args(go, connections), home=home, tmp=home, cwd="/", env=env, before=command_as(USER, *FEW_FILES)) as job:
             seen = job.line("store")
             _, host, port = re.search("store .*", seen)[0].split()
             flood = subprocess.Popen(command_as(STRANGER, PYTHON3, program("flood.py"), host, port, idle), stdout=subprocess.PIPE, cwd="/", text=True)
@@ -45,6 +54,7 @@ def test_a_flood_from_another_user_of_the_node_refuses_no_worker(idle):
                 assert flood.stdout.readline() == "flooding\n"
                 open(go, "w").close()
                 assert job.wait(LIMIT) == 0, job.err
+                assert flood.poll() is None, "the job ended only after the flood"
             finally:
                 flood.kill()
                 flood.communicate()
