@@ -27,7 +27,6 @@ static int compare_pids(const void *a, const void *b)
 
 struct process {
     char state;
-    int pgid;
     uint64_t ticks, pages;
 };
 
@@ -43,23 +42,22 @@ static int read_process(pid_t pid, struct process *ret)
     const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
     const char *rest = text == NULL ? NULL : strrchr(text, ')');
     if (rest == NULL || sscanf(rest,
-                               ") %c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu "
+                               ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu "
                                "%*d %*d %*d %*d %*u %*u %lld",
-                               &ret->state, &ret->pgid, &t[0], &t[1], &t[2], &t[3], &pages) != 7)
+                               &ret->state, &t[0], &t[1], &t[2], &t[3], &pages) != 6)
         return -ESRCH;
     ret->ticks = t[0] + t[1] + t[2] + t[3];
     ret->pages = pages > 0 ? (uint64_t)pages : 0;
     return 0;
 }
 
+/* Other users may have any number of processes: a system call each, instead of a file to read. */
 static void add_process(struct by_pid *v, size_t n, pid_t pid)
 {
     struct process p;
-    if (read_process(pid, &p) < 0)
-        return;
-    const struct by_pid wanted = {.pid = p.pgid};
+    const struct by_pid wanted = {.pid = getpgid(pid)};
     const struct by_pid *found = bsearch(&wanted, v, n, sizeof(*v), compare_pids);
-    if (found == NULL)
+    if (found == NULL || read_process(pid, &p) < 0)
         return;
     const int64_t hertz = sysconf(_SC_CLK_TCK);
     found->u->cpu_ms += (int64_t)(p.ticks * 1000 / (uint64_t)(hertz > 0 ? hertz : 100));
