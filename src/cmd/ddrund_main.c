@@ -71,7 +71,7 @@ static void ddrund_raise_nofile(void)
 
 static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err)
 {
-    l->base = net_loop_new();
+    l->base = net_loop_new_of_many();
     if (l->base == NULL || ddrund_watch_signals(l) < 0)
         return dd_err_set(err, -ENOMEM, "cannot create the event loop");
     cfg->on_over = ddrund_on_over;
