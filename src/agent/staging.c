@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/num.h"
+#include "hostlist/hostlist.h"
 #include "net/addr.h"
 #include "rdzv/msg.h"
 #include "stage/compile_cache.h"
@@ -55,6 +56,8 @@ struct staging {
     int pair[2];  /* of this round; the workers read from pair[1]; -1: none */
     bool started; /* the workers of this round run */
     bool agreed;  /* the nodes of this round know who needs a copy */
+    bool over;    /* the round has ended; its helper may go on sending */
+    int outside;  /* nodes of this round that take no part: they have copies */
 };
 
 /* The copies are complete; images may still be being mounted, even while the next round begins. */
@@ -102,21 +105,36 @@ static void staging_show(const struct staging *st, const char *text)
         r->port->progress(r->port_arg, text);
 }
 
-/* "DONE ALL NODE", in bytes; NODE: the slowest of those that get the copy from this node, or "" */
+/* ", 5 of 8 nodes done, slowest node7" */
+static void staging_put_nodes(const struct staging *st, char *out, size_t size, int done,
+                              int slowest)
+{
+    const struct plan *p = &st->round->plan;
+    DD_AUTO(hostlist) struct hostlist *names = NULL;
+    const char *name = NULL;
+    if (slowest >= 0 && slowest < p->nnodes && hostlist_parse(&names, p->nodes, NULL) == 0)
+        name = hostlist_nth(names, (size_t)slowest);
+    (void)snprintf(out, size, ", %d of %d nodes done%s%s", done + st->outside, p->nnodes,
+                   name != NULL ? ", slowest " : "", name != NULL ? name : "");
+}
+
+/* "DONE ALL NODES SLOWEST", as in STAGE_MSG_PROGRESS */
 static void staging_take_progress(const struct staging *st, const char *text)
 {
     enum { MIB = 1 << 20 };
-    const int nodes = st->round->plan.nnodes;
-    char line[160 + STAGE_PROGRESS_MAX];
-    char *end;
-    const uint64_t done = strtoull(text, &end, 10);
-    const uint64_t all = strtoull(end, &end, 10);
-    const char *slowest = *end == ' ' ? end + 1 : "";
-    (void)snprintf(line, sizeof(line),
-                   "ddrun: copying to %d node%s: %" PRIu64 " of %" PRIu64 " MiB (%d%%)%s%s", nodes,
-                   nodes == 1 ? "" : "s", done / MIB, all / MIB,
-                   all > 0 ? (int)((double)done / (double)all * 100) : 0,
-                   slowest[0] != '\0' ? ", slowest at or below " : "", slowest);
+    uint64_t done, all;
+    int nodes, slowest;
+    char line[500], more[350] = "";
+    if (st->over ||
+        sscanf(text, "%" SCNu64 " %" SCNu64 " %d %d", &done, &all, &nodes, &slowest) != 4) {
+        staging_show(st, "");
+        return;
+    }
+    if (st->round->plan.nnodes > 1)
+        staging_put_nodes(st, more, sizeof(more), nodes, slowest);
+    (void)snprintf(line, sizeof(line), "ddrun: copying: %" PRIu64 " of %" PRIu64 " MiB (%d%%)%s",
+                   done / MIB, all / MIB, all > 0 ? (int)((double)done / (double)all * 100) : 0,
+                   more);
     staging_show(st, line);
 }
 
@@ -323,10 +341,12 @@ static int staging_join_tree(struct staging *st, const struct offer *offers, int
         staging_end_helper(st);
         return 0;
     }
+    st->outside = n - 1 - place.below;
     const bool receives = place.depth > 0;
     int rc = receives ? staging_send_also(st, &offers[stage_tree_root(has, n)]) : 0;
     rc = rc == 0 ? dd_strv_push(&texts, offers[0].key) : rc;
     rc = rc == 0 ? dd_strv_pushf(&texts, "%d", place.children) : rc;
+    rc = rc == 0 ? dd_strv_pushf(&texts, "%d", place.below) : rc;
     rc = rc == 0 ? dd_strv_pushf(&texts, "%d", p->node_rank) : rc;
     rc = rc == 0 ? staging_put_parents(st, offers, &place, &texts) : rc;
     rc = rc == 0 ? stage_client_send(st->client.fd, STAGE_MSG_ROUND, texts.v, NULL, 0) : rc;
@@ -610,7 +630,7 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     struct staging *st = *state;
     if (st == NULL)
         return 0;
-    st->started = st->agreed = st->offered = false;
+    st->started = st->agreed = st->offered = st->over = false;
     staging_end_helper(st); /* of the previous round */
     int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
@@ -634,6 +654,8 @@ static void staging_end(void *state, const struct round *r)
 {
     struct staging *st = state;
     node_exchange_drop(r, st);
+    st->over = true;
+    staging_show(st, "");
     /* A helper with complete copies may still send to other nodes, and then exits by itself. */
     if (!staging_has_copies(st) || !st->agreed)
         staging_end_helper(st);

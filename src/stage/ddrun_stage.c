@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,9 +69,11 @@ static int take_sources(struct serve *s, struct dd_err *err)
 
 static int begin_round(struct serve *s, struct dd_err *err)
 {
-    int children;
-    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0)
+    int children, below;
+    if (dd_num_int(s->round.texts.v[STAGE_ROUND_CHILDREN], 0, STAGE_FANOUT, &children) < 0 ||
+        dd_num_int(s->round.texts.v[STAGE_ROUND_BELOW], children, INT32_MAX, &below) < 0)
         return dd_err_set(err, -EPROTO, "--stage: malformed message from the agent");
+    s->below = (uint32_t)below;
     stage_pool_compress(s->pool, children > 0);
     int rc = take_sources(s, err);
     rc = rc == 0 ? serve_link_up(s, children, err) : rc;
@@ -149,15 +150,9 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
-    const struct serve *s = arg;
-    char text[STAGE_PROGRESS_MAX];
     (void)fd;
     (void)what;
-    if (s->reader == NULL || s->head.len == 0 || s->ready)
-        return;
-    (void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %s",
-                   s->spread < s->bytes ? s->spread : s->bytes, s->bytes, serve_slowest(s));
-    stage_client_progress(s->control, text);
+    serve_tell_progress(arg);
 }
 
 static int serve(void)

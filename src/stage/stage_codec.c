@@ -134,6 +134,10 @@ int stage_frame_encode(struct dd_buf *out, const struct stage_frame *f)
     } else if (rc == 0 && f->type == STAGE_END) {
         rc = dd_wr_le(out, f->chunks, 4);
         rc = rc == 0 ? dd_buf_append(out, f->digest, STAGE_DIGEST) : rc;
+    } else if (rc == 0 && f->type == STAGE_TALLY) {
+        rc = dd_wr_le(out, f->tally.done, 4);
+        rc = rc == 0 ? dd_wr_le(out, f->tally.lag, 4) : rc;
+        rc = rc == 0 ? dd_wr_le(out, f->tally.slowest, 4) : rc;
     } else if (rc == 0) {
         rc = dd_wr_le(out, f->seq, 4);
     }
@@ -153,6 +157,15 @@ static bool decode_chunk(struct stage_frame *ret, struct dd_rd *r)
     ret->phase = (enum stage_phase)phase;
     return !r->failed && phase < STAGE_PHASES && ret->raw > 0 && ret->raw <= STAGE_RAW_MAX &&
            ret->len > 0 && ret->seq < STAGE_CHUNKS_MAX;
+}
+
+static bool decode_tally(struct stage_tally *ret, struct dd_rd *r)
+{
+    ret->done = dd_rd_u32(r);
+    ret->lag = dd_rd_u32(r);
+    ret->slowest = dd_rd_u32(r);
+    return ret->lag <= STAGE_WINDOW &&
+           (ret->lag == 0 ? ret->slowest == STAGE_NOBODY : ret->slowest <= INT32_MAX);
 }
 
 int stage_frame_decode(struct stage_frame *ret, const void *p, size_t n)
@@ -183,6 +196,9 @@ int stage_frame_decode(struct stage_frame *ret, const void *p, size_t n)
         break;
     case STAGE_ACK:
         ret->seq = dd_rd_u32(&r);
+        break;
+    case STAGE_TALLY:
+        ok = decode_tally(&ret->tally, &r);
         break;
     case STAGE_FRAMES:
     default:

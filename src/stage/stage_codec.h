@@ -15,6 +15,7 @@
 #define DD_STAGE_STAGE_CODEC_H
 
 #include "base/buf.h"
+#include "stage/stage_tally.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,6 +82,7 @@ enum stage_frame_type {
     STAGE_END,      /* chunks, digest: SHA-256 of the digests of all chunks, in their order */
     STAGE_ACK,      /* seq: the child and its subtree no longer need the chunk; or STAGE_ACK_END,
                        STAGE_ACK_HAVE, STAGE_ACK_NEED, or STAGE_ACK_HELLO + node rank */
+    STAGE_TALLY,    /* tally: of the child and its subtree; at most once a second, and at the end */
     STAGE_FRAMES,
 };
 
@@ -93,6 +95,7 @@ struct stage_frame {
     const unsigned char *data;
     size_t len;
     uint32_t chunks;
+    struct stage_tally tally;
     unsigned char digest[STAGE_DIGEST];
 };
 

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +138,7 @@ void serve_take_frame(struct serve *s, const struct frame *f)
         flow_take_end(s, &sf, f);
         break;
     case STAGE_ACK:
+    case STAGE_TALLY:
     case STAGE_FRAMES:
     default:
         flow_fail_malformed(s);
@@ -266,35 +266,6 @@ static void flow_feed(const struct serve *s, struct stage_child *child)
         child->end_sent = serve_send_frame(child, &s->end);
 }
 
-/* Return how many of the finished chunks the subtree of this child still lacks. */
-static int flow_lacks(const struct serve *s, const struct stage_child *child)
-{
-    const struct stage_chunk *c;
-    int n = 0;
-    TAILQ_FOREACH (c, &s->live, kept)
-        n += c->worked && (c->acked & child->bit) == 0;
-    return n;
-}
-
-const char *serve_slowest(const struct serve *s)
-{
-    const struct stage_child *slowest = NULL;
-    int most = 0;
-    int least = INT_MAX;
-    int children = 0;
-    for (int i = 0; i < s->nchildren; i++) {
-        const struct stage_child *child = &s->children[i];
-        const int n = child->needed && child->link != NULL ? flow_lacks(s, child) : 0;
-        children += child->rank >= 0;
-        least = n < least ? n : least;
-        if (n > most) {
-            most = n;
-            slowest = child;
-        }
-    }
-    return slowest != NULL && children > 1 && most > least ? link_node(slowest->link) : "";
-}
-
 static void flow_release(struct serve *s)
 {
     struct stage_chunk *c = TAILQ_FIRST(&s->live);
@@ -370,6 +341,7 @@ void serve_pump(struct serve *s)
     }
     if (s->ready && flow_is_over(s)) {
         const struct timeval last = {.tv_sec = 2}; /* to flush the sockets */
+        serve_end_progress(s);
         serve_close_links(s);
         serve_prune_kept(s);
         (void)event_base_loopexit(s->base, &last);

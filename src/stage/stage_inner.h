@@ -37,7 +37,8 @@ struct stage_child {
     bool needed;  /* its subtree still needs something from this node */
     struct link *link;
     bool head_sent, end_sent, has_end;
-    struct event *given_up; /* if it does not connect until then, no chunks are kept for it */
+    struct stage_tally tally; /* of its subtree */
+    struct event *given_up;   /* if it does not connect until then, no chunks are kept for it */
 };
 
 enum { STAGE_CHILDREN = 16, STAGE_CALLERS = 2 * STAGE_CHILDREN };
@@ -89,10 +90,15 @@ struct serve {
     uint64_t begun_ns;
     uint64_t bytes, files;
     uint64_t spread; /* bytes of the chunks that this node and its subtree need no more */
+
+    /* stage_progress.c */
+    uint32_t below;          /* nodes below this one in the tree */
+    struct stage_tally told; /* to the parent */
 };
 
 /* stage_tell.c */
 void serve_send(const struct serve *s, enum stage_msg_type type, const char *text);
+void serve_send_up(const struct serve *s, const struct stage_frame *f); /* to the parent */
 /* Report and exit. */
 _Noreturn void serve_fail(const struct serve *s, const char *why);
 
@@ -109,8 +115,6 @@ const char *serve_parent_name(const struct serve *s);
 void serve_close_links(struct serve *s);
 
 /* stage_flow.c */
-/* Return the name of the child that needs the most chunks; "": none needs more than the others. */
-const char *serve_slowest(const struct serve *s);
 int serve_begin(struct serve *s, struct dd_err *err);
 void serve_take_frame(struct serve *s, const struct frame *f); /* of the parent */
 /* A child has a new link: send again the chunks that it may lack. */
@@ -118,6 +122,13 @@ void serve_renew_child(struct serve *s, const struct stage_child *child);
 void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq);
 void serve_pump(struct serve *s);    /* send and release chunks, and finish, as far as possible */
 void serve_on_wake(struct serve *s); /* called when the pool or the reader has made progress */
+
+/* stage_progress.c */
+void serve_take_tally(struct serve *s, struct stage_child *child, const struct stage_tally *t);
+/* Report to the parent if anything has changed, or, on the root, to the agent. */
+void serve_tell_progress(struct serve *s);
+/* All nodes have the copy. */
+void serve_end_progress(struct serve *s);
 
 /* stage_place.c */
 /* True if this node can use and leave kept copies. */

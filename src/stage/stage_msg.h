@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/strv.h"
 
-enum { STAGE_MSG_MAX = 128 << 10, STAGE_PROGRESS_MAX = 320 };
+enum { STAGE_MSG_MAX = 128 << 10, STAGE_PROGRESS_MAX = 80 };
 
 enum stage_msg_type {
     STAGE_MSG_SETUP = 'S',     /* to ddrun-stage, once: STAGE_SETUP_* */
@@ -27,9 +27,10 @@ enum stage_msg_type {
     STAGE_MSG_COLLECTED = 'E', /* from it: all files are done; summary for the log */
     STAGE_MSG_CAME = 'N',      /* from it: directory of a node whose files are all done */
     STAGE_MSG_ALIVE = 'A',     /* from it: progress */
-    STAGE_MSG_PROGRESS = 'B',  /* from that of --stage on the first node, once a second until it is
-                                  READY: "DONE ALL NODE", bytes that all nodes have, and of how many;
-                                  the child that lacks the most, or nothing */
+    STAGE_MSG_PROGRESS = 'B',  /* from the root of the tree, once a second until all nodes have the
+                                  copy: "DONE ALL NODES SLOWEST", bytes that all nodes have, and of
+                                  how many; nodes of the tree that need nothing more; rank of the
+                                  slowest node, or -1. At the end: "" */
 };
 
 enum {
@@ -52,6 +53,7 @@ enum {
 enum {
     STAGE_ROUND_KEY,      /* secret of the round */
     STAGE_ROUND_CHILDREN, /* number of nodes that will connect */
+    STAGE_ROUND_BELOW,    /* number of nodes in the tree below this one */
     STAGE_ROUND_RANK,     /* node rank */
     STAGE_ROUND_PARENTS,  /* this and all further texts: the parent, its parent … and the first
                              node, each as STAGE_PARENT_*; none: this node reads the sources */

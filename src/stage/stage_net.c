@@ -54,7 +54,11 @@ static struct stage_child *net_add_child(struct serve *s)
     if (s->nchildren == STAGE_CHILDREN)
         return NULL;
     struct stage_child *c = &s->children[s->nchildren];
-    *c = (struct stage_child){.serve = s, .rank = -1, .bit = 1U << s->nchildren, .needed = true};
+    *c = (struct stage_child){.serve = s,
+                              .rank = -1,
+                              .bit = 1U << s->nchildren,
+                              .needed = true,
+                              .tally = STAGE_TALLY_NONE};
     s->nchildren++;
     return c;
 }
@@ -108,8 +112,11 @@ static void net_on_child_frame(void *arg, struct link *l, const struct frame *f)
     struct stage_caller *from = arg;
     struct stage_frame sf;
     (void)l;
-    if (f->type != FRAME_STAGE || stage_frame_decode(&sf, f->data, f->len) < 0 ||
-        sf.type != STAGE_ACK)
+    if (f->type != FRAME_STAGE || stage_frame_decode(&sf, f->data, f->len) < 0)
+        return;
+    if (from->child != NULL && sf.type == STAGE_TALLY)
+        serve_take_tally(from->serve, from->child, &sf.tally);
+    if (sf.type != STAGE_ACK)
         return;
     if (from->child != NULL)
         serve_take_ack(from->serve, from->child, sf.seq);
@@ -122,11 +129,13 @@ static void net_on_child_close(void *arg, struct link *l, bool clean, const char
     struct stage_caller *from = arg;
     struct stage_child *c = from->child;
     (void)l;
-    (void)clean;
     (void)why;
     net_forget(from);
-    if (c != NULL && c->needed)
-        net_keep_place(c, KEEP_S);
+    if (c == NULL || !c->needed)
+        return;
+    if (!clean || !c->has_end) /* it and the nodes below it will report again */
+        c->tally = STAGE_TALLY_NONE;
+    net_keep_place(c, KEEP_S);
 }
 
 static void net_on_link(void *arg, struct link *l)
@@ -159,10 +168,7 @@ const char *serve_parent_name(const struct serve *s)
 
 void serve_ack(const struct serve *s, uint32_t seq)
 {
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
-    const struct stage_frame f = {.type = STAGE_ACK, .seq = seq};
-    if (s->parent != NULL && stage_frame_encode(&out, &f) == 0)
-        (void)link_send(s->parent, FRAME_STAGE, out.data, out.len);
+    serve_send_up(s, &(struct stage_frame){.type = STAGE_ACK, .seq = seq});
 }
 
 static void net_on_parent_frame(void *arg, struct link *l, const struct frame *f)
@@ -204,6 +210,7 @@ static void net_on_found(void *arg, struct link *l)
     struct serve *s = arg;
     const uint32_t rank = (uint32_t)strtoul(s->round.texts.v[STAGE_ROUND_RANK], NULL, 10);
     s->parent = l;
+    s->told = STAGE_TALLY_NONE;
     (void)evtimer_del(s->connect_event);
     link_find_free(DD_TAKE(s->find));
     link_set_cb(l, &(struct link_cb){

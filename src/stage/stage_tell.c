@@ -1,4 +1,4 @@
-/* Reports of ddrun-stage to its agent. */
+/* Reports of ddrun-stage to its agent, and to the node above it in the tree. */
 #include "base/io.h"
 #include "stage/stage_inner.h"
 
@@ -23,6 +23,13 @@ void serve_send(const struct serve *s, enum stage_msg_type type, const char *tex
     }
     if (stage_msg_encode(&out, type, texts) == 0)
         (void)send(s->control, out.data, out.len, MSG_NOSIGNAL);
+}
+
+void serve_send_up(const struct serve *s, const struct stage_frame *f)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
+    if (s->parent != NULL && stage_frame_encode(&out, f) == 0)
+        (void)link_send(s->parent, FRAME_STAGE, out.data, out.len);
 }
 
 _Noreturn void serve_fail(const struct serve *s, const char *why)

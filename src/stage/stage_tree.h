@@ -21,6 +21,7 @@ struct stage_place {
     int parents[STAGE_TREE_DEPTH]; /* node ranks: the parent, its parent … and the root */
     int depth;                     /* number of those; 0: this node is the root, which reads */
     int children;                  /* number of nodes that connect to this one */
+    int below; /* nodes of its subtree without itself; no other node can come to connect */
 };
 
 /* Return the rank of the root. */

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built
               pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason=f"{HELPER} is not built")]
 DIR, FILE, PIECE, SYMLINK, HARDLINK, META = range(1, 7)
 DIRECTORIES, FILES, LINKS, TIMES = range(4)
+TALLY, NOBODY = 5, 0xffffffff
 
 
 def entry(kind, path, data=b"", target=b"", mode=0o644, offset=0):
@@ -47,6 +48,10 @@ def chunk(seq, phase, raw, said=None, packed=None):
 
 def ack(seq):
     return stage(struct.pack("<BI", 4, seq))
+
+
+def tally(done, lag=0, slowest=NOBODY):
+    return stage(struct.pack("<BIII", TALLY, done, lag, slowest))
 
 
 def end(*raws, digest=None):
@@ -90,11 +95,11 @@ class Link:
         return struct.unpack("<I", body)[0]
 
     def frame(self, kind):
-        """The next frame, of this kind; None: whichever comes."""
+        """The next frame, of this kind; None: whichever comes. TALLY comes at any time, and is left out unless it is asked for."""
         while True:
             length, number, _ = struct.unpack(">IHH", self.exactly(8))
             body = self.exactly(length)
-            if number == 8:
+            if number == 8 and (kind == TALLY) == (body[0] == TALLY):
                 assert kind in (None, body[0]), body[:20]
                 return body[1:] if kind else body
 
@@ -105,7 +110,7 @@ class Link:
 class Node:
     """A ddrun-stage whose agent and parents are this test."""
 
-    def __init__(self, children=0, parents=1, source=None, keep=None, places=None):
+    def __init__(self, children=0, parents=1, source=None, keep=None, places=None, below=0):
         self.top = keep or os.path.realpath(tempfile.mkdtemp(prefix="e2e"))
         self.stays = keep is not None
         parents = 0 if places else parents
@@ -124,7 +129,7 @@ class Node:
         assert kind == "P"
         self.port = int(texts[0])
         ports = places or [s.getsockname()[1] for s in self.listeners]
-        self.say("R", "k" * 64, str(children), "5", *[t for i, port in enumerate(ports) for t in ("127.0.0.1", str(port), f"parent{i}")])
+        self.say("R", "k" * 64, str(children), str(below or children), "5", *[t for i, port in enumerate(ports) for t in ("127.0.0.1", str(port), f"parent{i}")])
         self.link = self.accept() if parents else None
 
     def accept(self, parent=0):
@@ -373,6 +378,67 @@ def test_a_kept_copy_is_forwarded_for_only_if_a_child_needs_it(tmp_path):
     with Node(keep=top) as node:  # another listing
         node.send(head(digest=b"e" * 32))
         assert node.link.ack() == ACK_NEED
+
+
+def reported(node, *last):
+    """The tallies that the node reports, up to this one."""
+    found = []
+    while last not in found:
+        found.append(struct.unpack("<III", node.link.frame(TALLY)))
+    return found
+
+
+def test_a_node_reports_how_far_those_below_it_are():
+    with Node(children=1, below=3) as node:
+        child = node.child(7)
+        child.send(tally(2, 1, 9))
+        assert len(reported(node, 2, 0, NOBODY)) == 1, "nobody lacks what the node has"
+        node.send(head(), chunk(0, DIRECTORIES, TREE), chunk(1, FILES, GOOD))
+        assert [child.frame(None)[0] for _ in range(3)] == [1, 2, 2]
+        child.send(tally(1, 2, 9))
+        reported(node, 1, 2, 9)
+        child.send(tally(2), ack(1))
+        reported(node, 2, 1, 7)  # the child itself lacks chunk 0
+        node.send(end(TREE, GOOD))
+        assert node.hear()[0] == "D"
+        child.send(ack(0), tally(3), ack(ACK_END))
+        reported(node, 4, 0, NOBODY)
+        assert node.p.wait(LIMIT) == 0
+        child.close()
+
+
+@pytest.mark.parametrize("bad", [tally(4), tally(0xffffffff), tally(2, 25, 9), tally(2, 1, NOBODY), tally(2, 0, 9), tally(2, 1, 1 << 31),
+                                 tally(2)[:-1], stage(tally(2)[8:] + b"x")],
+                         ids=["nodes", "many", "chunks", "nobody", "somebody", "rank", "short", "long"])
+def test_a_false_report_of_a_child_is_left_out(bad):
+    with Node(children=1, below=3) as node:
+        child = node.child(7)
+        child.send(stage(bad[8:]), tally(1))
+        assert len(reported(node, 1, 0, NOBODY)) == 1
+        child.send(stage(bad[8:]))
+        node.send(head(), chunk(0, DIRECTORIES, TREE), end(TREE))
+        assert [child.frame(None)[0] for _ in range(3)] == [1, 2, 3]
+        child.send(ack(0), ack(ACK_END))
+        reported(node, 2, 0, NOBODY)  # one below it, and itself
+        child.close()
+
+
+def test_nodes_below_count_once_when_they_have_changed_their_parent():
+    with Node(children=1, below=3) as node:
+        child, other = node.child(7), node.child(15)
+        child.send(tally(3))
+        other.send(tally(2))
+        reported(node, 3, 0, NOBODY)
+        child.close()
+        reported(node, 2, 0, NOBODY)  # the child is lost, and those below it report anew
+        other.close()
+
+
+def test_a_parent_that_reports_is_refused():
+    with Node(children=1) as node:
+        node.send(tally(1))
+        kind, texts = node.hear()
+        assert kind == "F" and "malformed" in texts[0], (kind, texts)
 
 
 def test_the_helper_ends_with_its_agent():

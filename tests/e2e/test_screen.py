@@ -123,8 +123,8 @@ def held_copy(tmp_path):
 def test_the_line_shows_how_much_of_a_copy_has_arrived_until_workers_start(held_copy):
     held, screen = held_copy(2, 8 << 20, "echo worker $RANK writes")
     with screen as t:
-        line = t.shows("ddrun: copying to 2 nodes: ")
-        assert re.fullmatch(r"ddrun: copying to 2 nodes: 0 of \d+ MiB \(0%\)", line)
+        line = t.shows("ddrun: copying: ")
+        assert re.fullmatch(r"ddrun: copying: 0 of \d+ MiB \(0%\), 0 of 2 nodes done", line)
         held.unlink()
         assert t.wait() == 0, t.seen
         assert "worker 0 writes" in t.lines()
@@ -148,14 +148,50 @@ def helpers_of(place):
 def test_the_line_names_the_node_that_is_behind_with_a_copy(held_copy, tmp_path):
     held, screen = held_copy(3, 64 << 20, "true")
     with screen as t:
-        t.shows("ddrun: copying to 3 nodes: ")
+        t.shows("ddrun: copying: ")
         helpers = until(lambda: len(found := helpers_of(tmp_path)) == 3 and any(found.values()) and found, say="three helpers, one reads")
         behind = next(pid for pid, reads in helpers.items() if not reads)
         os.kill(behind, signal.SIGSTOP)
         held.unlink()
-        assert re.search(r"slowest at or below sim[23]$", t.shows("slowest"))
+        assert re.search(r", 0 of 3 nodes done, slowest sim[23]$", t.shows("slowest"))
         os.kill(behind, signal.SIGCONT)
         assert t.wait() == 0, t.seen
+
+
+def variable(pid, name):
+    """A variable in the environment of a process."""
+    with open(f"/proc/{pid}/environ", encoding="utf-8") as f:
+        return dict(v.partition("=")[::2] for v in f.read().split("\0")).get(name)
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        return int(f.read().rpartition(")")[2].split()[1])
+
+
+def node_rank(helper):
+    """The rank of its node: that of the worker beside it, which waits for the copy."""
+    agent = parent(helper)
+    with open(f"/proc/{agent}/task/{agent}/children", encoding="ascii") as f:
+        return next(int(rank) for pid in f.read().split() if (rank := variable(pid, "GROUP_RANK")) is not None)
+
+
+def test_the_line_counts_the_nodes_that_are_done_and_names_the_one_that_is_not(held_copy, tmp_path):
+    """The copy is smaller than what is in flight between two nodes, so three nodes complete it; sim4 gets it from sim2."""
+    held, screen = held_copy(4, 4 << 20, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo worker $RANK writes")
+    with screen as t:
+        t.shows("ddrun: copying: ", ", 0 of 4 nodes done")
+        helpers = until(lambda: len(found := helpers_of(tmp_path)) == 4 and found, say="four helpers")
+        behind = next(pid for pid in helpers if node_rank(pid) == 3)
+        os.kill(behind, signal.SIGSTOP)
+        held.unlink()
+        line = t.shows("3 of 4 nodes done, slowest sim4")
+        assert re.fullmatch(r"ddrun: copying: 0 of 4 MiB \(\d%\), 3 of 4 nodes done, slowest sim4", line)
+        os.kill(behind, signal.SIGCONT)
+        until(lambda: "ddrun:" not in t.last(), say="the end of the line")
+        (tmp_path / "go").touch()
+        assert t.wait() == 0, t.seen
+        assert sorted(line for line in t.lines() if "writes" in line) == [f"worker {i} writes" for i in range(4)]
 
 
 def test_the_line_is_not_used_after_the_end(tmp_path):

@@ -18,6 +18,19 @@ static void must(bool ok)
         abort();
 }
 
+/* What a node would report further, of a subtree of a few nodes. */
+static void add_tally(const struct stage_tally *child)
+{
+    enum { BELOW = 5 };
+    struct stage_tally t = STAGE_TALLY_NONE;
+    must(child->lag <= STAGE_WINDOW && (child->lag > 0) == (child->slowest <= INT32_MAX));
+    for (uint32_t lacks = 0; lacks <= STAGE_WINDOW; lacks += STAGE_WINDOW / 2) {
+        stage_tally_add(&t, child, 1, lacks, BELOW);
+        must(t.done <= BELOW && t.lag <= STAGE_WINDOW);
+        must((t.lag > 0) == (t.slowest <= INT32_MAX));
+    }
+}
+
 static void read_frame(const uint8_t *p, size_t n)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
@@ -27,6 +40,8 @@ static void read_frame(const uint8_t *p, size_t n)
     must(stage_frame_encode(&out, &f) == 0);
     must(out.len == n && memcmp(out.data, p, n) == 0);
     must(f.type != STAGE_CHUNK || (f.raw > 0 && f.raw <= STAGE_RAW_MAX));
+    if (f.type == STAGE_TALLY)
+        add_tally(&f.tally);
 }
 
 static void read_entries(const uint8_t *p, size_t n)

@@ -196,6 +196,8 @@ static void frames_are_read_as_they_were_written(void **state)
          .len = 2},
         {.type = STAGE_END, .chunks = 6, .digest = "0123456789"},
         {.type = STAGE_ACK, .seq = UINT32_MAX},
+        {.type = STAGE_TALLY, .tally = {.done = 4, .lag = STAGE_WINDOW, .slowest = 7}},
+        {.type = STAGE_TALLY, .tally = STAGE_TALLY_NONE},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1000);
@@ -209,6 +211,7 @@ static void frames_are_read_as_they_were_written(void **state)
         assert_int_equal(f.raw, rows[i].raw);
         assert_int_equal(f.len, rows[i].len);
         assert_memory_equal(f.digest, rows[i].digest, STAGE_DIGEST);
+        assert_memory_equal(&f.tally, &rows[i].tally, sizeof(f.tally));
         assert_int_equal(stage_frame_decode(&f, b.data, b.len - rows[i].len - 1), -EPROTO);
     }
 }
@@ -229,6 +232,10 @@ static void malformed_frame_is_refused(void **state)
         {"\x02\0\0\0\0\0\x01\0\0\0", 10},          /* without data */
         {"\x02\xff\xff\xff\xff\0\x01\0\0\0z", 11}, /* beyond all chunks */
         {"\x04\0\0\0\0\0", 6},                     /* a byte too many */
+        {"\x05\0\0\0\0\0\0\0\0\0\0\0\0", 13},      /* a slowest node that lacks nothing */
+        {"\x05\0\0\0\0\x19\0\0\0\0\0\0\0", 13},    /* that lacks more than the window */
+        {"\x05\0\0\0\0\x01\0\0\0\0\0\0\x80", 13},  /* of a negative rank */
+        {"\x05\0\0\0\0\x01\0\0\0\0\0\0", 12},      /* cut short */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(stage_frame_decode(&f, rows[i].bytes, rows[i].n), -EPROTO);
@@ -267,6 +274,7 @@ static int root_of(const enum stage_has *has, int n)
 static void check_tree(const enum stage_has *has, int n)
 {
     int children[64] = {0};
+    int below[64] = {0};
     const int root = root_of(has, n);
     for (int me = 0; me < n; me++) {
         const struct stage_place p = stage_tree_place(has, n, me);
@@ -279,6 +287,8 @@ static void check_tree(const enum stage_has *has, int n)
         assert_in_range(p.depth, 1, STAGE_TREE_DEPTH - 1);
         assert_int_equal(p.parents[p.depth - 1], root);
         children[p.parents[0]]++;
+        for (int i = 0; i < p.depth; i++)
+            below[p.parents[i]]++;
         const struct stage_place up = stage_tree_place(has, n, p.parents[0]);
         assert_true(up.takes_part);
         assert_int_equal(up.depth, p.depth - 1);
@@ -287,6 +297,8 @@ static void check_tree(const enum stage_has *has, int n)
     for (int me = 0; me < n; me++) {
         assert_int_equal(stage_tree_place(has, n, me).children, children[me]);
         assert_in_range(children[me], 0, STAGE_FANOUT);
+        if (stage_tree_place(has, n, me).takes_part)
+            assert_int_equal(stage_tree_place(has, n, me).below, below[me]);
     }
 }
 
