@@ -337,6 +337,17 @@ static void name_snapshot(int at, const char *tool)
         close(fd);
 }
 
+int compile_dir_take(int at, const char *made)
+{
+    DD_AUTO(fd) int fd = openat(at, made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (renameat(at, COMPILE_DIR_CACHE, fd, "early") < 0 && errno != ENOENT)
+        return -errno;
+    return renameat(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE) < 0 && errno != ENOENT ? -errno
+                                                                                         : 0;
+}
+
 int compile_dir_arrange(int at, struct dd_err *err)
 {
     int rc = mkdirat(at, COMPILE_DIR_CACHE, 0700) < 0 && errno != EEXIST ? -errno : 0;

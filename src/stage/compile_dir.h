@@ -30,6 +30,9 @@ enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
  * the list. 0 or -ENOMEM. */
 int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
                      char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
+/* Put the complete copy in the directory `made` in the place of what tools have written before its
+ * end. 0 or -errno. */
+int compile_dir_take(int at, const char *made);
 /* Once the copy is complete, make the directories of the tools and the mark. at: the private
  * directory. */
 int compile_dir_arrange(int at, struct dd_err *err);

@@ -178,7 +178,7 @@ static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t
     if (rc == 0)
         rc = dd_scratch_open(&s->dir, path, err);
     /* remove copies that an interrupted round has left */
-    for (int i = 0; rc == 0 && place_sources(s)[i] != NULL; i++) {
+    for (int i = 0; rc == 0 && !place_is_cache(s) && place_sources(s)[i] != NULL; i++) {
         (void)snprintf(name, sizeof(name), "%d", i);
         (void)dd_scratch_clear(&s->dir, name);
     }
@@ -192,11 +192,11 @@ static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t
     return rc;
 }
 
-/* A copy that will be kept is made in a directory of its own, which is moved when it is complete.
- */
+/* A copy that will be kept is made in a directory of its own, which is moved when it is complete;
+ * so are caches, since tools may already write where they will be. */
 static int place_root(struct serve *s, struct dd_err *err)
 {
-    if (s->keep_name[0] == '\0')
+    if (s->keep_name[0] == '\0' && !place_is_cache(s))
         return s->dir.fd;
     int rc = dd_scratch_mkdir(&s->dir, MADE, err);
     if (rc < 0)
@@ -250,6 +250,15 @@ static int place_texts(const struct serve *s, const char *dir, struct dd_strv *t
     return rc == 0 ? place_pairs(s, dir, texts) : rc;
 }
 
+static int place_arrange_cache(const struct serve *s, struct dd_err *err)
+{
+    const int rc = compile_dir_take(s->dir.fd, MADE);
+    (void)dd_scratch_clear(&s->dir, MADE);
+    return rc == 0
+               ? compile_dir_arrange(s->dir.fd, err)
+               : dd_err_set(err, rc, "cannot move the caches to their place: %s", strerror(-rc));
+}
+
 int serve_show(struct serve *s, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv texts = {0};
@@ -259,7 +268,7 @@ int serve_show(struct serve *s, struct dd_err *err)
     place_keep(s);
     if (s->dir.path == NULL && s->kept.path == NULL)
         return 0;
-    int rc = place_is_cache(s) ? compile_dir_arrange(s->dir.fd, err) : 0;
+    int rc = place_is_cache(s) ? place_arrange_cache(s, err) : 0;
     if (rc < 0)
         return rc;
     rc = place_of_copy(&dir, s);

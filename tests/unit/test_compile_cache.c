@@ -290,6 +290,21 @@ static void snapshot_gets_its_name_on_the_node(void **state)
     }
 }
 
+static void complete_copy_replaces_what_tools_have_written_before(void **state)
+{
+    const struct place *p = *state;
+    DD_AUTO(fd) int at = open(p->local, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    write_file(p->local, "made/0/numba/0017-a/x", 1, 0);
+    write_file(p->local, "0/numba/now/y", 1, 0);
+    assert_int_equal(compile_dir_take(at, "made"), 0);
+    assert_true(exists(p->local, "0/numba/0017-a/x"));
+    assert_false(exists(p->local, "0/numba/now"));
+    write_file(p->local, "empty/x", 1, 0);
+    assert_int_equal(compile_dir_take(at, "empty"), 0); /* a copy without entries */
+    assert_false(exists(p->local, "0"));
+    assert_int_equal(compile_dir_take(at, "none"), -ENOENT);
+}
+
 /* The names that would be sent, each with a blank after it. */
 static void assert_sends_after(const struct place *p, int how, int64_t failed_at,
                                const char *expected)
@@ -399,6 +414,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(list_leaves_out_links_and_what_others_can_write, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(snapshot_gets_its_name_on_the_node, setup, teardown),
+        cmocka_unit_test_setup_teardown(complete_copy_replaces_what_tools_have_written_before,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(new_files_are_sent_and_old_ones_not, setup, teardown),
         cmocka_unit_test_setup_teardown(late_files_are_left_out_and_removed, setup, teardown),
         cmocka_unit_test(variables_in_the_directory_are_removed),
