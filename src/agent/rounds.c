@@ -159,7 +159,14 @@ void rounds_drop_held(struct agent *a)
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
-/* The interpreter of --warm starts from the copies of --stage. */
+/* Does the round have copies of this kind? */
+static bool has_copies(const struct staging_cfg *c)
+{
+    return c->paths != NULL && c->paths->n > 0;
+}
+
+/* The interpreter of --warm starts from the copies of --stage; it forks the workers when those of
+ * --compile-cache are complete, too. */
 static void on_staged(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
@@ -167,8 +174,11 @@ static void on_staged(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (!a->rounds.copying)
         return;
-    a->rounds.copying = false;
     warm_interpreter_start(a->rounds.warm, a->round);
+    if ((has_copies(&a->loop.cfg->staging) && !staging_is_settled(a->round)) ||
+        (has_copies(&a->loop.cfg->compile_cache) && !compile_cache_is_settled(a->round)))
+        return;
+    a->rounds.copying = false;
     if (!warm_interpreter_wait(a->rounds.warm, on_warm, a))
         on_warm(a);
 }
@@ -186,7 +196,7 @@ static void show_progress(void *arg, const char *text)
     status_line_progress(a->status_line, text);
 }
 
-/* With --stage and --warm, the copies are made before any worker starts. */
+/* With --warm, the copies of --stage and --compile-cache are made before any worker starts. */
 static int hold_for_copies(struct agent *a)
 {
     struct dd_err err = {0};
@@ -214,8 +224,9 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
         not_started(a, m->round, rc, &err);
         return rc;
     }
-    const struct dd_strv *copies = a->loop.cfg->staging.paths;
-    if (copies != NULL && copies->n > 0 && warm_interpreter_is_used(a->rounds.warm))
+    const struct agent_cfg *c = a->loop.cfg;
+    if ((has_copies(&c->staging) || has_copies(&c->compile_cache)) &&
+        warm_interpreter_is_used(a->rounds.warm))
         return hold_for_copies(a);
     a->rounds.held = warm_interpreter_wait(a->rounds.warm, on_warm, a);
     return a->rounds.held ? 0 : launch(a);

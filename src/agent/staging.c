@@ -149,10 +149,16 @@ static void staging_end_helper(struct staging *st)
 
 /* ---- workers ---- */
 
+/* st: NULL: the round has no such copies. */
+static bool staging_settled(const struct staging *st)
+{
+    return st != NULL && st->has && st->agreed;
+}
+
 static void staging_tell(const struct staging *st)
 {
     const struct round *r = st->round;
-    if (st->has && st->agreed && !st->option->optional && r->port->staged != NULL)
+    if (staging_settled(st) && r->port->staged != NULL)
         r->port->staged(r->port_arg);
 }
 
@@ -164,7 +170,7 @@ static void staging_give(struct staging *st)
     const struct round *r = st->round;
     int rc = 0;
     staging_tell(st);
-    if (!st->has || !st->started || !st->agreed || st->pair[0] < 0)
+    if (!staging_settled(st) || !st->started || st->pair[0] < 0)
         return;
     char *const without[] = {st->cfg->dir->path, NULL};
     for (int i = 0; i < r->plan.local_size && rc == 0; i++)
@@ -176,16 +182,17 @@ static void staging_give(struct staging *st)
         staging_fail(st, "--stage: cannot pass the copies to the workers");
 }
 
-/* Set the variables of the tools to the caches of this node; keep those that the user has set. */
-static int staging_put_variables(const struct staging *st, struct dd_strv *env)
+int compile_cache_put_variables(const struct staging_cfg *c, struct dd_strv *env)
 {
     int rc = 0;
+    if (c->paths == NULL || c->paths->n == 0 || c->dir->path == NULL)
+        return 0;
     for (const struct compile_cache_var *v = compile_cache_vars; v->name != NULL && rc == 0; v++) {
         if (dd_env_get(env->v, v->name) != NULL)
             continue;
-        rc = v->dir == NULL ? dd_env_set(env, v->name, v->value)
-                            : dd_env_setf(env, v->name, "%s/" COMPILE_DIR_CACHE "/%s",
-                                          st->cfg->dir->path, v->dir);
+        rc = v->dir == NULL
+                 ? dd_env_set(env, v->name, v->value)
+                 : dd_env_setf(env, v->name, "%s/" COMPILE_DIR_CACHE "/%s", c->dir->path, v->dir);
     }
     return rc;
 }
@@ -193,18 +200,18 @@ static int staging_put_variables(const struct staging *st, struct dd_strv *env)
 static int staging_env(void *state, const struct round *r, int local_rank, struct worker_spec *spec)
 {
     const struct staging *st = state;
-    DD_AUTO(strv) struct dd_strv argv = {0};
     (void)r;
     (void)local_rank;
-    if (st->without)
-        return 0;
-    if (!st->option->optional) {
-        spec->via = st->cfg->helper;
-        spec->via_fd = st->pair[1];
-        return 0;
-    }
-    int rc = staging_put_variables(st, &spec->env);
-    rc = rc == 0 ? dd_strv_push(&argv, st->cfg->helper) : rc;
+    spec->via = st->cfg->helper;
+    spec->via_fd = st->pair[1];
+    return 0;
+}
+
+/* Let the worker wait for the caches. */
+static int compile_cache_wait(const struct staging *st, struct worker_spec *spec)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    int rc = dd_strv_push(&argv, st->cfg->helper);
     rc = rc == 0 ? dd_strv_push(&argv, "enter") : rc;
     rc = rc == 0 ? dd_strv_pushf(&argv, "%d", worker_spec_fd(spec, st->pair[1])) : rc;
     rc = rc == 0 ? dd_strv_copy(&argv, spec->argv.v) : rc;
@@ -214,6 +221,22 @@ static int staging_env(void *state, const struct round *r, int local_rank, struc
     spec->argv = argv;
     argv = (struct dd_strv){0};
     return 0;
+}
+
+static int compile_cache_env(void *state, const struct round *r, int local_rank,
+                             struct worker_spec *spec)
+{
+    const struct staging *st = state;
+    (void)r;
+    (void)local_rank;
+    if (st->without) {
+        /* the interpreter of --warm may have read the variables */
+        spec->must_execute = st->cfg->dir->path != NULL ? "its node goes on without --compile-cache"
+                                                        : NULL;
+        return 0;
+    }
+    const int rc = compile_cache_put_variables(st->cfg, &spec->env);
+    return rc < 0 || staging_settled(st) ? rc : compile_cache_wait(st, spec);
 }
 
 static int staging_started(void *state, const struct round *r, struct dd_err *err)
@@ -371,8 +394,7 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
     st->agreed = rc == 0 || st->option->optional;
     if (rc < 0)
         staging_fail(st, err.text);
-    else
-        staging_give(st);
+    staging_give(st);
 }
 
 static enum stage_has staging_what(const struct staging *st)
@@ -680,8 +702,12 @@ static void staging_destroy(void *state)
 
 bool staging_is_settled(const struct round *r)
 {
-    const struct staging *st = features_state(r, &staging_feature);
-    return st != NULL && st->has && st->agreed;
+    return staging_settled(features_state(r, &staging_feature));
+}
+
+bool compile_cache_is_settled(const struct round *r)
+{
+    return staging_settled(features_state(r, &compile_cache_feature));
 }
 
 int staging_ticket(const struct round *r, struct dd_err *err)
@@ -715,7 +741,7 @@ const struct round_feature compile_cache_feature = {
     .name = "compile-cache",
     .create = compile_cache_create,
     .prepare = staging_prepare,
-    .worker_env = staging_env,
+    .worker_env = compile_cache_env,
     .started = staging_started,
     .end = staging_end,
     .destroy = staging_destroy,

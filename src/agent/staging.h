@@ -29,8 +29,14 @@ struct staging_cfg {
 extern const struct round_feature staging_feature;
 extern const struct round_feature compile_cache_feature;
 
-/* True once the copies on this node are complete, and all nodes of the round know who needs one. */
+/* True once the copies of --stage on this node are complete, and all nodes of the round know who
+ * needs one. */
 bool staging_is_settled(const struct round *r);
+/* The same for --compile-cache; also true if this node goes on without it. */
+bool compile_cache_is_settled(const struct round *r);
+/* Point the variables of the tools to the caches of this node, which may still be incomplete; keep
+ * those that the user has set. 0 or -ENOMEM. */
+int compile_cache_put_variables(const struct staging_cfg *c, struct dd_strv *env);
 /* Return a descriptor from which "ddrun-stage enter" reads where the copies are, as for a worker;
  * -ENOTSUP: they cannot be mounted on this node. */
 int staging_ticket(const struct round *r, struct dd_err *err);

@@ -114,7 +114,10 @@ static int make_environment(struct warm_interpreter *w, struct dd_err *err)
         rc = example_worker(w, 1, &none, &b, err);
     if (rc < 0)
         return rc;
-    return warm_env_common(&w->env, a.v, b.v) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    rc = warm_env_common(&w->env, a.v, b.v);
+    /* modules may read them while they are imported, before the caches are complete */
+    rc = rc == 0 ? compile_cache_put_variables(&w->loop->cfg->compile_cache, &w->env) : rc;
+    return rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 /* Bind the interpreter as the first worker will be: libraries count CPUs when they are loaded. */

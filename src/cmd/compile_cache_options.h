@@ -22,15 +22,13 @@ struct compile_cache_options {
      .example = "/shared/me/compiled",                                                             \
      .group = "Program",                                                                           \
      .help = "give each node local caches of compiled code, kept in DIR",                          \
-     .more =                                                                                       \
-         "PyTorch's Inductor, Triton, JAX, CUDA, MIOpen and Numba find their caches in local "     \
-         "storage of the node (see --stage-dir). The first node reads the caches of earlier "      \
-         "jobs from DIR and sends them to the other nodes before the workers start; what the "     \
-         "job has compiled goes back to DIR when the workers have exited. Variables such as "      \
-         "TORCHINDUCTOR_CACHE_DIR that are already set are left alone. The default of DIR is "     \
-         "ddrun/compile in $XDG_CACHE_HOME or ~/.cache. Where the caches cannot be used, a "       \
-         "warning says why, and the job runs without them. --compile-cache cannot be combined "    \
-         "with --warm. See docs/compile_cache.md.",                                                \
+     .more = "PyTorch's Inductor, Triton, JAX, CUDA, MIOpen and Numba find their caches in local " \
+             "storage of the node (see --stage-dir). The first node reads the caches of earlier "  \
+             "jobs from DIR and sends them to the other nodes before the workers start; what the " \
+             "job has compiled goes back to DIR when the workers have exited. Variables such as "  \
+             "TORCHINDUCTOR_CACHE_DIR that are already set are left alone. The default of DIR is " \
+             "ddrun/compile in $XDG_CACHE_HOME or ~/.cache. Where the caches cannot be used, a "   \
+             "warning says why, and the job runs without them. See docs/compile_cache.md.",        \
      OPT_FIELD(type, compile_cache.dir)},                                                          \
     {                                                                                              \
         .name = "compile-cache-max", .kind = OPT_BYTES, .metavar = "SIZE", .def = "2G", .min = 1,  \

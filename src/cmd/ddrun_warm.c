@@ -19,8 +19,6 @@ int warm_options_check(const struct ddrun_options *o, struct dd_err *err)
         other = "--wrap";
     else if (o->preload.n > 0)
         other = "--preload";
-    else if (o->compile_cache.dir != NULL)
-        other = "--compile-cache";
     else if (framework_wrap(framework_options_names(&o->framework)) != NULL)
         other = "this --framework";
     if (o->warm == NULL || other == NULL)

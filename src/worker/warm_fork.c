@@ -74,6 +74,8 @@ static int send_all(const struct warm_batch *b, char type, const int *fds, int n
 char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *spec)
 {
     char *text = NULL;
+    if (spec->must_execute != NULL)
+        return strdup(spec->must_execute);
     const size_t same = w->command->arguments;
     for (size_t i = 0; i < same; i++)
         if (i >= spec->argv.n || strcmp(spec->argv.v[i], w->argv->v[i]) != 0)
