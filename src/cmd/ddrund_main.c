@@ -76,7 +76,7 @@ static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_e
         return dd_err_set(err, -ENOMEM, "cannot create the event loop");
     cfg->on_over = ddrund_on_over;
     cfg->arg = l;
-    int rc = net_key_prepare(&cfg->key, err);
+    int rc = net_key_prepare(cfg->key.method, err);
     if (rc == 0)
         rc = daemon_new(&l->daemon, l->base, cfg, err);
     if (cfg->notify != NULL)

@@ -188,26 +188,49 @@ static int accept_shared(struct net_key *ret, const struct net_key_input *in, st
     return rc < 0 ? rc : 0;
 }
 
+int net_key_may_accept(const struct net_key_input *in, enum net_key_method method,
+                       struct dd_err *err)
+{
+    struct net_key own = {0};
+    if (method < NET_KEY_NONE || method >= NET_KEY_METHOD_MAX)
+        return dd_err_set(err, -ENOTSUP, "unknown key method %d of the leader", (int)method);
+    if (methods[method]->accept == NULL)
+        return 0;
+    if (in->insecure)
+        return dd_err_set(err, -EPERM,
+                          "the leader's key comes from %s, this node runs with --insecure",
+                          methods[method]->name);
+    int rc = net_key_for_agent(&own, in, err);
+    if (rc == 0 && own.method == NET_KEY_SHARED)
+        rc = dd_err_set(err, -EPERM,
+                        "the leader's key comes from %s, and this node uses its own (%s); use the "
+                        "same key on all nodes",
+                        methods[method]->name, own.source);
+    explicit_bzero(&own, sizeof(own));
+    return rc;
+}
+
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err)
 {
+    int rc = net_key_may_accept(in, method, err);
+    if (rc < 0)
+        return rc;
     if (method == NET_KEY_NONE)
         return accept_none(ret, in, err);
     if (method == NET_KEY_SHARED)
         return accept_shared(ret, in, err);
-    if (method < NET_KEY_NONE || method >= NET_KEY_METHOD_MAX)
-        return dd_err_set(err, -ENOTSUP, "unknown key method %d of the leader", (int)method);
     return methods[method]->accept(ret, in, cred, err);
 }
 
-int net_key_prepare(const struct net_key *key, struct dd_err *err)
+int net_key_prepare(enum net_key_method method, struct dd_err *err)
 {
-    return methods[key->method]->prepare != NULL ? methods[key->method]->prepare(err) : 0;
+    return methods[method]->prepare != NULL ? methods[method]->prepare(err) : 0;
 }
 
-bool net_key_waits(const struct net_key *key)
+bool net_key_waits(enum net_key_method method)
 {
-    return key->method == NET_KEY_MUNGE;
+    return method == NET_KEY_MUNGE;
 }
 
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,

@@ -57,18 +57,26 @@ int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, stru
  * shared secret, else NET_KEY_NONE without a key. Key file errors as above. */
 int net_key_for_agent(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
-/* Get an agent's key by the method that the leader announced. cred: the leader's credential
+/* Check whether an agent may take its key from the source that the leader announced, without asking
+ * that source. -EPERM: the agent has a shared key or runs with --insecure, and the source is MUNGE
+ * or the home directory: whoever listens at a candidate port may announce it, to make the agent
+ * wait for munged. A leader with the same shared key announces NET_KEY_SHARED. */
+int net_key_may_accept(const struct net_key_input *in, enum net_key_method method,
+                       struct dd_err *err);
+
+/* Get an agent's key by that method, if net_key_may_accept(). cred: the leader's credential
  * (NUL-terminated) or NULL. -EACCES: the credential is from another uid; -ENOENT: the file does not
  * exist (yet); -ENOTSUP: built without MUNGE; -ELIBACC: libmunge cannot be loaded; each with a
  * message. NET_KEY_NONE is refused unless in->insecure. */
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
 
-/* Load the library that net_key_credential() needs: a confined process cannot load one. */
-int net_key_prepare(const struct net_key *key, struct dd_err *err);
+/* Load the library that net_key_credential() and net_key_accept() need: a confined process cannot
+ * load one. */
+int net_key_prepare(enum net_key_method method, struct dd_err *err);
 
-/* True if net_key_credential() waits for another process. */
-bool net_key_waits(const struct net_key *key);
+/* True if net_key_credential() and net_key_accept() wait for another process. */
+bool net_key_waits(enum net_key_method method);
 
 /* Make the credential that the leader sends to other agents. NET_KEY_MUNGE: a new credential,
  * restricted to this uid, which may be decoded more than once; NET_KEY_HOME: the name of the file.

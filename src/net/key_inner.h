@@ -20,7 +20,7 @@ struct key_ops {
     /* Other agents. */
     int (*accept)(struct net_key *ret, const struct net_key_input *in, const char *cred,
                   struct dd_err *err);
-    /* Load what credential() needs; NULL: nothing. */
+    /* Load what credential() and accept() need; NULL: nothing. */
     int (*prepare)(struct dd_err *err);
     int (*credential)(char **ret, const struct net_key *key, const struct net_key_input *in,
                       struct dd_err *err);

@@ -371,7 +371,7 @@ static int link_accept_credential(struct link_accept *a, const char **ret, struc
 {
     struct link_shared *s = a->cfg.shared;
     /* not MUNGE's, which the maker's thread makes: libmunge may wait for a minute */
-    if (!net_key_waits(a->cfg.key) && !is_credential_recent(s)) {
+    if (!net_key_waits(a->cfg.key->method) && !is_credential_recent(s)) {
         struct dd_err why = {0};
         char *cred = NULL;
         (void)net_key_credential(&cred, a->cfg.key, a->cfg.key_in, &why);
@@ -440,7 +440,7 @@ static int link_shared_make_maker(struct link_shared *s, struct event_base *base
                                   struct dd_err *err)
 {
     const struct credential_maker_cb cb = {.done = on_credential, .arg = s};
-    if (s->maker != NULL || !net_key_waits(key))
+    if (s->maker != NULL || !net_key_waits(key->method))
         return 0;
     TAILQ_INIT(&s->uncredited);
     return credential_maker_new(&s->maker, base, key, in, &cb, err);
@@ -473,7 +473,7 @@ static void link_accept_on_call(struct link_accept *a)
     struct link_shared *s = a->cfg.shared;
     drop_hello_events(a);
     a->other_job = strcmp(a->call.job_id, a->cfg.job_id) != 0;
-    if (a->other_job || !net_key_waits(a->cfg.key) || is_credential_recent(s) ||
+    if (a->other_job || !net_key_waits(a->cfg.key->method) || is_credential_recent(s) ||
         link_accept_ask(a) < 0) {
         link_accept_answer(a);
         return;

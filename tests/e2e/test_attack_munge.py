@@ -6,13 +6,22 @@ import re
 import pytest
 
 from cluster import until
-from support import DDRUN, built_with, program
+from support import DDRUN, KEY, built_with, program
+from test_attack_ports import MASK, elected
 
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("MUNGE"), reason="ddrun was built without libmunge (libmunge-dev)")]
+
+
+def fnv1a(text):
+    h = 0xcbf29ce484222325
+    for c in text.encode():
+        h = (h ^ c) * 0x100000001b3 & MASK
+    return h
 
 
 def test_ddrund_serves_its_agents_while_munged_does_not_answer_it(cluster):
@@ -28,7 +37,7 @@ def test_ddrund_serves_its_agents_while_munged_does_not_answer_it(cluster):
         daemon, = [p.pid for p in cluster.processes("node1") if p.cmdline == "ddrund"]
         filters = cluster.run(["sh", "-c", f"grep -h ^Seccomp: /proc/{daemon}/task/*/status"], node="node1").out.split()
         assert filters == ["Seccomp:", "2"] * 2  # of the event loop, and of the thread that asks munged
-        flood = cluster.popen([PYTHON3, program("munge_flood.py"), "/run/munge/munge.socket.2", cluster.address("node1"), port, job],
+        flood = cluster.popen([PYTHON3, program("munge_flood.py"), MUNGE_SOCKET, cluster.address("node1"), port, job],
                               node="node1", user="bob")
         until(lambda: "asked" in flood.out or any(run.rc is not None for run in runs), LIMIT, lambda: flood.out + flood.err)
         cluster.run(["touch", go], user="alice")
@@ -38,3 +47,38 @@ def test_ddrund_serves_its_agents_while_munged_does_not_answer_it(cluster):
         for run in (*runs, flood):
             if run is not None:
                 run.__exit__(None, None, None)
+
+
+def test_a_node_that_has_the_key_of_the_job_does_not_ask_munged_for_one_that_a_neighbour_offers(cluster):
+    """The neighbour has taken the first port at which agents look for ddrund."""
+    job = f"hosts.{fnv1a('node[1-2]'):016x}.offer"
+    go = os.path.join(cluster.directory("offer", "alice"), "go")
+    args = [DDRUN, "--hosts=node[1-2]", "--rdzv-id=offer", "--log-level=info", "--nproc-per-node=1", "--no-python",
+            "sh", "-c", f"echo begun; until [ -e {go} ]; do sleep 0.1; done"]
+    how = {"user": "alice", "env": {"DDRUN_KEY": KEY}}
+    runs = []
+
+    def said():
+        return "\n".join(run.out + run.err for run in runs)
+
+    try:
+        flood = cluster.popen([PYTHON3, program("munge_flood.py"), MUNGE_SOCKET], node="node2", user="bob")
+        offer = cluster.popen([PYTHON3, program("munge_offer.py"), str(elected(job, 1)[0])], node="node1", user="bob")
+        runs = [flood, offer]
+        until(lambda: "busy" in flood.out and "listening" in offer.out, LIMIT, said)
+        joins = cluster.popen(args, node="node2", **how)
+        runs.append(joins)
+        until(lambda: "offered" in offer.out or joins.rc is not None, LIMIT, said)
+        leads = cluster.popen(args, node="node1", **how)
+        runs.append(leads)
+        until(lambda: all("begun" in run.out for run in (leads, joins)) or joins.rc is not None, LIMIT, said)
+        assert f"leading job '{job}'" in leads.err, said()
+        agents = [p.pid for p in cluster.processes("node2") if "--rdzv-id=offer" in p.cmdline]
+        maps = cluster.run(["cat", *(f"/proc/{pid}/maps" for pid in agents)], node="node2").out
+        assert "ddrun" in maps and "libmunge" not in maps, maps
+        cluster.run(["touch", go], user="alice")
+        done = [run.wait(LIMIT) for run in (leads, joins)]
+        assert [d.rc for d in done] == [0, 0], said()
+    finally:
+        for run in runs:
+            run.__exit__(None, None, None)

@@ -174,7 +174,10 @@ static void on_other_hello(struct bufferevent *bev, void *arg)
         return;
     (void)evbuffer_drain(in, n);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
-    const struct hello_reply r = {.status = HELLO_OK, .method = NET_KEY_SHARED};
+    struct hello_reply r = {.status = HELLO_OK, .method = NET_KEY_SHARED};
+    if (h->manner == OFFERS)
+        r = (struct hello_reply){
+            .status = HELLO_OK, .method = NET_KEY_MUNGE, .cred = "MUNGE:AwQFAAC8:"};
     assert_int_equal(hello_reply_encode(&out, &r), 0);
     if (h->manner == NEWER)
         out.data[3]++;

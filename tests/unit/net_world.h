@@ -28,6 +28,7 @@ enum manner {
     BABBLES,     /* replies as the daemon and sends garbage instead of TLS */
     CERTIFICATE, /* replies as the daemon and presents a certificate */
     NEWER,       /* replies in another protocol version */
+    OFFERS,      /* replies as a daemon whose key comes from MUNGE */
 };
 
 struct world;

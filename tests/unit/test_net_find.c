@@ -75,6 +75,8 @@ static void status_tells_what_stands_in_the_way(void **state)
          "is of this job, but this node has no key for it: the leader runs with --insecure, this node does not"},
         {DAEMON, "slurm-1.0", key_a, NULL,
          "is of this job, but this node has no key for it: the leader uses a key file, "},
+        {OFFERS, "", NULL, key_a,
+         "is of this job, but this node has no key for it: the leader's key comes from MUNGE, and this node uses its own (DDRUN_KEY)"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct host *h = world_host(w, "127.0.0.1", 0, rows[i].manner, rows[i].job,
@@ -119,10 +121,10 @@ static void daemon_is_found_among_squatters(void **state)
         const char *job;
         char *env;
     } rows[] = {
-        {GARBAGE, "", NULL},          {SILENT, "", NULL},      {STALLS, "", NULL},
-        {BABBLES, "", NULL},          {CERTIFICATE, "", NULL}, {DAEMON, "slurm-2.0", key_a},
-        {DAEMON, "slurm-1.0", key_b}, /* with another key */
-        {DAEMON, "slurm-1.0", NULL},  /* without a key */
+        {GARBAGE, "", NULL},          {SILENT, "", NULL},           {STALLS, "", NULL},
+        {BABBLES, "", NULL},          {CERTIFICATE, "", NULL},      {OFFERS, "", NULL},
+        {DAEMON, "slurm-2.0", key_a}, {DAEMON, "slurm-1.0", key_b}, /* with another key */
+        {DAEMON, "slurm-1.0", NULL},                                /* without a key */
     };
     for (size_t i = 0; i + 2 < sizeof(rows) / sizeof(rows[0]); i++) {
         uint16_t ports[HOSTS_MAX];

@@ -336,6 +336,24 @@ static void agent_takes_only_what_it_can_check(void **state)
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_NONE, "", &f->err), 0);
 }
 
+/* Whoever listens at a candidate port may offer a credential: this one would ask munged. */
+static void agent_with_a_shared_key_takes_no_other(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key key;
+    f->in.psk = GOOD;
+    f->in.psk_source = "the round";
+    for (enum net_key_method m = NET_KEY_MUNGE; m < NET_KEY_METHOD_MAX; m++) {
+        f->err = (struct dd_err){0};
+        assert_int_equal(net_key_accept(&key, &f->in, m, "MUNGE:AwQFAAC8:", &f->err), -EPERM);
+        assert_non_null(strstr(f->err.text, "this node uses its own (the round)"));
+    }
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_SHARED, "", &f->err), 0);
+    f->in = (struct net_key_input){.env = f->in.env, .job_id = f->in.job_id, .insecure = true};
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_MUNGE, "MUNGE:AwQFAAC8:", &f->err),
+                     -EPERM);
+}
+
 /* ---- home directory ---- */
 
 static void use_home(struct fixture *f)
@@ -618,8 +636,10 @@ static void encode_for_all(const struct net_key_input *in, int fd)
 static void decode_and_tell(const struct net_key_input *in, int fd)
 {
     struct net_key key;
+    struct net_key_input own = *in;
     struct dd_err err = {.text = "accepted"};
-    if (net_key_accept(&key, in, NET_KEY_MUNGE, in->psk, &err) != -EACCES)
+    own.psk = NULL;
+    if (net_key_accept(&key, &own, NET_KEY_MUNGE, in->psk, &err) != -EACCES)
         (void)dd_write_full(fd, "not refused: ", 13);
     (void)dd_write_full(fd, err.text, strlen(err.text));
 }
@@ -712,6 +732,7 @@ int main(void)
         T(runs_of_one_job_id_have_different_session_keys),
         T(seeds_come_from_what_nodes_have_before_they_meet),
         T(agent_takes_only_what_it_can_check),
+        T(agent_with_a_shared_key_takes_no_other),
         T(home_hands_the_key_on_and_is_cleaned_up),
         T(home_follows_no_link_and_opens_no_other_file),
         T(home_takes_nothing_from_another_daemon_of_the_job),

@@ -1,8 +1,8 @@
-"""Keep munged busy with connections that say nothing, and make ddrund ask it for a credential.
+"""Keep munged busy with connections that say nothing.
 
-    munge_flood.py SOCKET HOST PORT JOB
-
-Prints "asked" once ddrund has left a hello without an answer for 7 seconds.
+    munge_flood.py SOCKET                 Prints "busy" once munged's queue is full.
+    munge_flood.py SOCKET HOST PORT JOB   Also makes ddrund ask it for a credential: prints "asked" once ddrund has left a
+                                          hello without an answer for 7 seconds.
 """
 import select
 import socket
@@ -10,7 +10,7 @@ import struct
 import sys
 import time
 
-path, host, port, job = sys.argv[1:]
+path, callee = sys.argv[1], sys.argv[2:]
 QUEUE, SILENCE_S = 60, 7
 
 
@@ -26,22 +26,26 @@ def silent():
 
 
 def hello():
+    host, port, job = callee
     s = socket.create_connection((host, int(port)), 30)
     body = job.encode() + b"\0stranger\0"
     s.sendall(b"\xdddr\x01" + struct.pack(">H", len(body)) + body)
     return s
 
 
-busy, asked, since, told = [], None, 0.0, False
+busy, asked, since, told, full = [], None, 0.0, False, False
 while True:
     while len(busy) < QUEUE:
         more = silent()
         if more is None:
             break
         busy.append(more)
-    if asked is None:
+    if not full:
+        print("busy", flush=True)
+        full = True
+    if asked is None and callee:
         asked, since = hello(), time.monotonic()
-    ended = select.select([*busy, asked], [], [], 0.05)[0]
+    ended = select.select(busy if asked is None else [*busy, asked], [], [], 0.05)[0]
     for s in ended:
         s.close()
         if s is asked:
