@@ -1,5 +1,6 @@
-/* Makes the credentials of NET_KEY_MUNGE in a thread. munged answers within a millisecond, but
- * other users can keep its few threads busy, and libmunge then waits for most of a minute. */
+/* Makes and reads the credentials of NET_KEY_MUNGE in a thread. munged answers within a
+ * millisecond, but other users can keep its few threads busy, and libmunge then waits for most of a
+ * minute. */
 #ifndef DD_NET_CREDENTIAL_H
 #define DD_NET_CREDENTIAL_H
 
@@ -27,5 +28,21 @@ int credential_maker_ask(struct credential_maker *m);
 /* NULL is accepted. Does not wait for an unanswered request: the thread then ends by itself as soon
  * as libmunge returns. */
 void credential_maker_free(struct credential_maker *m);
+
+struct credential_reader_cb {
+    /* Called once, from the event loop. key is valid during the call; NULL: err says why there is
+     * none. The callback may free the reader. */
+    void (*done)(void *arg, const struct net_key *key, const struct dd_err *err);
+    void *arg;
+};
+
+/* Start a thread that gets the key from this credential with net_key_accept(). It copies cred and
+ * the fields of `in` that it uses. */
+struct credential_reader;
+int credential_reader_new(struct credential_reader **ret, struct event_base *base,
+                          const struct net_key_input *in, const char *cred,
+                          const struct credential_reader_cb *cb, struct dd_err *err);
+/* NULL is accepted. Does not wait for the thread, which ends by itself. */
+void credential_reader_free(struct credential_reader *r);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "config.h"
+#include "net/credential.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -20,6 +21,7 @@ struct link_attempt {
     struct event *io, *timer;
     struct bufferevent *bev;
     struct dd_buf in;
+    struct credential_reader *reader; /* of the leader's MUNGE credential */
     struct net_tls_psk psk;
     char source[300]; /* of this node's key */
     struct link_times times;
@@ -46,6 +48,7 @@ void link_attempt_free(struct link_attempt *t)
         net_tls_forget(t->bev);
         bufferevent_free(t->bev);
     }
+    credential_reader_free(t->reader);
     if (t->fd >= 0)
         (void)close(t->fd);
     dd_buf_done(&t->in);
@@ -148,34 +151,66 @@ static void link_attempt_start_plain(struct link_attempt *t)
     link_attempt_open_link(t);
 }
 
+static void link_attempt_without_key(struct link_attempt *t, const struct dd_err *err)
+{
+    char why[sizeof(err->text) + 64];
+    (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
+                   err->text);
+    if (err->rc == -ENOMEM)
+        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err->text);
+    else
+        link_attempt_finish(t, ATTEMPT_NO_KEY, NULL, why);
+}
+
+static void use_key(struct link_attempt *t, const struct net_key *key)
+{
+    t->psk.identity = t->cfg.find->job_id;
+    const int rc = net_key_psk(t->psk.key, key, t->cfg.find->key_in);
+    memcpy(t->source, key->source, sizeof(t->source));
+    t->times.keyed = dd_now_ns();
+    if (rc < 0)
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "cannot derive the session's key");
+    else if (key->method == NET_KEY_NONE)
+        link_attempt_start_plain(t);
+    else
+        link_attempt_start_tls(t);
+}
+
+static void link_attempt_on_read(void *arg, const struct net_key *key, const struct dd_err *err)
+{
+    struct link_attempt *t = arg;
+    credential_reader_free(DD_TAKE(t->reader));
+    if (key != NULL)
+        use_key(t, key);
+    else
+        link_attempt_without_key(t, err);
+}
+
+/* The other attempts, and the rest of the event loop, go on while munged is silent. */
+static void read_credential(struct link_attempt *t, const struct hello_reply *r)
+{
+    const struct net_key_input *in = t->cfg.find->key_in;
+    const struct credential_reader_cb cb = {.done = link_attempt_on_read, .arg = t};
+    struct dd_err err = {0};
+    int rc = net_key_may_accept(in, r->method, &err);
+    if (rc == 0)
+        rc = credential_reader_new(&t->reader, t->base, in, r->cred, &cb, &err);
+    if (rc < 0)
+        link_attempt_without_key(t, &err);
+}
+
 static void take_key(struct link_attempt *t, const struct hello_reply *r)
 {
     struct dd_err err = {0};
     struct net_key key = {0};
     drop_io(t);
-    int rc = net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err);
-    if (rc == -ENOMEM) {
-        link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err.text);
-        return;
-    }
-    if (rc < 0) {
-        char why[sizeof(err.text) + 64];
-        (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
-                       err.text);
-        link_attempt_finish(t, ATTEMPT_NO_KEY, NULL, why);
-        return;
-    }
-    t->psk.identity = t->cfg.find->job_id;
-    rc = net_key_psk(t->psk.key, &key, t->cfg.find->key_in);
-    memcpy(t->source, key.source, sizeof(t->source));
-    t->times.keyed = dd_now_ns();
-    explicit_bzero(&key, sizeof(key));
-    if (rc < 0)
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "cannot derive the session's key");
-    else if (r->method == NET_KEY_NONE)
-        link_attempt_start_plain(t);
+    if (net_key_waits(r->method))
+        read_credential(t, r);
+    else if (net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err) < 0)
+        link_attempt_without_key(t, &err);
     else
-        link_attempt_start_tls(t);
+        use_key(t, &key);
+    explicit_bzero(&key, sizeof(key));
 }
 
 static const struct {
@@ -265,6 +300,16 @@ static void link_attempt_on_late(struct link_attempt *t, unsigned more_ms,
         t->cfg.slow(t->cfg.arg, meanwhile, why);
 }
 
+/* libmunge has limits of its own, and a new attempt would ask munged once more. */
+static void link_attempt_on_late_key(struct link_attempt *t)
+{
+    static const char why[] = "is of this job, but munged of this node does not give its key";
+    if (t->cfg.busy_ms == 0)
+        link_attempt_finish(t, ATTEMPT_BUSY, NULL, why);
+    else if (t->cfg.slow != NULL)
+        t->cfg.slow(t->cfg.arg, ATTEMPT_BUSY, why);
+}
+
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct link_attempt *t = arg;
@@ -275,6 +320,8 @@ static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
     else if (t->bev != NULL)
         link_attempt_on_late(t, t->cfg.busy_ms, ATTEMPT_BUSY, ATTEMPT_BROKEN,
                              "did not finish the TLS handshake in time");
+    else if (t->reader != NULL)
+        link_attempt_on_late_key(t);
     else if (event_pending(t->io, EV_WRITE, NULL))
         link_attempt_finish(t, ATTEMPT_UNREACHABLE, NULL, "no answer");
     else

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +83,17 @@ static inline void munged_stop(struct munged *m)
         (void)unlink(path);
     }
     (void)rmdir(m->dir);
+}
+
+/* Listen as a munged that does not answer. */
+static inline int munged_silent(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", path);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 8) < 0)
+        abort();
+    return fd;
 }
 
 #endif

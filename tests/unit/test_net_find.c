@@ -4,9 +4,12 @@
 #include "base/io.h"
 #include "clock_world.h"
 #include "net/listen.h"
+#include "net_munged.h"
 #include "net_world.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +113,82 @@ static void wrong_key_is_told_once_and_tried_again(void **state)
             "test: warning: refused node 'node3' (127.0.0.1): its key is not that of this job\n") >=
         2);
 }
+
+#if HAVE_MUNGE
+
+static bool waits_for_munged(struct world *w)
+{
+    return status_has(w, "munged of this node does not give its key");
+}
+
+static bool has_found(struct world *w)
+{
+    return w->found != NULL;
+}
+
+/* The searches that were given up have left threads, which libmunge keeps a while. */
+static bool is_single_threaded(struct world *w)
+{
+    size_t n = 0;
+    DIR *d = opendir("/proc/self/task");
+    (void)w;
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    (void)closedir(d);
+    return n == 1;
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    (void)arg;
+}
+
+/* A job without a shared key: this node must ask munged about each credential. */
+static void silent_munged_holds_up_no_other_port(void **state)
+{
+    struct world *w = *state;
+    const struct timeval often = {.tv_usec = 10000};
+    char dir[] = "/tmp/ddrun-silent-XXXXXX";
+    char path[64], home[64];
+    uint16_t ports[2];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/socket", dir);
+    (void)snprintf(home, sizeof(home), "HOME=%s", dir);
+    const int munged = munged_silent(path);
+    ports[0] = world_host(w, "127.0.0.1", 0, OFFERS, "", NULL)->port;
+    w->guest.munge_socket = path;
+    w->cfg.attempt_ms = 100;
+    world_find(w, "127.0.0.1", ports, 1, home);
+    world_run_until(w, waits_for_munged);
+    const int asked = accept(munged, NULL, NULL);
+    assert_true(asked >= 0);
+    link_find_free(DD_TAKE(w->find));
+
+    char *env[] = {home, NULL};
+    const struct net_key_input in = {
+        .env = env, .job_id = "slurm-1.0", .munge_socket = "/nonexistent/socket"};
+    struct host *h = world_host_with(w, &in);
+    assert_int_equal(h->key.method, NET_KEY_HOME);
+    ports[1] = h->port;
+    w->cfg.attempt_ms = WORLD_LIMIT_MS;
+    world_find(w, "127.0.0.1", ports, 2, home);
+    world_run_until(w, has_found);
+    net_key_cleanup(&h->key, &in);
+    (void)close(asked);
+    (void)close(munged);
+    (void)unlink(path);
+    struct event *tick = event_new(w->base, -1, EV_PERSIST, on_tick, NULL);
+    (void)event_add(tick, &often);
+    world_run_until(w, is_single_threaded);
+    event_free(tick);
+    (void)snprintf(path, sizeof(path), "%s/.ddrun", dir);
+    (void)rmdir(path);
+    (void)rmdir(dir);
+}
+
+#endif
 
 /* ---- several listeners ---- */
 
@@ -445,6 +524,9 @@ int main(void)
         WORLD_TEST(status_tells_what_stands_in_the_way),
         WORLD_TEST(wrong_key_is_told_once_and_tried_again),
         WORLD_TEST(daemon_is_found_among_squatters),
+#if HAVE_MUNGE
+        WORLD_TEST(silent_munged_holds_up_no_other_port),
+#endif
         WORLD_TEST(daemon_that_starts_later_is_found),
         WORLD_TEST(attempt_at_a_daemon_that_answers_late_is_kept),
         WORLD_TEST(search_tells_who_keeps_it_waiting),
