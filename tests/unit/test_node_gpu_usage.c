@@ -31,7 +31,13 @@ static void what_is_written_is_read_again(void **state)
     assert_int_equal(gpu_usage_write(&known, &text), 0);
     assert_int_equal(gpu_usage_write(&unknown, &text), 0);
     assert_int_equal(gpu_usage_read(dd_buf_str(&text), v), 2);
-    assert_memory_equal(&v[0], &known, sizeof(known));
+    assert_int_equal(v[0].index, known.index);
+    assert_string_equal(v[0].uuid, known.uuid);
+    assert_int_equal(v[0].percent, known.percent);
+    assert_int_equal(v[0].memory_used, known.memory_used);
+    assert_int_equal(v[0].memory_total, known.memory_total);
+    assert_int_equal(v[0].clock_mhz, known.clock_mhz);
+    assert_int_equal(v[0].clock_max_mhz, known.clock_max_mhz);
     assert_int_equal(v[1].index, 4);
     assert_string_equal(v[1].uuid, "");
     assert_true(v[1].percent == -1 && v[1].memory_used == -1 && v[1].memory_total == -1);
