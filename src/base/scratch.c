@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -180,7 +181,19 @@ __attribute__((noreturn)) static void try_directory(int at, const char *name, in
     _exit(0);
 }
 
-/* Check that creating a directory there ends, whether with success or failure, within ANSWER_MS. */
+/* True for a file system on a block device, and for that of the root directory, without which no
+ * program would start. Any other one may be served by a machine or a process that does not respond.
+ */
+static bool is_local(int at)
+{
+    struct stat st;
+    struct stat root;
+    return fstat(at, &st) == 0 &&
+           (major(st.st_dev) != 0 || (stat("/", &root) == 0 && st.st_dev == root.st_dev));
+}
+
+/* Check that creating a directory there ends, whether with success or failure, within ANSWER_MS.
+ * The child process costs a tenth of the start of four workers. */
 static int check_answers(int at, const char *parent, struct dd_err *err)
 {
     char name[40];
@@ -240,7 +253,7 @@ static int open_parent(char **ret, const char *parent, struct dd_err *err)
     if (at < 0)
         return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent,
                           strerror(-at));
-    int rc = check_answers(at, parent, err);
+    int rc = is_local(at) ? 0 : check_answers(at, parent, err);
     if (rc < 0)
         return rc;
     *ret = DD_TAKE(real);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -266,6 +267,32 @@ static void nothing_of_another_user_is_swept(void **state)
     discard(b, noted);
 }
 
+static int forks;
+
+static void on_fork(void)
+{
+    forks++;
+}
+
+/* Only a file system that may hang is tried by a process, which takes a tenth of a start. */
+static void a_local_file_system_is_not_tried(void **state)
+{
+    char *parent = NULL;
+    struct stat memory;
+    struct stat root;
+    (void)state;
+    assert_int_equal(pthread_atfork(on_fork, NULL, NULL), 0);
+    assert_int_equal(dd_scratch_parent(&parent, "/", NULL), 0);
+    assert_int_equal(forks, 0);
+    free(parent);
+    assert_int_equal(stat("/", &root), 0);
+    if (stat("/dev/shm", &memory) < 0 || memory.st_dev == root.st_dev)
+        skip();
+    assert_int_equal(dd_scratch_parent(&parent, "/dev/shm", NULL), 0);
+    assert_int_equal(forks, 1);
+    free(parent);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -279,6 +306,7 @@ int main(void)
         TEST(what_dead_jobs_have_left_is_swept),
         TEST(a_process_that_nobody_has_waited_for_has_ended_too),
         TEST(nothing_of_another_user_is_swept),
+        TEST(a_local_file_system_is_not_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
