@@ -277,7 +277,8 @@ void agent_send_join(void *arg, struct link *l)
     DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(CHARGES_BYTES);
     size_t n = 0;
     char addr[NET_ADDR_TEXT] = "";
-    (void)net_ifaces(&ifs, &n, NULL);
+    if (a->loop.cfg->rdzv.max_nodes > 1 || a->loop.cfg->iface != NULL)
+        (void)net_ifaces(&ifs, &n, NULL); /* the addresses tell the workers of nodes apart */
     for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
         char text[NET_ADDR_TEXT];
         if (!ifs[i].loopback)

@@ -15,7 +15,7 @@ struct admission {
     struct admission_cfg cfg;
     struct net_peer *peer;
     struct owner_queue *owners;
-    struct net_iface *ifaces;
+    struct net_iface *ifaces; /* of this machine; NULL: not yet needed */
     size_t nifaces;
     int64_t last_id;
     uint64_t refused;
@@ -27,22 +27,22 @@ int admission_new(struct admission **ret, const struct admission_cfg *cfg, struc
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->cfg = *cfg;
-    int rc = net_ifaces(&a->ifaces, &a->nifaces, err);
-    if (rc == 0 &&
-        (net_peer_new(&a->peer) < 0 || owner_queue_new(&a->owners, cfg->base, a->peer) < 0))
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
-    if (rc < 0) {
+    if (net_peer_new(&a->peer) < 0 || owner_queue_new(&a->owners, cfg->base, a->peer) < 0) {
         admission_free(a);
-        return rc;
+        return dd_err_set(err, -ENOMEM, "out of memory");
     }
     *ret = a;
     return 0;
 }
 
-static bool admission_is_local(const struct admission *a, const struct net_addr *remote)
+/* The workers of a job on one node connect over loopback, so most starts need no list. */
+static bool admission_is_local(struct admission *a, const struct net_addr *remote)
 {
+    struct dd_err err = {0};
     if (net_addr_is_loopback(remote))
         return true;
+    if (a->ifaces == NULL && net_ifaces(&a->ifaces, &a->nifaces, &err) < 0)
+        dd_log(a->cfg.log, DD_LOG_WARN, "%s", err.text);
     for (size_t i = 0; i < a->nifaces; i++)
         if (net_addr_same_host(&a->ifaces[i].addr, remote))
             return true;

@@ -4,10 +4,14 @@ import os
 import platform
 import shutil
 import signal
+import socket
+import struct
 import subprocess
+import sys
 
 import pytest
 
+import c10d
 from support import DDRUN, Job, clean_env, comm, free_port, json_lines, parent, program, run, until, with_torch
 from webserver import needs_helper
 
@@ -52,6 +56,32 @@ def test_the_daemon_is_forked_by_its_agent_and_has_the_name_of_the_program_ddrun
             assert f.read().strip("\0") == "ddrund"
         stdio = {os.readlink(f"/proc/{daemon}/fd/{i}") for i in range(3)}
         assert open_files(daemon) & open_files(agent) <= stdio
+
+
+def own_address():
+    """Return an address of this machine other than loopback; None: it has none that has a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return s.getsockname()[0]
+
+
+# A worker that is admitted gets the answer to its ping.
+PING = f"""
+import os, socket
+with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as s:
+    s.sendall({c10d.VALIDATE + c10d.ping()!r})
+    print(s.recv(4) == {struct.pack("<I", 7)!r})
+"""
+
+
+@pytest.mark.skipif(own_address() is None, reason="this machine has no network")
+def test_the_daemon_lists_the_interfaces_when_a_worker_connects_from_one_of_them():
+    with Job(f"--local-addr={own_address()}", "--nproc-per-node=1", "--no-python", sys.executable, "-c", PING) as job:
+        assert job.wait() == 0, job.err
+        assert job.out == "True\n" and REFUSED not in job.err, job.err
 
 
 def has_provider(name):
