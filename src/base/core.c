@@ -19,19 +19,19 @@ void dd_core_empty(void)
     set_filter("0", 1);
 }
 
-/* Async-signal-safe with glibc, whose snprintf() is so for integers. */
-void dd_core_like(pid_t pid)
+struct dd_core dd_core_of(pid_t pid)
 {
+    struct dd_core c = {.text = "0x"};
     char path[64];
-    char text[16];
     (void)snprintf(path, sizeof(path), "/proc/%d/coredump_filter", (int)pid);
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0
-                          ? -1
-                          : read(fd, text + 2, sizeof(text) - 2); /* hexadecimal, without prefix */
-    if (n <= 0)
-        return;
-    text[0] = '0';
-    text[1] = 'x';
-    set_filter(text, (size_t)n + 2);
+    const ssize_t n = fd < 0 ? -1 : read(fd, c.text + 2, sizeof(c.text) - 2); /* hexadecimal */
+    c.len = n > 0 ? (size_t)n + 2 : 0;
+    return c;
+}
+
+void dd_core_apply(const struct dd_core *c)
+{
+    if (c->len > 0)
+        set_filter(c->text, c->len);
 }

@@ -9,8 +9,15 @@
  */
 void dd_core_empty(void);
 
-/* Apply the core file settings of process `pid` to this process, a child that is about to execute a
- * program of the user. */
-void dd_core_like(pid_t pid);
+/* The core file settings of a process. */
+struct dd_core {
+    char text[16];
+    size_t len; /* 0: unknown */
+};
+
+struct dd_core dd_core_of(pid_t pid);
+/* Apply settings to this process, a child that is about to execute a program of the user.
+ * Async-signal-safe. */
+void dd_core_apply(const struct dd_core *c);
 
 #endif

@@ -142,7 +142,8 @@ static void launch_procs_in_child(const struct launch_procs *p)
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     launch_signals_restore_mask(p->cfg.signals);
     (void)setrlimit(RLIMIT_NOFILE, &p->files);
-    dd_core_like(p->started_by);
+    const struct dd_core core = dd_core_of(p->started_by);
+    dd_core_apply(&core);
 }
 
 static void close_pair(int fds[2])

@@ -142,10 +142,14 @@ static pid_t fork_child(const struct command_spec *spec, const char *path, int n
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory");
     const struct worker_spec worker = {.rank = -1, .argv = argv, .env = env};
-    return spawn_child(
-        &(struct spawn_request){
-            .spec = &worker, .path = path, .fds = {null, out, out}, .report_fd = null},
-        err);
+    struct spawn_parent parent;
+    spawn_parent_read(&parent);
+    return spawn_child(&(struct spawn_request){.parent = &parent,
+                                               .spec = &worker,
+                                               .path = path,
+                                               .fds = {null, out, out},
+                                               .report_fd = null},
+                       err);
 }
 
 static int start(struct command *c, const struct command_spec *spec, const char *path,

@@ -1,7 +1,6 @@
 #include "worker/spawn.h"
 
 #include "base/auto.h"
-#include "base/core.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -36,6 +35,16 @@ void spawn_end(const struct spawn_mask *m)
     sigprocmask(SIG_SETMASK, &m->saved, NULL);
 }
 
+void spawn_parent_read(struct spawn_parent *p)
+{
+    struct sigaction sa;
+    *p = (struct spawn_parent){.agent = getpid(), .core = dd_core_of(getppid())};
+    sigemptyset(&p->caught);
+    for (int sig = 1; sig < NSIGNALS; sig++)
+        if (sigaction(sig, NULL, &sa) == 0 && sa.sa_handler != SIG_DFL)
+            sigaddset(&p->caught, sig);
+}
+
 static void child_report(int fd, int index, int stage)
 {
     struct spawn_report r = {.index = index, .stage = stage, .error = errno};
@@ -47,11 +56,12 @@ static void child_report(int fd, int index, int stage)
  * that a shell ignores for a background job (SIGINT, SIGQUIT). A worker that ignores them cannot be
  * stopped gracefully. Src: OpenPBS 23.06 measured 2026-11-21; torchrun's workers ignore none
  * either. */
-static void child_reset_signals(void)
+static void child_reset_signals(const sigset_t *caught)
 {
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     for (int sig = 1; sig < NSIGNALS; sig++)
-        (void)sigaction(sig, &dfl, NULL);
+        if (sigismember(caught, sig) > 0)
+            (void)sigaction(sig, &dfl, NULL);
 }
 
 /* Close the descriptors from first to last, both included. */
@@ -183,15 +193,15 @@ static int child_tty(const char *path)
     return 0; /* fd itself is closed with all other descriptors */
 }
 
-static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_t guardian)
+static _Noreturn void child_run(const struct spawn_request *r)
 {
     int report = r->report_fd;
     setsid();
     /* if the agent exited before prctl(), no signal comes, but the parent has changed */
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != r->parent->agent)
         _exit(127);
-    child_reset_signals();
-    dd_core_like(guardian);  /* those of the agent contain no memory */
+    child_reset_signals(&r->parent->caught);
+    dd_core_apply(&r->parent->core); /* those of the agent contain no memory */
     if (r->spec->tracer > 0) /* -EINVAL: the kernel has no Yama, so nothing needs to be allowed */
         (void)prctl(PR_SET_PTRACER, (unsigned long)r->spec->tracer, 0, 0, 0);
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
@@ -221,11 +231,9 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_
 
 pid_t spawn_child(const struct spawn_request *r, struct dd_err *err)
 {
-    pid_t agent = getpid();
-    pid_t guardian = getppid();
     pid_t pid = fork();
     if (pid == 0)
-        child_run(r, agent, guardian);
+        child_run(r);
     if (pid < 0)
         return dd_err_set(
             err, -errno,

@@ -5,10 +5,24 @@
 #ifndef DD_WORKER_SPAWN_H
 #define DD_WORKER_SPAWN_H
 
+#include "base/core.h"
 #include "base/err.h"
 #include "worker/worker_group.h"
 
+#include <signal.h>
+#include <sys/types.h>
+
+/* What children need to know of the process that starts them, read once for all of them: each
+ * function that a child does not call saves it the page faults of that function. */
+struct spawn_parent {
+    pid_t agent;
+    struct dd_core core; /* settings of the guardian, which its workers get */
+    sigset_t caught;     /* signals that are ignored or have a handler */
+};
+void spawn_parent_read(struct spawn_parent *p);
+
 struct spawn_request {
+    const struct spawn_parent *parent;
     const struct worker_spec *spec;
     const char *path; /* program to execute: argv[0], searched in PATH */
     int index;        /* copied to the report */

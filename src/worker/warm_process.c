@@ -91,7 +91,10 @@ static int start_with(struct warm_process *ret, struct worker_spec *spec, int th
     struct worker_spec via = *spec;
     if (spec->via != NULL && worker_spec_via(&via, spec) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    const struct spawn_request r = {.spec = &via,
+    struct spawn_parent parent;
+    spawn_parent_read(&parent);
+    const struct spawn_request r = {.parent = &parent,
+                                    .spec = &via,
                                     .path = spec->via != NULL ? spec->via : path,
                                     .fds = {null, quiet ? null : -1, quiet ? null : -1},
                                     .report_fd = null};

@@ -92,13 +92,15 @@ struct group_start {
     const struct worker_spec *specs;
     char *const *paths;
     int null_fd, report_fd;
+    struct spawn_parent parent;
 };
 
 static int request_make(struct spawn_request *ret, const struct worker_group *g,
                         const struct group_start *s, int i, struct dd_err *err)
 {
     const struct worker_spec *spec = &s->specs[i];
-    *ret = (struct spawn_request){.spec = spec,
+    *ret = (struct spawn_request){.parent = &s->parent,
+                                  .spec = spec,
                                   .index = i,
                                   .fds = {spec->has_stdin ? -1 : s->null_fd, -1, -1},
                                   .report_fd = s->report_fd};
@@ -263,8 +265,9 @@ static int group_run(struct worker_group *g, const struct worker_spec *specs, ch
         return dd_err_set(err, -errno, "cannot create a pipe: %m");
     DD_AUTO(fd) int from = fds[0];
     DD_AUTO(fd) int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    const struct group_start start = {
+    struct group_start start = {
         .specs = specs, .paths = paths, .null_fd = null, .report_fd = fds[1]};
+    spawn_parent_read(&start.parent);
     int rc = group_fork(g, &start, cfg, err);
     close(fds[1]);
     if (rc == 0)
