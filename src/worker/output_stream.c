@@ -14,7 +14,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, IN_MAX = LINES_MAX + CHUNK, MAX_ROUNDS = 64, SPARE_FDS = 64 };
+enum {
+    FIRST = 4096,
+    CHUNK = 64 * 1024,
+    IN_MAX = LINES_MAX + CHUNK,
+    MAX_ROUNDS = 64,
+    SPARE_FDS = 64
+};
 
 static void close_fd(int *fd)
 {
@@ -128,10 +134,11 @@ static int read_some(struct output_stream *s)
 {
     if (s->in.len >= LINES_MAX)
         return 0;
-    if (dd_buf_reserve(&s->in, CHUNK) < 0)
+    const size_t room = s->taken == 0 ? FIRST : CHUNK; /* many workers write nothing, or a line */
+    if (dd_buf_reserve(&s->in, room) < 0)
         return s->draining ? -1 : 0;
     unsigned char *p = s->in.data + s->in.len;
-    ssize_t n = read(s->fd, p, CHUNK);
+    ssize_t n = read(s->fd, p, room);
     if (n < 0 && errno == EINTR)
         return 1;
     if (n < 0 && errno == EAGAIN)
