@@ -44,9 +44,11 @@ void error_names_remove(const struct error_names *n)
 
 void error_names_next(const struct error_names *n)
 {
-    error_names_remove(n);
-    if (n->dir != NULL)
-        ++*n->round;
+    if (n->dir == NULL)
+        return;
+    if (*n->round > 0) /* no worker has had a name before the first round */
+        error_names_remove(n);
+    ++*n->round;
 }
 
 void error_names_done(struct error_names *n)
