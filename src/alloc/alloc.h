@@ -24,9 +24,12 @@ struct alloc_peers {
 };
 
 struct alloc_input {
-    char *const *env;         /* environment block */
-    const char *hostname;     /* from gethostname() */
-    char *const *local_addrs; /* numeric addresses of this machine's interfaces, NULL-terminated */
+    char *const *env;     /* environment block */
+    const char *hostname; /* from gethostname() */
+    /* Return the numeric addresses of this machine's interfaces, NULL-terminated, or NULL. Called
+     * if a host is given by its address. NULL: none is known. */
+    char *const *(*local_addrs)(void *machine);
+    void *machine;
     /* Reads a file (node files, host files): dd_read_file(), or a function of a test. */
     int (*read_file)(const char *path, struct dd_buf *out, struct dd_err *err);
     /* Options of the user; NULL, or 0 / -1 for numbers, if not given. */

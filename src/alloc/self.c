@@ -40,8 +40,9 @@ static bool is_local(const struct alloc_input *in, const char *host)
     struct addr a = addr_of(host);
     if (a.family == 0)
         return strcasecmp(host, "localhost") == 0;
-    for (size_t i = 0; in->local_addrs != NULL && in->local_addrs[i] != NULL; i++) {
-        struct addr mine = addr_of(in->local_addrs[i]);
+    char *const *at = in->local_addrs != NULL ? in->local_addrs(in->machine) : NULL;
+    for (; at != NULL && *at != NULL; at++) {
+        struct addr mine = addr_of(*at);
         if (mine.family == a.family && memcmp(mine.bytes, a.bytes, sizeof(a.bytes)) == 0)
             return true;
     }

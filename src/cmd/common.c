@@ -149,8 +149,8 @@ int cmd_unset(const char *names, struct dd_err *err)
     return 0;
 }
 
-int cmd_find_alloc(struct alloc **ret, const struct local_machine *m,
-                   const struct alloc_input *given, const struct dd_log *log, struct dd_err *err)
+int cmd_find_alloc(struct alloc **ret, struct local_machine *m, const struct alloc_input *given,
+                   const struct dd_log *log, struct dd_err *err)
 {
     struct alloc_input in = *given;
     local_machine_describe(m, &in);

@@ -127,7 +127,7 @@ static int play_launcher(struct run *r, struct launch_plan *plan)
 /* ---- role: a node that a launcher has started ---- */
 
 /* Runs in a child of the process that stays connected to the launcher. */
-static int launched_node(struct bootstrap_payload *p, const struct local_machine *m, int index,
+static int launched_node(struct bootstrap_payload *p, struct local_machine *m, int index,
                          uint64_t launched_ns)
 {
     struct invocation v = {0};

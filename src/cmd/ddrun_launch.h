@@ -10,7 +10,7 @@
 struct launch_input {
     const struct ddrun_options *o;
     char **argv; /* arguments of this process; the program's path replaces argv[0] */
-    const struct local_machine *machine;
+    struct local_machine *machine;
     struct alloc_input in;
     const struct dd_log *log;
 };

@@ -9,7 +9,7 @@
 
 /* Callback that runs the agent of the node in a process of its own. launched_ns: dd_now_ns() when
  * launched_main() was called. */
-typedef int launched_node_f(struct bootstrap_payload *p, const struct local_machine *m, int index,
+typedef int launched_node_f(struct bootstrap_payload *p, struct local_machine *m, int index,
                             uint64_t launched_ns);
 
 /* Fetch the node's payload with the ticket; adopt directory, limits and environment of the

@@ -19,7 +19,7 @@ struct run {
     /* Constant during the whole run: */
     const struct ddrun_options *o;
     char *const *script; /* SCRIPT and its arguments */
-    const struct local_machine *machine;
+    struct local_machine *machine;
     const struct emulate *emulate; /* NULL: a real node */
     const struct alloc *given; /* allocation from the launcher that started this node, or NULL */
     uint64_t start_ns;

@@ -58,11 +58,17 @@ static void check(const struct alloc *a)
     must(a->source != NULL && (a->host_addr == NULL || a->host_addr[0] != '\0'));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static char *const *addresses(void *machine)
 {
     static char loop[] = "127.0.0.1";
     static char addr[] = "10.0.0.2";
     static char *addrs[] = {loop, addr, NULL};
+    (void)machine;
+    return addrs;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     DD_AUTO(strv) struct dd_strv env = {0};
     DD_AUTO(alloc) struct alloc *a = NULL;
@@ -72,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     file = dd_env_get(env.v, "file");
     struct alloc_input in = {.env = env.v,
                              .hostname = "node2",
-                             .local_addrs = addrs,
+                             .local_addrs = addresses,
                              .read_file = read_file,
                              .node_rank = -1,
                              .master_addr = dd_env_get(env.v, "--master-addr"),

@@ -49,10 +49,16 @@ static void check(const struct task_layout *p)
          (p->scattered || plan->first_rank + plan->local_size <= plan->world_size));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static char *const *addresses(void *machine)
 {
     static char loop[] = "127.0.0.1";
     static char *addrs[] = {loop, NULL};
+    (void)machine;
+    return addrs;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     DD_AUTO(strv) struct dd_strv env = {0};
     DD_AUTO(alloc) struct alloc *a = NULL;
@@ -62,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const struct alloc_input in = {.env = env.v,
                                    .hostname = "node2",
-                                   .local_addrs = addrs,
+                                   .local_addrs = addresses,
                                    .read_file = no_file,
                                    .node_rank = -1,
                                    .hosts = dd_env_get(env.v, "--hosts"),

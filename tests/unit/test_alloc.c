@@ -88,7 +88,13 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
 }
 
 static char addr_text[][16] = {"127.0.0.1", "10.0.0.2", "fe80::2", "2001:db8::2"};
-static char *addrs[] = {addr_text[0], addr_text[1], addr_text[2], addr_text[3], NULL};
+
+static char *const *addresses(void *machine)
+{
+    static char *addrs[] = {addr_text[0], addr_text[1], addr_text[2], addr_text[3], NULL};
+    (void)machine;
+    return addrs;
+}
 
 /* Environment and options of a process on node2, 10.0.0.2. */
 struct said {
@@ -110,7 +116,7 @@ static struct alloc_input input(const struct said *s, struct dd_strv *env)
         assert_int_equal(dd_strv_split(env, s->env, " "), 0);
     return (struct alloc_input){.env = env->v,
                                 .hostname = "node2",
-                                .local_addrs = addrs,
+                                .local_addrs = addresses,
                                 .read_file = read_file,
                                 .min_nodes = s->min,
                                 .max_nodes = s->max,
