@@ -652,8 +652,8 @@ bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const
 
 bool opt_is_idle(const struct opt_result *res, const struct opt_table *t, const struct opt_row *row)
 {
-    const struct opt_source *src = opt_result_source(res, t, row->name);
-    if (row->needs == NULL || src == NULL || src->from != OPT_FROM_COMMAND_LINE)
+    const struct opt_source *src = &res->sources[row - t->rows];
+    if (row->needs == NULL || src->from != OPT_FROM_COMMAND_LINE)
         return false;
     for (size_t i = 0; i < t->n_rows; i++)
         if (opt_list_has(row->needs, t->rows[i].name) && opt_is_given(res, t, t->rows[i].name))
