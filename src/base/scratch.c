@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,15 +183,17 @@ __attribute__((noreturn)) static void try_directory(int at, const char *name, in
     _exit(0);
 }
 
-/* True for a file system on a block device, and for that of the root directory, without which no
- * program would start. Any other one may be served by a machine or a process that does not respond.
- */
+/* True for a file system on a block device or in memory, and for that of the root directory,
+ * without which no program would start. Any other one may be served by a machine or a process that
+ * does not respond. */
 static bool is_local(int at)
 {
     struct stat st;
     struct stat root;
+    struct statfs fs;
     return fstat(at, &st) == 0 &&
-           (major(st.st_dev) != 0 || (stat("/", &root) == 0 && st.st_dev == root.st_dev));
+           (major(st.st_dev) != 0 || (fstatfs(at, &fs) == 0 && fs.f_type == TMPFS_MAGIC) ||
+            (stat("/", &root) == 0 && st.st_dev == root.st_dev));
 }
 
 /* Check that creating a directory there ends, whether with success or failure, within ANSWER_MS.

@@ -17,6 +17,7 @@ struct admission {
     struct owner_queue *owners;
     struct net_iface *ifaces; /* of this machine; NULL: not yet needed */
     size_t nifaces;
+    bool warned; /* that they cannot be listed */
     int64_t last_id;
     uint64_t refused;
 };
@@ -41,8 +42,10 @@ static bool admission_is_local(struct admission *a, const struct net_addr *remot
     struct dd_err err = {0};
     if (net_addr_is_loopback(remote))
         return true;
-    if (a->ifaces == NULL && net_ifaces(&a->ifaces, &a->nifaces, &err) < 0)
+    if (a->ifaces == NULL && net_ifaces(&a->ifaces, &a->nifaces, &err) < 0 && !a->warned) {
+        a->warned = true;
         dd_log(a->cfg.log, DD_LOG_WARN, "%s", err.text);
+    }
     for (size_t i = 0; i < a->nifaces; i++)
         if (net_addr_same_host(&a->ifaces[i].addr, remote))
             return true;
