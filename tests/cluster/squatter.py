@@ -3,10 +3,12 @@
 It listens on all IPv6 and IPv4 addresses, as the ddrun daemon does.
 """
 
+import errno
 import selectors
 import signal
 import socket
 import sys
+import time
 
 
 def listen(port):
@@ -16,14 +18,22 @@ def listen(port):
 
 
 def bind(port):
+    """Bind without SO_REUSEADDR, so that nobody else can; wait for connections of an earlier job in TIME_WAIT (60 s)."""
     held = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
-    held.bind(("", port))
-    return held
+    end = time.monotonic() + 90
+    while True:
+        try:
+            held.bind(("", port))
+            return held
+        except OSError as e:
+            if e.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def fill(port):
     """Listen, and fill the queue of connections, which are never accepted: further ones get no answer."""
-    held = bind(port)
+    held = listen(port)
     held.listen(0)
     callers = [held]
     for _ in range(3):
