@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { WORD = 8, WORTH = 3 }; /* shorter runs of zeros are encoded as data */
+enum { WORD = 8, WORTH = 3 }; /* WORTH: shorter runs of zeros are encoded as data */
 
 static uint64_t word_at(const unsigned char *p)
 {

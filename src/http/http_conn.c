@@ -95,8 +95,8 @@ static void http_conn_on_writable(evutil_socket_t fd, short what, void *arg)
     http_conn_send_some(arg);
 }
 
-/* Src: Horovod 0.28.1: the client knows only this spelling of the header, and drops the body of a
- * reply without it. */
+/* Src: Horovod 0.28.1: the client recognizes only this spelling of Content-Length, and drops the
+ * body of a reply without it. */
 static void reply(struct http_conn *c, int status)
 {
     static const struct {
@@ -146,7 +146,7 @@ static void exchange(struct http_server *s)
     if (rc == 0)
         return;
     if (rc < 0)
-        (void)dd_err_set(&err, rc, "%s", rc == -EMSGSIZE ? "longer than 16 MiB" : "out of memory");
+        (void)dd_err_set(&err, rc, "%s", rc == -EMSGSIZE ? "they exceed 16 MiB" : "out of memory");
     else
         rc = s->cfg.exchange(s->cfg.arg, part.name, part.data.data, part.data.len, &err);
     if (rc < 0)
@@ -243,7 +243,7 @@ static void http_conn_on_readable(evutil_socket_t fd, short what, void *arg)
                                         : recv(fd, &more, 1, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 || c->state == CONN_HELD) /* closed, or it sent more than one request */
+    if (n <= 0 || c->state == CONN_HELD) /* disconnected, or a second request was sent */
         http_conn_free(c);
     else if (c->state == CONN_HEAD)
         take_head(c);

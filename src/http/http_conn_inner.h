@@ -15,19 +15,19 @@ struct http_server {
     int fd;
     uint16_t port;
     struct event *accept, *resume;
-    struct rendezvous *rendezvous; /* NULL: no worker has connected yet */
+    struct rendezvous *rendezvous; /* NULL: not needed yet */
     TAILQ_HEAD(, http_conn) conns; /* oldest first */
     size_t nconns, max_conns;
-    struct event *news;  /* timer: sends news to the other nodes */
-    unsigned news_times; /* number of exchanges of news */
-    bool news_open;      /* an exchange of news is in progress */
-    unsigned long long refused;
+    struct event *news;         /* timer: sends news to the other nodes */
+    unsigned news_times;        /* number of exchanges of news */
+    bool news_open;             /* an exchange of news is in progress */
+    unsigned long long refused; /* number of connections that were not served */
 };
 
 void http_conn_new(struct http_server *s, int fd); /* takes fd */
 void http_conn_free(struct http_conn *c);
-bool http_conn_drop_oldest(
-    struct http_server *s); /* drops the oldest whose request is incomplete; false: none */
+/* Drop the oldest connection whose request is incomplete. False: there is none. */
+bool http_conn_drop_oldest(struct http_server *s);
 void http_server_tell_news(struct http_server *s); /* schedules an exchange of news */
 void http_conn_answer_ready(
     struct http_server *s); /* replies to requests whose value has arrived */

@@ -24,7 +24,8 @@ static void refused(struct http_server *s, const char *why)
     s->refused++;
     if ((s->refused & (s->refused - 1)) ==
         0) /* log the 1st, 2nd, 4th, 8th … refusal, so that a flood cannot fill the log */
-        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: refused a connection (no. %llu): %s",
+        dd_log(s->cfg.log, DD_LOG_WARN,
+               "Horovod rendezvous: a connection was not accepted (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 
@@ -45,9 +46,10 @@ static bool is_ours(struct http_server *s, int fd)
     uid_t other;
     const int rc = net_peer_own_fd(s->cfg.peer, fd, &other);
     if (rc < 0)
-        refused(s, rc == -EPERM      ? "it belongs to another user"
-                   : rc == -ENOTCONN ? "it was closed before its owner was known"
-                                     : "the kernel reports no owner");
+        refused(s, rc == -EPERM ? "it belongs to another user"
+                   : rc == -ENOTCONN
+                       ? "the client disconnected before the kernel had reported its user"
+                       : "the kernel does not report its user");
     return rc == 0;
 }
 
@@ -66,7 +68,8 @@ static void take_connection(struct http_server *s, int fd)
     int rc = need_rendezvous(s, &err);
     if (rc < 0) {
         close(fd);
-        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: %s", err.text);
+        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: cannot serve a connection: %s",
+               err.text);
     } else {
         http_conn_new(s, fd);
     }
@@ -88,7 +91,7 @@ static void on_connection(evutil_socket_t lfd, short what, void *arg)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         int fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            refused(s, "out of file descriptors or memory");
+            refused(s, strerror(errno));
             event_del(s->accept);
             event_add(s->resume, &pause);
         }
@@ -127,7 +130,8 @@ static void give_news(struct http_server *s)
     if (rc == 0)
         rc = s->cfg.exchange(s->cfg.arg, name, out.data, out.len, &err);
     if (rc < 0)
-        dd_log(s->cfg.log, DD_LOG_ERR, "cannot send a Horovod process set to the other nodes: %s",
+        dd_log(s->cfg.log, DD_LOG_ERR,
+               "cannot send the addresses of Horovod process sets to the other nodes: %s",
                err.text);
 }
 

@@ -21,15 +21,16 @@ struct http_server_cfg {
     struct rendezvous_cfg rendezvous; /* copied; its sizes are borrowed until the server is freed */
     const struct dd_log *log;
     struct net_peer *peer; /* borrowed until the server is freed */
-    /* Sends the part to every node; http_server_take() is called with that of each other node. A
-     * name that starts with '?' asks the other nodes for their parts with http_server_asked();
-     * http_server_news_over() is called once all have arrived. 0, or -errno with a message. */
+    /* Sends the part to every node; http_server_take() is called with the part of each other node.
+     * A name that starts with '?' asks the other nodes for their parts with http_server_asked();
+     * http_server_news_over() is called once all parts have arrived. 0, or -errno with a message.
+     */
     int (*exchange)(void *arg, const char *name, const void *part, size_t len, struct dd_err *err);
     void *arg;
 };
 
-/* Listen on 127.0.0.1, on a port that the kernel chooses. Everything else is created when the first
- * worker connects. */
+/* Listen on 127.0.0.1, on a port that the kernel chooses. The rendezvous is created when the first
+ * worker connects or the first part arrives from another node. */
 int http_server_new(struct http_server **ret, struct event_base *base,
                     const struct http_server_cfg *cfg, struct dd_err *err);
 void http_server_free(struct http_server *s); /* closes all connections */

@@ -15,7 +15,7 @@ TAILQ_HEAD(kv_waiters, kv_waiter);
 struct kv_scope {
     UT_hash_handle hh;
     LIST_HEAD(, kv_entry) entries;
-    size_t put, finished; /* of the keys put on this node */
+    size_t put, finished; /* keys that workers of this node have put, and finished with */
     size_t len;
     char name[];
 };
@@ -24,7 +24,7 @@ struct kv_entry {
     UT_hash_handle hh;
     LIST_ENTRY(kv_entry) link; /* in the list of its scope */
     struct kv_scope *scope;
-    struct kv_value *value; /* NULL: it only has waiters */
+    struct kv_value *value; /* NULL: the key only has waiters */
     struct kv_waiters waiters;
     bool mine, finished;
     size_t len;

@@ -39,13 +39,13 @@ struct kv_entry;
 /* A waiter, embedded in the caller's object; zero while idle. */
 struct kv_waiter {
     TAILQ_ENTRY(kv_waiter) link;
-    struct kv_entry *entry; /* not NULL: it waits */
+    struct kv_entry *entry; /* key that is waited for; NULL: not waiting */
     struct kv_value
         *value; /* not NULL: the value has arrived, and the waiter is in the list of kv_ready() */
 };
 
 int kv_new(struct kv **ret, const struct kv_limits *limits, const unsigned char seed[KV_SEED]);
-void kv_free(struct kv *kv); /* all references to values are dropped and no waiter is left */
+void kv_free(struct kv *kv); /* requires that no value is referenced and no waiter is left */
 
 /* Split "scope/key"; false: malformed. */
 bool kv_name_parse(struct kv_name *ret, const char *text, size_t len);
@@ -55,7 +55,7 @@ int kv_value_new(struct kv_value **ret, struct kv *kv, size_t len);
 void kv_value_unref(struct kv_value *v); /* NULL does nothing */
 
 /* Store v, which is taken even on failure. mine: put by a worker of this node rather than received
- * from another node. Its waiters become ready. 0, -ENOSPC or -ENOMEM. */
+ * from another node. Waiters for the key become ready. 0, -ENOSPC or -ENOMEM. */
 int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine);
 bool kv_is_mine(const struct kv *kv, struct kv_name name);
 /* Return a new reference to the value; NULL: none. */
@@ -66,8 +66,8 @@ void kv_wait_end(struct kv *kv, struct kv_waiter *w); /* also for a waiter that 
 /* Remove and return the next ready waiter; the caller owns its value. NULL: none. */
 struct kv_waiter *kv_ready(struct kv *kv);
 
-/* A worker that has put a key has finished with the scope. 1: all have, and the scope is now empty;
- * else 0. */
+/* Note that the worker that has put this key has finished with its scope. 1: all workers of this
+ * node that have put a key there have finished, and the scope is now empty; otherwise 0. */
 int kv_finish(struct kv *kv, struct kv_name name);
 /* Delete the values of a scope. */
 void kv_clear(struct kv *kv, const char *scope, size_t len);

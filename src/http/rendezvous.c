@@ -20,9 +20,9 @@ enum scope_kind { SCOPE_GLOBAL, SCOPE_CROSS, SCOPE_OTHER };
 struct topic {
     const char *name;
     unsigned times; /* number of exchanges so far */
-    int have;       /* number of workers whose key is here */
-    bool *has;      /* [local_size] */
-    bool due;
+    int have;       /* number of workers of this node that have put their key */
+    bool *has;      /* [local_size]: the worker has put its key */
+    bool due;       /* an exchange is to be started */
 };
 
 enum { TOPICS = 4, SUFFIX_MAX = 64 };
@@ -31,8 +31,8 @@ struct rendezvous {
     struct rendezvous_cfg cfg;
     int local_size;
     struct kv *kv;
-    struct topic topics[TOPICS]; /* global and cross of all workers, and the same of the process set
-                                    of all workers */
+    struct topic topics[TOPICS]; /* scopes global and cross_* of all workers, then those two of the
+                                    process set of all workers */
     char world[SUFFIX_MAX]; /* suffix of the scopes of the process set of all workers; "": not known
                                yet */
     size_t world_len;       /* length of values in "global": an address for each other worker */
@@ -88,7 +88,7 @@ static bool scope_is(struct kv_name n, const char *scope)
     return n.scope_len == strlen(scope) && memcmp(n.text, scope, n.scope_len) == 0;
 }
 
-/* Parse the whole text as a number; -1: it is none. */
+/* Parse the whole text as a decimal number; -1: not a number, or above max. */
 static int rendezvous_number(const char *text, size_t len, int max)
 {
     char digits[12];
@@ -108,7 +108,7 @@ static bool is_label(struct kv_name name)
            memcmp(name.text + name.scope_len + 1, label, sizeof(label) - 1) == 0;
 }
 
-/* Return R for "R" and "rank_R". */
+/* Return R for the keys "R" and "rank_R"; -1: another key. */
 static int key_number(struct kv_name n)
 {
     const size_t lead = n.scope_len + 1 + (is_label(n) ? 5 : 0);
@@ -139,7 +139,7 @@ static struct scope scope_of(struct kv_name n)
     return s;
 }
 
-/* Return the topic of a scope in which all workers of all nodes take part; NULL: none. */
+/* Return the topic of a scope in which all workers of all nodes take part; NULL: another scope. */
 static struct topic *topic_of(struct rendezvous *r, const struct scope *s)
 {
     const bool world = s->suffix_len > 0 && s->suffix_len == strlen(r->world) &&
@@ -164,8 +164,8 @@ static int cross_rank(const struct rendezvous *r, int local_rank)
     return cross_count(r, local_rank, r->cfg.node_rank);
 }
 
-/* Return the local rank of the worker that puts this key in a scope of all workers and set *ret;
- * -1: no worker of this node. */
+/* Return the local rank of the worker that puts this key into a scope of all workers, and set *ret
+ * to the topic of the scope; -1: no worker of this node. */
 static int owner(struct rendezvous *r, struct kv_name name, struct topic **ret)
 {
     const struct scope s = scope_of(name);
@@ -203,8 +203,8 @@ static void rendezvous_learn(struct rendezvous *r, struct kv_name name,
         memcpy(r->world, s.suffix, s.suffix_len);
 }
 
-/* Note a name for the other nodes. A node does not know the members of a process set, so each sends
- * what it has. */
+/* Queue a name, whose value goes to the other nodes. The members of a process set are unknown here,
+ * so each node sends all values of its workers. */
 static int note_news(struct rendezvous *r, struct kv_name name)
 {
     const struct scope s = scope_of(name);
@@ -377,7 +377,7 @@ int rendezvous_take_news(struct rendezvous *r, struct dd_buf *out)
     return rc;
 }
 
-/* True for keys of other nodes' workers: other nodes must not overwrite keys of this node's
+/* True for keys of workers of other nodes: another node must not overwrite a key of this node's
  * workers. */
 static bool is_foreign(struct rendezvous *r, struct kv_name name)
 {
@@ -398,18 +398,22 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
     struct kv_value *v;
     if (text == NULL || bytes == NULL || !kv_name_parse(&name, text, name_len) ||
         !is_foreign(r, name))
-        return dd_err_set(err, -EPROTO, "malformed Horovod addresses from another node");
+        return dd_err_set(
+            err, -EPROTO,
+            "invalid Horovod addresses from another node: malformed, or for a worker of this node");
     int rc = kv_value_new(&v, r->kv, len);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot store Horovod addresses from another node: %s",
-                          strerror(-rc));
+                          rc == -ENOSPC     ? "all values exceed 2 GiB"
+                          : rc == -EMSGSIZE ? "a value exceeds 16 MiB"
+                                            : strerror(-rc));
     if (delta_unpack(v->data, len, bytes, packed) < 0) {
         kv_value_unref(v);
-        return dd_err_set(err, -EPROTO, "malformed lengths in Horovod addresses from another node");
+        return dd_err_set(err, -EPROTO, "malformed value in Horovod addresses from another node");
     }
     rc = kv_put(r->kv, name, v, false);
     return rc < 0 ? dd_err_set(err, rc, "cannot store Horovod addresses from another node: %s",
-                               strerror(-rc))
+                               rc == -ENOSPC ? "too many keys" : strerror(-rc))
                   : 0;
 }
 

@@ -38,7 +38,7 @@ struct rendezvous_part {
 
 int rendezvous_new(struct rendezvous **ret, const struct rendezvous_cfg *cfg,
                    const unsigned char seed[KV_SEED], struct dd_err *err);
-void rendezvous_free(struct rendezvous *r); /* no waiter is left */
+void rendezvous_free(struct rendezvous *r); /* requires that no waiter is left */
 struct kv *
 rendezvous_kv(struct rendezvous *r); /* borrowed until r is freed: for values and waiters */
 
@@ -52,10 +52,11 @@ int rendezvous_delete(struct rendezvous *r, struct kv_name name); /* 200 */
 /* Called after each put. 1: *ret is a part for the other nodes; 0: none; -ENOMEM; -EMSGSIZE: too
  * long. */
 int rendezvous_next_part(struct rendezvous *r, struct rendezvous_part *ret);
-/* Append the news for the other nodes to out; each item is returned once. */
+/* News: values for the other nodes that belong to no part. rendezvous_take_news() appends each
+ * value to out once. */
 bool rendezvous_has_news(const struct rendezvous *r);
 int rendezvous_take_news(struct rendezvous *r, struct dd_buf *out); /* 0, -ENOMEM, -EMSGSIZE */
-/* Take a part or news from another node. -EPROTO with a message; -ENOSPC, -ENOMEM. */
+/* Take a part or news from another node. 0 or -errno with a message. */
 int rendezvous_take_part(struct rendezvous *r, const void *data, size_t len, struct dd_err *err);
 
 #endif
