@@ -17,7 +17,7 @@ enum {
     ACTIVITY_FILE_MAX = 1 << 16,
 };
 
-/* Src: proc(5): fields 14 to 17 of stat; the name may contain any byte. */
+/* Src: proc(5): fields 14 to 17 of stat; field 2, the command name, may contain any byte. */
 static uint64_t activity_cpu_ns(pid_t pid)
 {
     char path[40];
@@ -40,7 +40,7 @@ struct activity_sched {
     uint64_t ran_ns, waited_ns;
 };
 
-/* Zero where the kernel keeps no such statistics. */
+/* Return zeros where the kernel keeps no such statistics. */
 static struct activity_sched activity_read_sched(const char *path)
 {
     struct activity_sched s;

@@ -1,5 +1,5 @@
-/* What a worker and its descendants have used so far, by /proc: signs of activity of a program that
- * neither writes output nor sends heartbeats. */
+/* Reads from /proc what a worker and its descendants have used so far: signs of activity of a
+ * program that neither writes output nor sends heartbeats. */
 #ifndef DD_WORKER_ACTIVITY_H
 #define DD_WORKER_ACTIVITY_H
 
@@ -8,8 +8,8 @@
 
 #include <sys/types.h>
 
-/* Add up the processes below pid. What cannot be read counts as 0. sockets: NULL if unknown. 0 or
- * -ENOMEM. */
+/* Add up what pid and its descendants have used. What cannot be read counts as 0. sockets: NULL:
+ * unknown, so that net_bytes is 0. 0 or -ENOMEM. */
 int activity_read(pid_t pid, const struct socket_bytes *sockets, struct hang_counters *ret);
 /* Return how long the main thread of a process has waited for a processor: on an overloaded
  * machine, a program that computes gets little processor time. Other threads do not count: those

@@ -21,8 +21,7 @@ static _Noreturn void child_run(int out, const char *path, size_t most)
     if (dup2(out, OUT_FD) < 0)
         _exit(1);
     spawn_close_from(OUT_FD + 1);
-    for (int fd = 0; fd < OUT_FD;
-         fd++) /* a pipe of the user must not stay open with this process */
+    for (int fd = 0; fd < OUT_FD; fd++) /* a pipe of the user must not stay open in this process */
         (void)close(fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))

@@ -10,7 +10,7 @@
 
 struct child_watch {
     struct event *ev; /* NULL: not watching */
-    int pidfd;        /* -1: uses SIGCHLD */
+    int pidfd;        /* -1: the watch uses SIGCHLD */
 };
 
 #define CHILD_WATCH_NONE (struct child_watch){.pidfd = -1}

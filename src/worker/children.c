@@ -106,8 +106,8 @@ static int add_if_child(void *arg, pid_t pid, const struct proc_stat *st)
     return st->ppid == c->parent ? pid_list_add(c->ret, pid) : 0;
 }
 
-/* Add the children in a file of /proc. -ENOENT: the thread is gone, or the kernel has no such file.
- */
+/* Add the children that a file of /proc lists. -ENOENT: the thread has exited, or the kernel has no
+ * such file. */
 static int add_children_in(const char *path, struct pid_list *l)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
@@ -255,7 +255,7 @@ const char *children_state(pid_t pid, char *out, size_t size)
     struct proc_stat st = {.state = '?'};
     char stack[200] = "";
     (void)proc_stat_read(pid, &st);
-    if (st.state != 'R') /* such a stack shows only the interrupt that preempted the process */
+    if (st.state != 'R') /* the stack of a running process shows only an interrupt */
         kernel_wait(pid, stack, sizeof(stack));
     (void)snprintf(out, size, stack[0] != '\0' ? "%c, kernel function %s" : "%c%s", st.state,
                    stack);

@@ -1,4 +1,4 @@
-/* Processes around the workers: direct children of this process, and members of process groups. */
+/* Finds processes around the workers: children of this process, and members of process groups. */
 #ifndef DD_WORKER_CHILDREN_H
 #define DD_WORKER_CHILDREN_H
 
@@ -30,15 +30,16 @@ int children_of_threads(pid_t pid, struct pid_list *l);
 /* True if orphaned descendants are reparented to this process. */
 bool children_adopts_orphans(void);
 
-/* True if this process runs a program of that name (its first 15 bytes). */
+/* True if pid runs a program of that name (the first 15 bytes count). */
 bool children_is_called(pid_t pid, const char *name);
 
-/* Send SIGKILL, which was due at since_ns. In the first seconds, kill podman's container instead of
- * its monitor: only the monitor removes the container from podman's storage. Src: conmon(8). */
+/* Send SIGKILL to pid. since_ns: when it was due. In the 5 s after that, kill podman's container
+ * instead of its monitor: only the monitor removes the container from podman's storage. Src:
+ * conmon(8). */
 void children_kill(pid_t pid, uint64_t since_ns);
 
 char children_state_letter(pid_t pid); /* state as in proc(5); '?': the process has ended */
-/* True if SIGSTOP or a debugger has stopped it. */
+/* True if SIGSTOP or a debugger has stopped the process. */
 bool children_is_stopped(pid_t pid);
 /* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. For a running
  * process, write only "R". */

@@ -25,7 +25,7 @@ enum {
 };
 
 struct command {
-    pid_t pid; /* also its session; 0: exited and reaped */
+    pid_t pid; /* also the session ID; 0: reaped, or given up */
     struct child_watch end;
     int out_fd;
     struct event *on_out, *on_limit;
@@ -199,7 +199,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
                           .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1),
                           .done = done,
                           .arg = arg};
-    rc = start(c, spec, path != NULL ? path : "a check", err);
+    rc = start(c, spec, path != NULL ? path : "a child of ddrun", err);
     if (rc < 0)
         return rc;
     c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);
@@ -246,7 +246,7 @@ void command_kill(struct command *c)
         (void)kill(-c->pid, SIGKILL);
 }
 
-/* Kill the command and wait for it, but not forever. */
+/* Kill the command and wait at most END_WAIT_MS for its exit. */
 static void end_now(const struct command *c)
 {
     (void)kill(-c->pid, SIGKILL);

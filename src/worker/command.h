@@ -25,7 +25,7 @@ struct command_spec {
     const int *keep; /* descriptors that the child of run inherits, in ascending order; their
                         numbers in the child are COMMAND_FIRST_KEPT and up */
     size_t nkeep;
-    size_t most_out;   /* limit of its output; 0: 64 KiB */
+    size_t most_out;   /* limit of the output in bytes; 0: 64 KiB */
     unsigned limit_ms; /* time limit, after which the command and its children are killed */
 };
 
@@ -38,12 +38,12 @@ typedef void command_done_f(void *arg, int code, const char *out);
 int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
                   command_done_f *done, void *arg, struct dd_err *err);
 pid_t command_pid(const struct command *c); /* for worker_group_protect() */
-/* Return what it has printed so far, lent until the loop runs. */
+/* Return what the command has printed so far, lent until the loop runs. */
 const char *command_out(struct command *c);
 void command_kill(struct command *c); /* the loop calls done() afterwards */
-/* Wait until it has ended, at most limit_ms, without the loop and without a callback. NULL is
- * allowed. */
+/* Wait until the command has exited, at most limit_ms, without the loop and without a callback.
+ * NULL is allowed. */
 void command_wait(struct command *c, unsigned limit_ms);
-void command_free(struct command *c); /* kills it; NULL is allowed */
+void command_free(struct command *c); /* kills the command; NULL is allowed */
 
 #endif

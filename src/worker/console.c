@@ -29,7 +29,7 @@ enum console_kind {
 struct console {
     enum console_kind kind;
     int fd;
-    int own_fd; /* descriptor of CONSOLE_NONBLOCK, or -1 */
+    int own_fd; /* reopened descriptor of CONSOLE_NONBLOCK; -1: another kind */
     const struct dd_log *log;
     struct console_cb cb;
     struct event *on_writable; /* NULL for files */
@@ -39,7 +39,7 @@ struct console {
     uint64_t written;
     bool terminal;
     bool mid_line; /* the last byte put was not the end of a line */
-    bool alone;    /* pieces of any size may be written */
+    bool alone;    /* no other process writes to fd: pieces of any size may be written */
     bool waited;   /* on_room is to be called when there is room */
     bool broken;
     bool warned;
@@ -150,7 +150,8 @@ static int write_failed(struct console *c)
         return 1;
     c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, or EIO of a terminal that has been closed */
     if (!c->broken && !c->warned)
-        dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output, which is lost: %m");
+        dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output to %s, which is lost: %m",
+               c->fd == STDERR_FILENO ? "stderr" : "stdout");
     c->warned = true;
     console_drop(c);
     return 1;

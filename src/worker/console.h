@@ -15,7 +15,7 @@ struct console;
 
 struct console_cb {
     void (*on_room)(void *arg);   /* called from the loop, once after each console_wait() */
-    void (*on_broken)(void *arg); /* the reader has closed it; further output is dropped */
+    void (*on_broken)(void *arg); /* the reader has closed its end; further output is dropped */
     void *arg;
 };
 
@@ -23,7 +23,7 @@ struct console_cb {
  * caller ignores SIGPIPE. The caller owns *ret. */
 int console_new(struct console **ret, struct event_base *base, int fd, const struct dd_log *log,
                 const struct console_cb *cb, struct dd_err *err);
-/* No other process writes there: incomplete lines may be written. */
+/* Declare that no other process writes to fd, so that incomplete lines may be written. */
 void console_alone(struct console *c);
 /* True for a user's terminal: the controlling terminal of this session, or one that has a size. The
  * pseudo-terminal that slurmstepd uses in place of a pipe (srun --unbuffered) is neither; lines

@@ -51,7 +51,8 @@ static int read_process(pid_t pid, struct process *ret)
     return 0;
 }
 
-/* Other users may have any number of processes: a system call each, instead of a file to read. */
+/* Add the usage of a process to its worker, if any. getpgid(2) comes first: other users may have
+ * many processes, and reading a file for each would take long. */
 static void add_process(struct by_pid *v, size_t n, pid_t pid)
 {
     struct process p;

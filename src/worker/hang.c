@@ -17,19 +17,19 @@ enum { LOOKS = 10 };              /* number of checks per timeout */
 #define WAITING_CPU_PERCENT UINT64_C(2)
 #define WAITING_CPU_LEAST (30 * DD_NS_PER_MS) /* the kernel counts in units of 10 ms */
 #define WAITING_IO UINT64_C(4096)             /* bytes per second */
-#define WAITING_NETWORK UINT64_C(1024)
-#define WAITING_BYTES_LEAST UINT64_C(1024)
+#define WAITING_NETWORK UINT64_C(1024)        /* bytes per second */
+#define WAITING_BYTES_LEAST UINT64_C(1024)    /* bytes */
 
 struct hang_worker {
     uint64_t alive_at, sign;
-    uint64_t read_at; /* time of the last reading of its counters; 0: none since the last sign */
-    struct hang_counters last;  /* at that time */
-    struct hang_counters alive; /* at the first reading after it was active */
+    uint64_t read_at; /* time of the last reading of the counters; 0: none since the last sign */
+    struct hang_counters last;  /* counters at read_at */
+    struct hang_counters alive; /* counters when the worker was last active */
 };
 
 struct hang {
     uint64_t timeout_ns, interval_ns, tick_at;
-    uint64_t own_ns; /* at the last tick */
+    uint64_t own_ns; /* own_ns of the last hang_tick() */
     int n;
     struct hang_worker v[];
 };

@@ -37,7 +37,7 @@ uint64_t hang_interval(const struct hang *h);
 /* To be called before each round of checks. If it is called much later than planned, this process
  * was stopped, probably together with the workers: that time does not count. own_ns: how long this
  * process has run or waited for a processor, in all; time in which it waited for one does count.
- * Return true if it is late: then signs may have come that the caller has not seen yet. */
+ * Return true if the call is late: signs may have come that the caller has not seen yet. */
 bool hang_tick(struct hang *h, uint64_t now, uint64_t own_ns);
 /* sign: any number that changes whenever worker i is active. Return true if the worker has been
  * silent for the timeout. */
@@ -47,10 +47,12 @@ uint64_t hang_silent(const struct hang *h, int i,
                      uint64_t now); /* returns how long worker i has been silent */
 
 /* True if the counters of worker i are to be read: it has given no sign since the last check, and
- * the last reading is a tenth of the timeout old. A worker that gives signs is never read. */
+ * the last reading is a tenth of the timeout old (after the timeout: one interval). A worker that
+ * gives signs is never read. */
 bool hang_wants_counters(const struct hang *h, int i, uint64_t now);
-/* Take the counters of worker i. It is active if it has used more than a waiting program does, in
- * one of `signs`, since the last reading; the time before the first reading counts as activity. */
+/* Take the counters of worker i. The worker is active if it has used more than a waiting program
+ * does, in one of `signs`, since the last reading; the time before the first reading counts as
+ * activity. */
 void hang_count(struct hang *h, int i, int signs, const struct hang_counters *c, uint64_t now);
 /* Return what worker i has used since it was active last. */
 struct hang_counters hang_used(const struct hang *h, int i);

@@ -9,10 +9,10 @@
 
 enum { NUMBER_MAX = 32, NUMBERS_MAX = 64 };
 
-/* A number in a line, and those of equal lines. */
+/* A number in the first line of a group, and the range of this number in all lines of the group. */
 struct fold_number {
-    size_t at, len;                           /* its place in the first line */
-    char least[NUMBER_MAX], most[NUMBER_MAX]; /* as written */
+    size_t at, len;                           /* place in the first line */
+    char least[NUMBER_MAX], most[NUMBER_MAX]; /* smallest and largest, as written */
 };
 
 struct fold_group {
@@ -21,7 +21,7 @@ struct fold_group {
     unsigned char *members; /* a bit for each worker */
     int count;
     bool foldable;
-    char *line; /* of the first worker */
+    char *line; /* of the first worker, without a line end */
     size_t len;
     struct fold_number *numbers;
     size_t n_numbers;
@@ -32,8 +32,8 @@ struct line_fold {
     uint64_t *last; /* number of the group of each worker's last line; 0: none */
     int n;
     uint64_t window_ns;
-    struct fold_group *queue; /* a ring */
-    uint64_t first, end;      /* numbers of the first group and of the next; from 1 */
+    struct fold_group *queue; /* ring of LINE_FOLD_GROUPS groups */
+    uint64_t first, end;      /* numbers of the first group and of the next one, from 1 on */
     size_t bytes;
 };
 
@@ -180,7 +180,7 @@ static bool same_text(const struct fold_group *g, const char *line, size_t len,
     return true;
 }
 
-/* Order numbers by value, and equal ones ("1", "1.0") by their text. */
+/* Compare two numbers by value, and equal ones ("1", "1.0") by their text. */
 static int compare_numbers(const char *a, const char *b)
 {
     const double x = strtod(a, NULL), y = strtod(b, NULL);
@@ -206,7 +206,8 @@ struct fold_line {
     size_t n;
 };
 
-/* Let worker i's line join the first group behind that of its last line. False: none fits. */
+/* Let worker i's line join the first equal group behind the group of the worker's last line. False:
+ * there is none. */
 static bool fold_join(struct line_fold *f, int i, const struct fold_line *l)
 {
     for (uint64_t k = f->last[i] >= f->first ? f->last[i] + 1 : f->first; k < f->end; k++) {

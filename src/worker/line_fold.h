@@ -28,12 +28,13 @@ struct line_fold;
 int line_fold_new(struct line_fold **ret, const int *ranks, int n, uint64_t window_ns);
 void line_fold_free(struct line_fold *f);
 
-/* Add a line of worker i without its end. 0 or -ENOMEM. */
+/* Add a line of worker i without its end. 0, or -ENOMEM, also if there are LINE_FOLD_GROUPS groups:
+ * first take those that are due. */
 int line_fold_add(struct line_fold *f, int i, const void *line, size_t len, uint64_t now_ns);
 /* Append the next line that is due, "[0-3,7] loss 2.30…2.34\n", to out, and remove it. all: do not
  * wait for further lines. Return 1; 0: none is due; -ENOMEM or -EMSGSIZE. */
 int line_fold_take(struct line_fold *f, uint64_t now_ns, bool all, struct dd_buf *out);
-/* Return when the first group will be due; 0: there is none. */
+/* Return when the first group is due, in ns like now_ns; 1: at once; 0: there is none. */
 uint64_t line_fold_due(const struct line_fold *f);
 bool line_fold_empty(const struct line_fold *f);
 /* Discard all lines. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Index of the first \n or \r in p[from..n), or n. */
+/* Return the index of the first \n or \r in p[from..n), or n. */
 static size_t find_end(const unsigned char *p, size_t from, size_t n)
 {
     const unsigned char *lf = from < n ? memchr(p + from, '\n', n - from) : NULL;

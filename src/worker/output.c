@@ -15,9 +15,9 @@
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
 enum {
-    OPEN_MS = 1500, /* time to open log files; less than the heartbeat */
+    OPEN_MS = 1500, /* time limit for opening log files: the agent sends no heartbeat meanwhile */
     TAILS_TOTAL = 16 * 1024 *
-                  1024, /* limit for the tails of all streams; each buffer takes twice its tail */
+                  1024, /* bytes for the tails of all streams; each buffer takes twice its tail */
     TAIL_LEAST = 1024,
 };
 
@@ -88,7 +88,7 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     rc = consoles_open(o, err);
     if (rc == 0 && o->folds)
         rc = output_fold_new(&o->fold, base, o->console, o->log, err);
-    /* make it now: a failure is a usage error, not one of a worker */
+    /* make the directory now: a failure is a usage error, not one of a worker */
     if (rc == 0 && (o->log_dir != NULL ||
                     (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
@@ -106,7 +106,8 @@ static int make_dirs(void *arg, struct dd_err *err)
     return output_attempt_dirs(o->run_dir, o->attempt, o->nlocal, err);
 }
 
-/* Make the queue for a file of filtered lines, which all streams of that kind share. */
+/* Make the queue for the file of filtered lines that all streams with number k share (0 stdout, 1
+ * stderr). */
 static int filter_open(struct worker_output *o, int k, struct dd_err *err)
 {
     const struct console_cb cb = {.on_room = on_room, .arg = o};
@@ -281,8 +282,9 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     s->mode = OUTPUT_INHERIT;
     if (!o->warned)
         dd_log(o->log, DD_LOG_WARN,
-               "not enough file descriptors for a pipe to each worker (ulimit -n); output lines of "
-               "different workers may be interleaved");
+               "not enough file descriptors for a pipe to each worker; output lines of "
+               "different workers may be interleaved"
+               "\n  tip: raise 'ulimit -n'");
     o->warned = true;
     return 0;
 }

@@ -35,7 +35,7 @@ struct output_spec {
     const char *log_dir;            /* --log-dir; NULL: none */
     const char *run_id;             /* part of the directory name, as in torchrun */
     const char *redirects;          /* --redirects; NULL or "": 0 */
-    const char *tee;                /* --tee */
+    const char *tee;                /* --tee; NULL or "": 0 */
     const char *local_ranks_filter; /* "0,1": other ranks do not write to the console */
     const char *role;               /* used in torchrun's prefix of --tee, [role0]: */
     const char *prefix; /* template of another prefix, with ${role_name}, ${rank} and ${local_rank};
@@ -56,8 +56,8 @@ struct output_spec {
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err);
 /* To be called for each round: number of the attempt, ranks of the local workers in order, and
- * whether the job has only one worker. Makes directories; if those of the attempt exist, uses the
- * next free number, so that no logs are lost. */
+ * whether the job has only one worker. Makes directories; replaces a number that is not above the
+ * last one by the next free number, so that no logs are lost. */
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
                         bool alone, struct dd_err *err);
 /* Return the path of a worker's error file, DIR/.../attempt_N/LOCAL/error.json, or "" without a log
@@ -70,7 +70,8 @@ const char *worker_output_log(const struct worker_output *o, int local_rank);
  * the next call; may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
 /* Return the last lines of the stream that this rank wrote to last, if they passed through the
- * agent; with `files` and without such lines, those of worker_output_tail(). Lent as there. */
+ * agent; with `files` and without such lines, those of worker_output_tail(). Lent until the next
+ * call. */
 const char *worker_output_recent(struct worker_output *o, int local_rank, bool files);
 struct step_lines; /* worker/step_lines.h */
 /* From the next round on, pass the output of the first local rank to steps, which is borrowed;
@@ -92,11 +93,11 @@ void worker_output_free(struct worker_output *o);
 /* Return stdout and stderr for a worker that is about to start, lent until worker_output_given();
  * -1: the agent's own. */
 int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], struct dd_err *err);
-/* The worker has been started: close its ends here. */
+/* Close the descriptors of worker_output_fds(), once the worker has been started. */
 void worker_output_given(struct worker_output *o, int local_rank);
-/* All workers have been started: begin to read. */
+/* Begin to read, once all workers have been started. */
 void worker_output_started(struct worker_output *o);
-/* This worker exited at exit_ns: read its available output, so that worker_output_tail() is
+/* Read the available output of a worker that exited at exit_ns, so that worker_output_tail() is
  * complete. What is read was written before, so worker_output_first_ns() is not after exit_ns. */
 void worker_output_catch_up(struct worker_output *o, int local_rank, uint64_t exit_ns);
 /* The workers have exited (other processes with the same descriptors are ignored): read the rest,

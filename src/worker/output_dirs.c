@@ -35,9 +35,9 @@ static int make_dirs(const char *path, struct dd_err *err)
             *slash = '/';
     }
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
-        return dd_err_set(err, -ENOTDIR, "log directory '%s' is a file", path);
-    return 0;
+    const int rc = stat(path, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    return rc == 0 ? 0
+                   : dd_err_set(err, rc, "cannot use log directory '%s': %s", path, strerror(-rc));
 }
 
 static void random_name(char out[RANDOM_CHARS + 1])
@@ -45,7 +45,7 @@ static void random_name(char out[RANDOM_CHARS + 1])
     static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     unsigned char b[RANDOM_CHARS] = {0};
     if (getrandom(b, sizeof(b), 0) != sizeof(b))
-        for (size_t i = 0; i < sizeof(b); i++) /* mkdir fails if the name exists: try another */
+        for (size_t i = 0; i < sizeof(b); i++) /* weak: make_random() tries several names */
             b[i] = (unsigned char)((uintptr_t)out >> (4 + i) ^ (uintptr_t)getpid() >> i);
     for (size_t i = 0; i < RANDOM_CHARS; i++)
         out[i] = set[b[i] % (sizeof(set) - 1)];

@@ -9,7 +9,7 @@
  * log_dir NULL: a directory below tmp_dir (NULL: /tmp). The caller owns *ret. */
 int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const char *run_id,
                    struct dd_err *err);
-/* Make RUN/attempt_N/0 to nlocal - 1. */
+/* Make RUN/attempt_N with a directory for each local rank below nlocal. */
 int output_attempt_dirs(const char *run, int attempt, int nlocal, struct dd_err *err);
 /* Compose the path RUN/attempt_N/LOCAL_RANK/NAME. The caller owns *ret. Return 0 or -ENOMEM. */
 int output_path(char **ret, const char *run, int attempt, int local_rank, const char *name);

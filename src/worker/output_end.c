@@ -104,11 +104,10 @@ void output_on_finished(evutil_socket_t fd, short what, void *arg)
             limit_set(o);
             return;
         }
-        dd_log(
-            o->log, DD_LOG_WARN,
-            console_empty(o->console[0]) && console_empty(o->console[1])
-                ? "the file system of the logs accepts no output; the last lines are missing there"
-                : "the terminal or pipe accepts no output; the last lines are lost");
+        dd_log(o->log, DD_LOG_WARN,
+               console_empty(o->console[0]) && console_empty(o->console[1])
+                   ? "the file system of the logs accepts no output; the last lines are not logged"
+                   : "the terminal or pipe accepts no output; the last lines are lost");
     } else if (!through) {
         return;
     }

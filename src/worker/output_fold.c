@@ -8,10 +8,11 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     WINDOW_MS = 200,
-    LINE_EXTRA = 1 << 17, /* for the ranks, and for the second number of ranges */
+    LINE_EXTRA = 1 << 17, /* bytes for the rank list and the upper ends of number ranges */
 };
 
 struct output_fold {
@@ -32,7 +33,8 @@ bool output_fold_empty(const struct output_fold *f)
     return nothing_waits(f, 0) && nothing_waits(f, 1);
 }
 
-/* Pass on lines for console k. force: even if it is full, to make room for the next line. */
+/* Pass on lines for console k. force: even if the console is full, to make room for the next line.
+ */
 static void pass_on(struct output_fold *f, int k, bool all, bool force)
 {
     const uint64_t now = dd_now_ns();
@@ -46,7 +48,8 @@ static void pass_on(struct output_fold *f, int k, bool all, bool force)
         }
     }
     if (rc < 0)
-        dd_log(f->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+        dd_log(f->log, DD_LOG_WARN, "cannot pass on folded output, some of which is lost: %s",
+               strerror(-rc));
 }
 
 /* Set the timer for the next line. A console that is full calls output_fold_write() later. */
@@ -143,9 +146,9 @@ void output_fold_line(struct output_fold *f, int k, int local_rank, const void *
         len--;
     if (len > 0 && p[len - 1] == '\r')
         len--;
-    pass_on(f, k, false, true); /* so that there is room for a group */
+    pass_on(f, k, false, true); /* makes room for another group */
     if (line_fold_add(f->lines[k], local_rank, line, len, dd_now_ns()) < 0)
-        dd_log(f->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+        dd_log(f->log, DD_LOG_WARN, "out of memory: a line of local rank %d is lost", local_rank);
     pass_on(f, k, false, false);
     if (!nothing_waits(f, k) && !event_pending(f->on_due, EV_TIMEOUT, NULL))
         wait_for_next(f);

@@ -23,7 +23,7 @@ void output_fold_line(struct output_fold *f, int k, int local_rank, const void *
 /* Pass on what is due, or all, as far as the consoles have room. */
 void output_fold_write(struct output_fold *f, bool all);
 bool output_fold_empty(const struct output_fold *f);
-/* Discard the lines for this console: it is lost. */
+/* Discard the lines for console k, whose reader is gone. */
 void output_fold_drop(struct output_fold *f, int k);
 
 #endif

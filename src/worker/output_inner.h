@@ -31,8 +31,8 @@ struct worker_output {
     char *role;
     char *prefix; /* template; NULL: default */
     struct dd_strv filters[2];
-    char *filter_path[2]; /* path in this attempt; NULL: none */
-    int filter_fd[2];     /* -1: none */
+    char *filter_path[2]; /* path of the file of filtered lines in this attempt; NULL: none */
+    int filter_fd[2];     /* sockets to the writer; -1: none */
     struct console *filter[2];
     struct writer *writer; /* writer of this attempt's files; NULL: none */
     bool finishing;        /* writer_finish() has been called */
@@ -71,7 +71,8 @@ static inline struct output_stream *output_stream_at(struct worker_output *o, in
 
 int output_options_take(struct worker_output *o, const struct output_spec *spec,
                         struct dd_err *err);
-/* Filters apply only to lines that pass through the agent. */
+/* True if some lines go to the files of filtered lines: only those that --tee passes through the
+ * agent can. */
 bool output_any_filter(const struct worker_output *o);
 int output_rank_begin(struct worker_output *o, int i, int rank);
 void output_ranks_done(struct worker_output *o);
@@ -80,7 +81,7 @@ int output_filters_begin(struct worker_output *o);
 /* ---- output_end.c: end of a round ---- */
 
 void output_filters_close(struct worker_output *o);
-/* Output was written, or cannot be written any more. */
+/* Finish the round if all output has been written, or cannot be written any more. */
 void output_finish_check(struct worker_output *o);
 void output_on_files_done(void *arg);
 void output_on_finished(evutil_socket_t fd, short what, void *arg);

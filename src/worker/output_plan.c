@@ -100,7 +100,8 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
         plain_plan(o, s, r->rank, k);
     s->console = s->mode == OUTPUT_PIPE && shown ? o->console[k] : NULL;
     s->fold = s->console != NULL && !o->alone ? o->fold : NULL;
-    if (s->fold != NULL) /* a terminal for rank 0 alone would make its lines different */
+    if (s->fold != NULL) /* a terminal for rank 0 alone would make its lines differ from those of
+                            other ranks */
         s->tty = s->bare = false;
     s->local_rank = local_rank;
     s->tail.most = o->tail_most;

@@ -43,7 +43,8 @@ static void put(struct output_stream *s, struct console *c, const char *prefix, 
                 size_t n, bool cut)
 {
     if (c != NULL && console_put(c, prefix, p, n, cut) < 0)
-        dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+        dd_log(s->log, DD_LOG_WARN, "cannot queue output of local rank %d, some of which is lost",
+               s->local_rank);
 }
 
 /* True if a destination is full: its reader is slow, or its file system hangs. */
@@ -220,12 +221,14 @@ int output_stream_open(struct output_stream *s, struct event_base *base, int lik
     if (s->tty && terminal_pair(fds, like) < 0)
         s->tty = false; /* /dev/pts is not available */
     if (!s->tty && pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot create a pipe for a worker's output: %m");
+        return dd_err_set(err, -errno, "cannot create a pipe for the output of local rank %d: %m",
+                          s->local_rank);
     s->fd = fds[0];
     s->child_fd = fds[1];
     int rc = s->plain && too_few_left(fds[1]) ? -EMFILE : dd_fd_nonblock(s->fd);
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot create a pipe for a worker's output");
+        return dd_err_set(err, rc, "cannot use a pipe for the output of local rank %d: %s",
+                          s->local_rank, strerror(-rc));
     s->on_read = event_new(base, s->fd, EV_READ | EV_PERSIST, on_read, s);
     return s->on_read == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }

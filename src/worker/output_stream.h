@@ -21,14 +21,14 @@ enum output_mode {
 
 struct output_stream {
     enum output_mode mode;
-    bool tty;                /* a pseudo-terminal instead of a pipe */
-    bool bare;               /* passed on unchanged, not in whole lines */
-    bool plain;              /* no labels, files or filters: may be inherited if necessary */
-    char *path;              /* path of the file; NULL: none */
-    char *prefix;            /* prefix of each line on the console */
-    int child_fd;            /* the worker's end; -1: the agent's own stream, or closed already */
-    int fd;                  /* the reading end; -1: closed */
-    int file_fd;             /* descriptor of the file; -1: none */
+    bool tty;     /* the stream is a pseudo-terminal instead of a pipe */
+    bool bare;    /* passed on unchanged, not in whole lines */
+    bool plain;   /* no labels, files or filters: may be inherited if necessary */
+    char *path;   /* path of the file; NULL: none */
+    char *prefix; /* prefix of each line on the console */
+    int child_fd; /* the worker's end of the pipe; -1: the agent's own stream, or closed already */
+    int fd;       /* the agent's end of the pipe; -1: closed */
+    int file_fd;  /* socket to the writer of the file; -1: none */
     struct console *file;    /* queue of the file; NULL: none */
     struct console *console; /* borrowed; NULL: none */
     const struct dd_strv
@@ -44,8 +44,8 @@ struct output_stream {
     struct step_lines *steps; /* borrowed; NULL: none */
     int number;               /* 0 stdout, 1 stderr */
     uint64_t taken;           /* bytes read from the worker */
-    uint64_t first_ns;        /* when the first of them was read; 0: none */
-    uint64_t last_ns;         /* when the last of them was read; 0: none */
+    uint64_t first_ns;        /* when the first byte was read; 0: none */
+    uint64_t last_ns;         /* when the last byte was read; 0: none */
     bool eof;                 /* no more input is read */
     bool draining;            /* treat an empty pipe as end of file */
 };
@@ -54,13 +54,14 @@ void output_stream_init(struct output_stream *s);
 /* Copy all further output to fd, too. Takes ownership of fd, even on failure. */
 int output_stream_keep(struct output_stream *s, struct event_base *base, int fd,
                        const struct console_cb *cb, struct dd_err *err);
-/* Make the pipe, or a pseudo-terminal like that on fd `like`. Returns -EMFILE before the last
- * descriptors are used, since the agent needs some itself. */
+/* Make the pipe, or a pseudo-terminal like the one on fd `like`. Returns -EMFILE for a plain stream
+ * while a few descriptors are left, since the agent needs some itself. */
 int output_stream_open(struct output_stream *s, struct event_base *base, int like,
                        struct dd_err *err);
 /* Read as much as the console has room for (all: as fits into memory), and pass it on. */
 void output_stream_pump(struct output_stream *s, bool all);
-/* The console is lost. */
+/* Drop the console, whose reader is gone. The worker gets EPIPE unless a file takes its output,
+ * too. */
 void output_stream_lose_console(struct output_stream *s);
 /* Close everything and discard pending output; the tail and the names remain. */
 void output_stream_close(struct output_stream *s);

@@ -63,9 +63,9 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
         return rc == 0
                    ? 0
                    : dd_err_set(err, rc,
-                                "PYTHON_EXEC=%s is not an executable file"
+                                "cannot run PYTHON_EXEC=%s: %s"
                                 "\n  tip: set it to the path of a Python interpreter, or unset it",
-                                said);
+                                said, rc == -EACCES ? "not an executable file" : strerror(-rc));
     }
     static const char *const envs[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     int rc = 1;
@@ -77,13 +77,12 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
     if (rc == -ENOMEM)
         return no_memory(err);
     const char *path = dd_env_get(env, "PATH");
-    return rc == 0
-               ? 0
-               : dd_err_set(
-                     err, -ENOENT,
-                     "no Python interpreter found: no active environment, and no python3 in PATH (%s)"
-                     "\n  tip: activate an environment, or set PYTHON_EXEC to its path",
-                     path == NULL ? "not set" : path);
+    return rc == 0 ? 0
+                   : dd_err_set(
+                         err, -ENOENT,
+                         "no Python interpreter found in VIRTUAL_ENV, CONDA_PREFIX or PATH (%s)"
+                         "\n  tip: activate an environment, or set PYTHON_EXEC to an interpreter",
+                         path == NULL ? "not set" : path);
 }
 
 /* Return the length of a reference to local_rank at s ("$local_rank", "${local_rank}"), or 0. */
@@ -152,7 +151,8 @@ static const char *base_of(const char *path)
 
 enum { SIMILAR_MAX = 10000 };
 
-/* Find the Python script of the same directory with the most similar name; false if none is. */
+/* Find the Python script in the directory of `script` with the most similar name; false if none is
+ * similar. */
 static bool similar_script(const char *script, char ret[64])
 {
     const char *base = base_of(script);
@@ -240,9 +240,10 @@ static int not_found(const char *name, struct dd_err *err)
     if (is_file(name))
         return not_executable(name, err);
     if (strchr(name, '/') != NULL)
-        return dd_err_set(err, -ENOENT, "the program '%s' does not exist", name);
+        return dd_err_set(err, -ENOENT, "cannot run the program '%s': %s", name,
+                          access(name, F_OK) < 0 ? strerror(errno) : "not a regular file");
     return dd_err_set(err, -ENOENT,
-                      "the program '%s' is neither in PATH nor in the current directory", name);
+                      "no executable program '%s' in PATH or in the current directory", name);
 }
 
 static int push_program(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
@@ -273,7 +274,8 @@ int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct
     if (spec->module && spec->no_python && !spec->run_path)
         return dd_err_set(err, -EINVAL, "--module and --no-python are mutually exclusive");
     if (name == NULL || *name == '\0')
-        return dd_err_set(err, -EINVAL, "missing program");
+        return dd_err_set(err, -EINVAL,
+                          "missing program: expected a script, a module or an executable file");
     if (spec->module && !spec->run_path)
         return push_python(out, spec, err);
     if (!spec->run_path && (spec->no_python || !(spec->is_python || is_python(name))))

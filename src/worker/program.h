@@ -11,7 +11,7 @@ struct program_spec {
     char *const *argv; /* SCRIPT and its arguments, NULL-terminated, borrowed */
     bool module;       /* -m: python -u -m SCRIPT */
     bool no_python;    /* --no-python: execute SCRIPT directly */
-    bool run_path;     /* --run-path: with Python's runpy; overrides the two above */
+    bool run_path;     /* --run-path: with Python's runpy; overrides module and no_python */
     bool is_python;    /* called as torchrun: SCRIPT is a Python program, whatever its name */
     char *const *env;  /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
 };

@@ -182,7 +182,7 @@ static int open_pair(struct pty *p, struct dd_err *err)
         return dd_err_set(err, -errno, "--pty: cannot create a pseudo-terminal: %m");
     p->slave = open(p->path, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (p->slave < 0)
-        return dd_err_set(err, -errno, "--pty: cannot open the terminal %s: %m", p->path);
+        return dd_err_set(err, -errno, "--pty: cannot open the pseudo-terminal '%s': %m", p->path);
     struct termios mode;
     if (!p->outer->there &&
         tcgetattr(p->slave, &mode) == 0) { /* no user types on stdin: disable echo */

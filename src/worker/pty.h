@@ -1,5 +1,6 @@
-/* A terminal for one worker: its output goes to stdout, stdin is its input. A terminal on stdin is
- * switched to raw mode meanwhile, so that keys, Ctrl-C and window size apply to the worker. */
+/* A pseudo-terminal for one worker: its output goes to stdout, stdin is its input. A terminal on
+ * stdin is switched to raw mode meanwhile, so that keys, Ctrl-C and window size apply to the
+ * worker. */
 #ifndef DD_WORKER_PTY_H
 #define DD_WORKER_PTY_H
 
@@ -18,8 +19,8 @@ struct worker_output; /* worker/output.h */
  * process writes to stdout. The caller owns *ret. */
 int pty_new(struct pty **ret, struct event_base *base, const struct terminal *outer, bool alone,
             const struct dd_log *log, struct dd_err *err);
-/* Also keep the worker's output as last lines of this local rank (worker_output_tail). Borrowed
- * until free. */
+/* Also keep the worker's output as last lines of this local rank (worker_output_tail). out is
+ * borrowed until free. */
 void pty_keep_tail(struct pty *p, struct worker_output *out, int local_rank);
 const char *pty_path(const struct pty *p); /* path for the worker to open */
 int pty_begin(struct pty *p, struct dd_err *err);

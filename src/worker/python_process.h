@@ -1,4 +1,5 @@
-/* Which process of a worker runs Python, and py-spy, which reads its frames. */
+/* Finds the process of a worker that runs Python, and py-spy, which reads the frames of that
+ * process. */
 #ifndef DD_WORKER_PYTHON_PROCESS_H
 #define DD_WORKER_PYTHON_PROCESS_H
 
@@ -12,12 +13,13 @@ pid_t python_process_find(pid_t worker);
 /* True if the worker, or its first descendant, is a client of Podman: the program in the container
  * is a child of Podman's monitor. */
 bool python_process_is_in_podman(pid_t worker);
-/* Write the pids of its children that run Python to v, at most `most`, the oldest first, and then
- * of their children: those of multiprocessing's fork server. Return their number. */
+/* Write to v the pids of the children of `python` that run Python, the oldest first, then those of
+ * grandchildren, such as the workers of multiprocessing's fork server; at most `most`. Return their
+ * number. */
 size_t python_process_children(pid_t python, pid_t *v, size_t most);
-/* Find py-spy: next to `program` (absolute, or ignored; NULL: unknown), next to the Python of this
- * process, in the virtual environment of env, or in PATH of env. `wanted`: use this program
- * instead; NULL: none. The caller owns *ret. 0 or -errno. */
+/* Find py-spy: next to `program` (ignored unless absolute; NULL: unknown), in the virtual
+ * environment of env, next to the program of process `python`, or in PATH of env. `wanted`: use
+ * this program instead; NULL: none. The caller owns *ret. 0 or -errno. */
 int python_process_py_spy(char **ret, pid_t python, const char *program, char *const *env,
                           const char *wanted);
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* SIGTERM to SIGKILL for the rest of a group whose worker has exited */
+/* time from SIGTERM to SIGKILL for the rest of a process group whose worker has exited */
 #define LINGER_NS (2 * DD_NS_PER_S)
 #define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
@@ -53,10 +53,11 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
 static void worker_give_up(struct worker_group *g, struct worker *w)
 {
     enum worker_state was = w->state;
-    dd_log(g->log, DD_LOG_WARN,
-           "process %d (rank %d) did not exit after SIGKILL (uninterruptible sleep, state D); "
-           "continuing without it",
-           (int)w->pid, w->rank);
+    dd_log(
+        g->log, DD_LOG_WARN,
+        "process group %d of rank %d did not exit after SIGKILL (uninterruptible sleep, state D); "
+        "continuing without it",
+        (int)w->pid, w->rank);
     w->state = WORKER_GONE;
     (void)pid_list_add(&g->protected, w->pid);
     if (was == WORKER_RUNNING && g->on_exit != NULL)
@@ -94,7 +95,8 @@ static void orphans_collect(struct worker_group *g, struct pid_list *ret)
     }
 }
 
-/* Send each orphan SIGTERM once, then SIGKILL repeatedly. Return true if none is left. */
+/* Send each orphan SIGTERM once, then SIGKILL repeatedly. Return true if none is left, or the rest
+ * is given up. */
 static bool strangers_step(struct worker_group *g, struct pid_list *alive, uint64_t now)
 {
     if (alive->n == 0) /* a concurrent exit can hide a child: read twice */

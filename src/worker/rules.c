@@ -10,7 +10,7 @@
 
 enum { MAX_DIGITS = 9, COMMAND_MAX = 1 << 16 };
 
-/* Parse the number at *s and advance *s; -1: there is none. */
+/* Parse the number at *s and advance *s; -1: none, or more than MAX_DIGITS digits. */
 static int take_number(const char **s)
 {
     int n = 0;
@@ -20,7 +20,8 @@ static int take_number(const char **s)
     return digits > 0 && !isdigit((unsigned char)**s) ? n : -1;
 }
 
-/* Match the RANKS of a rule. Return 1: rank is included, 0: it is not, -EINVAL. *ret: the value. */
+/* Match the RANKS of a rule. Return 1: rank is included, 0: it is not, -EINVAL: malformed. *ret:
+ * the value. */
 static int match(const char *s, int rank, const char **ret)
 {
     int found = 0;
@@ -49,8 +50,8 @@ int rule_check(const char *text, const char *option, const char *example, struct
     if (match(text, 0, &value) >= 0 && *value != '\0')
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "invalid value %s=%s: expected RANKS:..., such as %s=%s (or all:...)", option,
-                      text, option, example);
+                      "invalid value %s=%s: expected RANKS:VALUE, such as %s=%s, or all:VALUE",
+                      option, text, option, example);
 }
 
 const char *rule_for(const char *rule, int rank)
@@ -93,7 +94,7 @@ int rule_check_env(const char *text, struct dd_err *err)
         (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "--env (-x): '%s' is not NAME=VALUE"
+                      "--env (-x): '%s' is not NAME=VALUE with a NAME of letters, digits and '_'"
                       "\n  tip: use -x NAME=VALUE, or --env=0,3-5:NAME=VALUE for some ranks",
                       value);
 }

@@ -7,12 +7,12 @@
 
 #include <stdbool.h>
 
-/* Check such a rule. The message of -EINVAL names `option` and `example`. */
+/* Check a rule "RANKS:VALUE". The message of -EINVAL names `option` and `example`. */
 int rule_check(const char *text, const char *option, const char *example, struct dd_err *err);
 /* Return the VALUE of a checked rule if it applies to this rank, otherwise NULL; lent. */
 const char *rule_for(const char *rule, int rank);
 /* Return the highest rank that a checked rule names; of a range, only its first rank counts, since
- * "4-9999" may stand for all from 4 on. -1: it is for all ranks. */
+ * "4-9999" may stand for all from 4 on. -1: the rule is for all ranks. */
 int rule_highest_rank(const char *rule);
 
 /* Check a rule of --env: VALUE is NAME=TEXT. RANKS may be missing for all ranks. NAME alone sets

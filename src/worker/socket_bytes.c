@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MAX = 1 << 15, /* the kernel's largest piece of a dump */
+    ANSWER_MAX = 1 << 15, /* bytes of the largest datagram of a netlink dump */
     STATE_ESTABLISHED = 1,
     WAIT_S = 1,
 };
@@ -37,8 +37,8 @@ static int socket_bytes_add(struct socket_bytes *s, uint64_t inode, uint64_t byt
     return 0;
 }
 
-/* Return the bytes of the attribute INET_DIAG_INFO; 0: there is none. Older kernels send a shorter
- * struct tcp_info. */
+/* Return how many bytes the attribute INET_DIAG_INFO reports; 0: there is none. Older kernels send
+ * a shorter struct tcp_info. */
 static uint64_t socket_bytes_of_attributes(const char *p, size_t n)
 {
     struct rtattr a;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SOCKET_BYTES_MAX = 1 << 20 }; /* connections; bounds memory and time */
+enum { SOCKET_BYTES_MAX = 1 << 20 }; /* number of connections; bounds memory and time */
 
 struct socket_bytes_entry {
     uint64_t inode;

@@ -169,8 +169,9 @@ static int child_fds(const struct worker_spec *spec, int report)
     return last;
 }
 
-/* If the kernel does not support this, memory still comes from the node that first uses it. Src:
- * set_mempolicy(2); MPOL_PREFERRED_MANY exists since Linux 5.15. */
+/* Prefer the memory of the worker's NUMA nodes. If the kernel does not support that, memory still
+ * comes from the node that first uses it. Src: set_mempolicy(2); MPOL_PREFERRED_MANY exists since
+ * Linux 5.15. */
 static void child_memory(const struct worker_spec *spec)
 {
     enum { PREFERRED = 1, PREFERRED_MANY = 5 };
@@ -181,7 +182,7 @@ static void child_memory(const struct worker_spec *spec)
                   spec->memory_bits + 1);
 }
 
-/* Opening it as leader of a new session makes it the controlling terminal. */
+/* Opening a terminal as leader of a new session makes it the controlling terminal. */
 static int child_tty(const char *path)
 {
     int fd = open(path, O_RDWR);
@@ -201,7 +202,7 @@ static _Noreturn void child_run(const struct spawn_request *r)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != r->parent->agent)
         _exit(127);
     child_reset_signals(&r->parent->caught);
-    dd_core_apply(&r->parent->core); /* those of the agent contain no memory */
+    dd_core_apply(&r->parent->core); /* core dumps of the agent contain no memory */
     if (r->spec->tracer > 0) /* -EINVAL: the kernel has no Yama, so nothing needs to be allowed */
         (void)prctl(PR_SET_PTRACER, (unsigned long)r->spec->tracer, 0, 0, 0);
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
@@ -236,10 +237,8 @@ pid_t spawn_child(const struct spawn_request *r, struct dd_err *err)
         child_run(r);
     if (pid < 0)
         return dd_err_set(
-            err, -errno,
-            "cannot start the worker of rank %d: %m; see 'ulimit -u' and the pids limit of the "
-            "job's cgroup",
-            r->spec->rank);
+            err, -errno, "cannot create a process for '%s': %m%s", r->path,
+            errno == EAGAIN ? " (limits: 'ulimit -u', and pids.max of the job's cgroup)" : "");
     return pid;
 }
 
@@ -290,11 +289,12 @@ static int explain_format(const char *path, struct dd_err *err)
     char magic[4] = "";
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, magic, sizeof(magic)) == 4 && memcmp(magic, "\177ELF", 4) == 0)
-        return dd_err_set(err, -ENOEXEC, "cannot run '%s': built for another machine architecture",
+        return dd_err_set(err, -ENOEXEC,
+                          "cannot run '%s': built for another machine architecture, or damaged",
                           path);
     return dd_err_set(err, -ENOEXEC,
                       "cannot run '%s': neither a binary nor a script with a first line such as "
-                      "'#!/bin/bash'; add one, or run 'bash %s'",
+                      "'#!/bin/bash'\n  tip: add such a line, or run 'bash %s'",
                       path, path);
 }
 
@@ -302,7 +302,8 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
 {
     errno = r->error;
     if (r->stage == SPAWN_STDIO)
-        return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
+        return dd_err_set(err, -r->error, "cannot set up stdin, stdout and stderr of '%s': %m",
+                          path);
     if (r->stage == SPAWN_DIRECTORY)
         return dd_err_set(err, -r->error,
                           "cannot run '%s': cannot change to the directory of --chdir: %m", path);
@@ -319,7 +320,8 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
     case EPERM:
         return dd_err_set(
             err, -r->error,
-            "cannot run '%s': %m; check 'chmod +x' and that the file system is not mounted noexec",
+            "cannot run '%s': %m"
+            "\n  tip: check 'chmod +x' and that the file system is not mounted noexec",
             path);
     case ENOEXEC:
         return explain_format(path, err);

@@ -30,7 +30,8 @@ struct spawn_request {
     int report_fd;    /* write end of the report pipe, close-on-exec */
 };
 
-/* Written by a child when a stage fails; after SPAWN_AFFINITY it still executes its program. */
+/* Written by a child when a stage fails; after SPAWN_AFFINITY the child still executes its program.
+ */
 struct spawn_report {
     int index;
     int stage;
@@ -47,10 +48,10 @@ struct spawn_mask {
 void spawn_begin(struct spawn_mask *m);
 void spawn_end(const struct spawn_mask *m);
 
-/* Fork a worker. To be called between spawn_begin and spawn_end. Return the pid, or -errno. */
+/* Fork a process. To be called between spawn_begin and spawn_end. Return the pid, or -errno. */
 pid_t spawn_child(const struct spawn_request *r, struct dd_err *err);
 
-/* To be called in a child: close all descriptors from `first` on. The agent's own are
+/* To be called in a child: close all descriptors from `first` on. The agent's own descriptors are
  * close-on-exec, those that it has inherited are not. */
 void spawn_close_from(unsigned first);
 /* Close all descriptors except stdin, stdout, stderr and those in keep; skip negative ones in keep.
@@ -60,8 +61,8 @@ void spawn_close_except(const int *keep, size_t n);
  * and leave those that are ignored. */
 void spawn_drop_handlers(void);
 
-/* Find a program as a shell does, in the PATH of env. The caller owns *ret. Return -ENOENT or
- * -EACCES without a message. */
+/* Find a program as a shell does, in the PATH of env. The caller owns *ret. Return 0, or -ENOENT,
+ * -EACCES or -ENOMEM without a message. */
 int spawn_lookup(char **ret, const char *name, char *const *env);
 
 /* Set the message for a report of any stage but SPAWN_AFFINITY; return -r->error. */

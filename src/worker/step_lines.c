@@ -78,7 +78,7 @@ void step_lines_begin(struct step_lines *s)
     s->highest = STEP_MAX_NONE;
 }
 
-/* The number that a group has matched; -1: none. */
+/* Return the number that a group has matched; -1: none. */
 static int64_t number(const char *text, const regmatch_t *m)
 {
     char digits[DIGITS_MAX + 1];

@@ -28,7 +28,7 @@ int terminal_pair(int ret[2], int like)
     DD_AUTO(fd) int slave = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || (tcgetattr(like, &mode) < 0 && tcgetattr(slave, &mode) < 0))
         return -errno;
-    mode.c_oflag &= ~(tcflag_t)OPOST; /* the terminal itself does the conversion */
+    mode.c_oflag &= ~(tcflag_t)OPOST; /* the console's terminal itself converts \n */
     mode.c_lflag &= ~(tcflag_t)ECHO;
     if (tcsetattr(slave, TCSANOW, &mode) < 0)
         return -errno;
@@ -49,7 +49,7 @@ bool terminal_in_background(void)
 {
     pid_t front = isatty(STDIN_FILENO) ? tcgetpgrp(STDIN_FILENO) : -1;
     return front >= 0 &&
-           front != getpgrp(); /* -1: it is not the controlling terminal, and reading is allowed */
+           front != getpgrp(); /* -1: not the controlling terminal: reading is allowed */
 }
 
 static void set_mode(const struct termios *mode)

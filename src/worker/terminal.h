@@ -15,7 +15,7 @@ void terminal_save(struct terminal *t);
  * ret[1] can be read unchanged from ret[0]. Return 0 or -errno. */
 int terminal_pair(int ret[2], int like);
 void terminal_copy_size(int to, int from);
-/* True if a background job would be stopped for using the terminal. */
+/* True if this process is in the background, where using the terminal would stop it. */
 bool terminal_in_background(void);
 /* Deliver keys one by one, and Ctrl-C as a character. whole: also leave output unchanged, without
  * \r before each \n. No effect in the background. */

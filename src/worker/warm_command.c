@@ -8,9 +8,10 @@
 
 /* What an option of Python means here. */
 enum option_use {
-    OPTION_PASS,    /* passed to the interpreter */
-    OPTION_VALUE,   /* passed too; its value is the rest of the argument or the next argument */
-    OPTION_TARGET,  /* -m, -c: ends the options */
+    OPTION_PASS,   /* passed to the interpreter */
+    OPTION_VALUE,  /* passed to the interpreter with its value, the rest of the argument or the next
+                      argument */
+    OPTION_TARGET, /* -m, -c: ends the options */
     OPTION_REFUSED, /* would prevent the program of --warm or the user's program from running */
 };
 
@@ -34,7 +35,7 @@ static int refuse_option(const char *word, struct dd_err *err)
 
 static int no_target(struct dd_err *err)
 {
-    return dd_err_set(err, -EINVAL, "--warm needs a script, or a module after -m");
+    return dd_err_set(err, -EINVAL, "--warm needs a program: a script, -m MODULE or -c CODE");
 }
 
 static int out_of_memory(struct dd_err *err)
@@ -114,7 +115,7 @@ bool warm_command_is_python(const char *program, char *const *env)
 
 bool warm_env_is_early(const char *name)
 {
-    /* PYTHONUNBUFFERED is not among them: the worker's streams are made anew */
+    /* PYTHONUNBUFFERED is not early: the worker's streams are made anew */
     static const char *const prefixes[] = {"LD_",  "LC_",  "MALLOC_",  "OMP_",  "GOMP_",
                                            "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_"};
     if (strncmp(name, "PYTHON", 6) == 0)

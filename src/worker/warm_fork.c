@@ -83,7 +83,8 @@ char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *sp
     if (spec->argv.n != w->argv->n)
         return strdup("its number of arguments differs from that of the other workers");
     char *name = warm_env_difference(w->env->v, spec->env.v);
-    if (name != NULL && asprintf(&text, "the variable %.60s is its own", name) < 0)
+    if (name != NULL &&
+        asprintf(&text, "its variable %.60s differs from that of the interpreter", name) < 0)
         text = NULL;
     return name == NULL ? NULL : (free(name), text != NULL ? text : strdup("out of memory"));
 }
@@ -110,7 +111,8 @@ int warm_batch_add(struct warm_batch *b, const struct spawn_request *r, struct d
     int rc = warm_request_encode(&request, r, is_unbuffered(b->from, r->spec),
                                  b->from->records && r->index == 0);
     if (rc < 0)
-        return dd_err_set(err, rc, "its arguments and environment are too long");
+        return dd_err_set(err, rc, "cannot pass arguments and environment of rank %d: %s",
+                          r->spec->rank, strerror(-rc));
     DD_AUTO(fd) int file = warm_memory_file(request.data, request.len, err);
     if (file < 0)
         return file;
@@ -183,7 +185,7 @@ int warm_batch_collect(struct warm_batch *b, pid_t *pids, int npids, struct dd_e
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (n <= 0 || warm_msg_decode(&m, data, (size_t)n) < 0)
-            return dd_err_set(err, -EPIPE, "it has exited");
+            return dd_err_set(err, -EPIPE, "it has exited, or sent a malformed message");
         rc = take(b, &m, pids, npids, err);
         gone |= rc == 1;
     }

@@ -12,12 +12,12 @@
 
 /* The interpreter, as the workers of a round see it. All borrowed. */
 struct warm_fork {
-    int fd;                     /* its socket */
-    const struct dd_strv *argv; /* its command line */
-    const struct dd_strv *env;  /* its environment */
+    int fd;                     /* the agent's end of the interpreter's socket */
+    const struct dd_strv *argv; /* command line of the interpreter */
+    const struct dd_strv *env;  /* environment of the interpreter */
     const struct warm_command *command;
     bool records;      /* local rank 0 writes the list of its modules */
-    unsigned limit_ms; /* for the whole batch: the agent serves nothing else meanwhile */
+    unsigned limit_ms; /* time limit for the whole batch: the agent serves nothing else meanwhile */
 };
 
 struct warm_batch {
@@ -35,11 +35,12 @@ char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *sp
 int warm_batch_begin(struct warm_batch *b, const struct warm_fork *from, int report_fd,
                      struct dd_err *err);
 int warm_batch_add(struct warm_batch *b, const struct spawn_request *r, struct dd_err *err);
-/* Wait until all are forked, and set pids[index] of each. Each is a child of this process. */
+/* Wait until all workers are forked, and set pids[index] of each. Each is a child of this process.
+ */
 int warm_batch_collect(struct warm_batch *b, pid_t *pids, int npids, struct dd_err *err);
 /* Let the workers run. */
 int warm_batch_release(const struct warm_batch *b, struct dd_err *err);
-/* Workers that have not been released exit. */
+/* Free the batch. Workers that have not been released exit. */
 void warm_batch_done(struct warm_batch *b);
 
 /* Make a file in memory, close-on-exec. Return its descriptor, or < 0 with a message. */

@@ -51,7 +51,8 @@ static int send_config(int fd, const struct warm_config *c, struct dd_err *err)
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(WARM_REQUEST_MAX);
     int rc = warm_config_encode(&b, c);
     if (rc < 0)
-        return dd_err_set(err, rc, "out of memory");
+        return dd_err_set(err, rc, "cannot encode the request to the interpreter: %s",
+                          strerror(-rc));
     DD_AUTO(fd) int file = warm_memory_file(b.data, b.len, err);
     if (file < 0)
         return file;
@@ -71,7 +72,7 @@ static int start_program(pid_t *ret, const struct spawn_request *r, struct dd_er
     return 0;
 }
 
-/* ends: the two ends of its socket. */
+/* theirs: the interpreter's end of the socket. */
 static int start_with(struct warm_process *ret, struct worker_spec *spec, int theirs, bool quiet,
                       struct dd_err *err)
 {
@@ -114,7 +115,7 @@ int warm_process_start(struct warm_process *ret, const struct worker_spec *spec,
     if (dd_strv_copy(&env, spec->env.v) < 0 || set_python_path(&env) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return dd_err_set(err, -errno, "cannot create a socket: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int ours = ends[0];
     DD_AUTO(fd) int theirs = ends[1];
     mine.env = env;
@@ -168,7 +169,7 @@ static int wait_for_answer(const struct warm_process *p, struct warm_msg *ret)
 static int check_answer(const struct warm_msg *m, int rc, const char *python, struct dd_err *err)
 {
     if (rc == -ETIMEDOUT)
-        return dd_err_set(err, -EINVAL, "--warm: '%s' did not start within %d s", python,
+        return dd_err_set(err, -EINVAL, "--warm: '%s' did not answer within %d s", python,
                           PROBE_MS / 1000);
     if (rc < 0 || (m->type != WARM_PROBED && m->type != WARM_FAILED))
         return dd_err_set(err, -EINVAL,

@@ -10,15 +10,15 @@
 
 struct warm_process {
     pid_t pid;
-    int fd; /* the agent's end of its socket, nonblocking */
+    int fd; /* the agent's end of the process's socket, nonblocking */
 };
 
-/* Start `spec`, with the program of --warm in front of its PYTHONPATH. quiet: discard its output.
- * Return 0, or < 0 with a message; then there is no process. */
+/* Start `spec`, with the program of --warm in front of its PYTHONPATH. quiet: discard the output of
+ * the process. Return 0, or < 0 with a message; then there is no process. */
 int warm_process_start(struct warm_process *ret, const struct worker_spec *spec,
                        const struct warm_config *c, bool quiet, struct dd_err *err);
 
-/* Kill it, and wait shortly. */
+/* Kill the process, and wait at most 1 s for its exit. */
 void warm_process_end(struct warm_process *p);
 
 /* Receive a message. Return 1; 0: there is none yet; < 0: there will be none. */

@@ -94,7 +94,7 @@ class Config:
         return os.path.join(home, "ddrun", "warm", fnv(self.key())) if home.startswith("/") else None
 
     def script_directory(self):
-        """What sys.path[0] will be."""
+        """Return what sys.path[0] will be."""
         if getattr(sys.flags, "safe_path", False):
             return None
         if self.kind == "module":
@@ -159,7 +159,7 @@ def threads():
 
 
 def driver():
-    """Return the path of an open file of a device driver."""
+    """Return the path of an open file of a device driver; None: there is none."""
     for fd in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink("/proc/self/fd/" + fd)
@@ -171,7 +171,7 @@ def driver():
 
 
 def unfit():
-    """Say why workers cannot be forked from this process."""
+    """Return why workers cannot be forked from this process; None: they can."""
     path = driver()
     if path is not None:
         return "opens " + path
@@ -204,7 +204,7 @@ def import_all(channel, config):
                 if e.name is None or not (name + ".").startswith(e.name + "."):
                     leave_out(channel, name, "fails (%s)" % e)
                 if config.chosen:
-                    channel.send("F", text="module '%s': it does not exist" % name)
+                    channel.send("F", text="module '%s' does not exist" % name)
             except BaseException as e:
                 leave_out(channel, name, "fails (%s: %s)" % (type(e).__name__, e))
             why = unfit()
@@ -416,7 +416,7 @@ def probe(channel, config):
     try:
         import ctypes  # noqa: F401
     except ImportError:
-        channel.send("F", text="this Python has no module ctypes")
+        channel.send("F", text="this Python cannot import the module ctypes")
         os._exit(0)
     source = config.choose()
     channel.send("V", sys.version_info[0], sys.version_info[1], source + "\n" + "\n".join(m for m in config.modules if m not in config.left_out))

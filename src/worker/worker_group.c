@@ -55,12 +55,13 @@ static int group_new(struct worker_group **ret, struct event_base *base, int n, 
     g->on_child = evsignal_new(base, SIGCHLD, on_child, g);
     g->on_tick = evtimer_new(base, on_tick, g);
     if (g->on_child == NULL || g->on_tick == NULL || event_add(g->on_child, NULL) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot watch SIGCHLD");
+        return dd_err_set(err, -ENOMEM, "cannot watch SIGCHLD: out of memory");
     *ret = DD_TAKE(g);
     return 0;
 }
 
-/* Find all programs before the first fork. paths[i] is NULL if it equals that of i - 1. */
+/* Find all programs before the first fork. paths[i] is NULL if it equals that of worker i - 1, or
+ * if specs[i] has `via`. */
 static int paths_find(char **paths, const struct worker_spec *specs, int n, struct dd_err *err)
 {
     for (int i = 0; i < n; i++) {
@@ -118,8 +119,8 @@ static void worker_began(struct worker_group *g, const struct worker_spec *spec,
             .pid = pid, .rank = spec->rank, .started_ns = at_ns, .state = WORKER_RUNNING};
 }
 
-/* Fork from the warm interpreter all workers that can be. On failure none runs, and their output is
- * still to be given. */
+/* Fork from the warm interpreter all workers that can be. On failure none runs, and
+ * worker_output_given() is still to be called for each. */
 static int group_fork_warm(struct worker_group *g, const struct group_start *s,
                            const struct warm_fork *warm, pid_t *pids, struct dd_err *err)
 {
@@ -142,7 +143,8 @@ static int group_fork_warm(struct worker_group *g, const struct group_start *s,
     return rc;
 }
 
-/* With --warm. Workers that are not forked here have to be executed. */
+/* With --warm, fork workers from the interpreter. The caller executes those that are not forked
+ * here. */
 static void group_try_warm(struct worker_group *g, const struct group_start *s,
                            const struct worker_group_cfg *cfg)
 {

@@ -36,8 +36,8 @@ struct worker_output; /* worker/output.h */
 struct worker_exit {
     int local_rank;
     pid_t pid;
-    int code;       /* exit status, or 128 + signal; 137 if it did not exit even after SIGKILL */
-    int signal;     /* 0: it called exit */
+    int code; /* exit status, or 128 + signal; 137 if the worker did not exit even after SIGKILL */
+    int signal;     /* 0: the worker called exit */
     uint64_t at_ns; /* dd_now_ns() when the exit was noticed */
 };
 
@@ -46,7 +46,7 @@ enum { WORKER_FIRST_FD = 3, WORKER_MAX_FDS = 4 };
 struct worker_spec {
     struct dd_strv argv; /* argv[0] is an absolute path, or found in PATH of env */
     struct dd_strv env;
-    const char *directory; /* borrowed; NULL: the agent's */
+    const char *directory; /* working directory, borrowed; NULL: the agent's */
     const cpu_set_t *cpus; /* borrowed; NULL: do not change the affinity */
     size_t cpus_size;
     const unsigned long
@@ -56,7 +56,8 @@ struct worker_spec {
     bool has_stdin;          /* stdin is the agent's; otherwise /dev/null */
     int fds[WORKER_MAX_FDS]; /* borrowed: descriptors passed as WORKER_FIRST_FD and up */
     int nfds;
-    pid_t tracer;    /* PR_SET_PTRACER: may read its memory, with its descendants; 0: not set */
+    pid_t tracer;    /* process that may read the worker's memory, as may its descendants
+                        (PR_SET_PTRACER); 0: none */
     const char *tty; /* borrowed: path of the terminal for stdin, stdout and stderr; NULL: none */
     /* borrowed: absolute path of a program that reads from via_fd and then executes argv:
      * "VIA enter NUMBER ARGV…"; NULL: none. A worker that is forked needs none. */
@@ -67,7 +68,8 @@ struct worker_spec {
 
 /* Pass a descriptor to the worker; return its number there. */
 int worker_spec_fd(struct worker_spec *spec, int fd);
-/* What is executed for a spec with `via`; the caller frees ret->argv. 0 or -ENOMEM. */
+/* Make the spec that executes the program `via` of another spec; the caller frees ret->argv. 0 or
+ * -ENOMEM. */
 int worker_spec_via(struct worker_spec *ret, const struct worker_spec *spec);
 
 /* All borrowed until free. */

@@ -10,17 +10,17 @@ struct event;
 
 enum worker_state {
     WORKER_RUNNING,
-    WORKER_REST, /* it has exited, but others of its process group have not */
+    WORKER_REST, /* the worker has exited, but other processes of its group have not */
     WORKER_GONE,
 };
 
 struct worker {
-    pid_t pid; /* also its session and process group */
+    pid_t pid; /* also the session and the process group */
     int rank;
     uint64_t started_ns; /* when it was forked */
     enum worker_state state;
     uint64_t kill_at;    /* time of SIGKILL for its process group; 0: none */
-    uint64_t give_up_at; /* SIGKILL has been sent; time at which to give up */
+    uint64_t give_up_at; /* time at which to give up, once SIGKILL has been sent; 0: not sent */
 };
 
 struct worker_group {
@@ -34,24 +34,24 @@ struct worker_group {
     struct event *on_tick;   /* deadlines */
     struct event *on_report; /* late reports of children that exec slowly */
     int report_fd;
-    struct pid_list protected; /* children of the agent that are not workers */
-    struct pid_list strangers; /* orphans that have been signalled */
-    bool adopts;               /* orphans are reparented to this process */
-    int stop_sig;              /* last signal of worker_group_stop(); 0: none */
-    uint64_t stop_kill_at;     /* 0: not stopping */
-    uint64_t strangers_since;  /* since when only orphans are left; 0: others are left */
-    uint64_t strangers_give_up_at;
+    struct pid_list protected;     /* children of the agent that are not workers */
+    struct pid_list strangers;     /* orphans that have been signalled */
+    bool adopts;                   /* orphans are reparented to this process */
+    int stop_sig;                  /* last signal of worker_group_stop(); 0: none */
+    uint64_t stop_kill_at;         /* time of SIGKILL for all workers; 0: not stopping */
+    uint64_t strangers_since;      /* since when only orphans are left; 0: others are left */
+    uint64_t strangers_give_up_at; /* time at which to give up orphans after SIGKILL; 0: not sent */
     bool draining; /* all processes have exited, and their output is being finished */
     int n;
     struct worker w[];
 };
 
-/* Signal a worker or its process group, as long as it exists; ESRCH is no error. */
+/* Signal the process group of a worker, as long as it exists. */
 void reap_signal(const struct worker *w, int sig);
 /* Reap exited children, send signals that are due, and finish when no process is left. May call
  * callbacks. */
 void reap_step(struct worker_group *g);
-/* Send SIGKILL to all and wait shortly. No callbacks. */
+/* Send SIGKILL to all processes and wait at most 5 s for their exit. No callbacks. */
 void reap_all_now(struct worker_group *g);
 /* Schedule reap_step() for the next deadline. */
 void reap_schedule(struct worker_group *g);

@@ -46,10 +46,10 @@ struct writer {
     int control;
     struct event *on_note;
     int n;
-    int *direct;     /* -1: not open, or passed on */
-    uint64_t *sizes; /* last known sizes */
+    int *direct;     /* descriptors of direct files; -1: not open, or passed on */
+    uint64_t *sizes; /* last known sizes of direct files, in bytes */
     bool ready, asked, ended;
-    struct dd_err failed; /* error before the writer was ready */
+    struct dd_err failed; /* error of the child before it was ready */
 };
 
 DD_AUTO_DEFINE(writer, struct writer *, writer_free);
@@ -289,8 +289,10 @@ static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
             continue;
         if (take(w) >= 0)
             continue;
-        return w->failed.rc < 0 ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
-                                : dd_err_set(err, -ECHILD, "the log writer process exited");
+        return w->failed.rc < 0
+                   ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
+                   : dd_err_set(err, -ECHILD,
+                                "the log writer process exited before it had opened the log files");
     }
     if (!w->ready)
         dd_log(w->log, DD_LOG_WARN,
