@@ -19,7 +19,7 @@
 enum collect_type {
     COLLECT_HELLO = 1, /* text: directory of the node */
     COLLECT_OFFER,     /* number, rule (in verdict), mode, mtime, size; text: path */
-    COLLECT_PIECE,     /* number; size: bytes when it is decompressed; data */
+    COLLECT_PIECE,     /* number; size: bytes of the decompressed data; data */
     COLLECT_COMMIT,    /* number: the sender has sent all bytes of the file */
     COLLECT_DROP,      /* number: the sender could not read the rest of the file */
     COLLECT_BYE,       /* number: the sender has no more files */
@@ -37,10 +37,10 @@ enum collect_verdict {
 };
 
 enum {
-    COLLECT_HELLO_NUMBER = 0, /* of HELLO; files are numbered from 1 */
+    COLLECT_HELLO_NUMBER = 0, /* number of HELLO; files are numbered from 1 */
     COLLECT_WINDOW = 8,       /* pieces in flight */
     COLLECT_PIECE_MAX = 512 << 10,
-    COLLECT_RULES = 64,            /* uses of --collect */
+    COLLECT_RULES = 64,            /* limit for the uses of --collect */
     COLLECT_CACHE = COLLECT_RULES, /* in place of a rule: a file of --compile-cache */
     COLLECT_REASON_MAX = 400,
 };

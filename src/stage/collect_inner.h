@@ -19,7 +19,7 @@ struct collect {
     struct stage_msg setup; /* no texts until the agent has sent it */
     struct net_key_input key_in;
     struct net_key key;
-    void (*drop)(void *arg); /* removes incomplete files; NULL: none */
+    void (*drop)(void *arg); /* removes incomplete files before the exit; NULL: nothing to remove */
     void *drop_arg;
 };
 
@@ -27,7 +27,7 @@ struct collect {
 void collect_tell(const struct collect *c, enum stage_msg_type type, const char *text);
 /* Remove incomplete files, and exit. */
 _Noreturn void collect_exit(const struct collect *c, int code);
-/* Report and exit. */
+/* Report `why` to the agent, remove incomplete files, and exit. */
 _Noreturn void collect_fail(const struct collect *c, const char *why);
 /* Send a frame. False: the link does not accept it. */
 bool collect_send_frame(struct link *l, const struct collect_frame *f);

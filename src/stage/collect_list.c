@@ -53,7 +53,7 @@ static int visit_add(const struct visit *v, const char *path)
 static int visit_entry(const struct visit *v, int at, const char *name, const char *path,
                        int depth);
 
-/* Takes fd. */
+/* Visit the entries of a directory. Takes fd_taken. */
 static int visit_directory(const struct visit *v, int fd_taken, const char *path, int depth)
 {
     DIR *d = fdopendir(fd_taken);
@@ -117,7 +117,8 @@ int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
     if (rc == GLOB_NOMATCH)
         rc = 0;
     else if (rc != 0)
-        rc = dd_err_set(err, -EIO, rc == GLOB_NOSPACE ? "out of memory" : "cannot read");
+        rc = dd_err_set(err, -EIO,
+                        rc == GLOB_NOSPACE ? "out of memory" : "cannot read a directory");
     for (size_t i = 0; i < found.gl_pathc && rc == 0; i++)
         rc = visit_entry(&v, AT_FDCWD, found.gl_pathv[i], found.gl_pathv[i], 0);
     globfree(&found);

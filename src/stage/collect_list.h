@@ -1,4 +1,4 @@
-/* The files of this node that match the rules of --collect. Reads no file. */
+/* Lists the files of this node that match the rules of --collect. Reads no file. */
 #ifndef DD_STAGE_COLLECT_LIST_H
 #define DD_STAGE_COLLECT_LIST_H
 
@@ -8,15 +8,15 @@
 
 struct collect_item {
     unsigned rule;
-    size_t prefix; /* bytes of path that are not part of its name in DIR */
+    size_t prefix; /* bytes of path that are not part of the name in DIR */
     char *path;    /* absolute */
-    char *name;    /* in DIR; NULL: the path without its prefix */
+    char *name;    /* name in DIR; NULL: the path without the prefix */
 };
 
 struct collect_list {
     struct collect_item *items;
     size_t n, cap;
-    size_t skipped; /* symbolic links, sockets, pipes, devices */
+    size_t skipped; /* symbolic links, sockets, pipes, devices, and files of other users */
     char first_skipped[512];
     /* Called for each directory that cannot be read. */
     void (*unreadable)(void *arg, const char *path, int error);
@@ -28,7 +28,7 @@ struct collect_list {
 /* Append the files that match the absolute pattern, and those below directories that match. */
 int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
                      struct dd_err *err);
-/* Append the files below a directory, whose path is their prefix. */
+/* Append the files below a directory. Their names in DIR begin below it. */
 int collect_list_tree(struct collect_list *l, unsigned rule, const char *dir, struct dd_err *err);
 /* Append an item; takes its texts, even on failure. 0 or -ENOMEM. */
 int collect_list_append(struct collect_list *l, const struct collect_item *item);

@@ -17,12 +17,12 @@ enum { UNPROVEN_MAX = 256, NODES_MAX = 256, ACTIVE_MAX = 8 };
 
 struct receive_node {
     struct receive *receive;
-    struct link *link; /* NULL: this place is free */
-    uint64_t order;    /* of its HELLO; 0: not received */
+    struct link *link; /* NULL: this entry is unused */
+    uint64_t order;    /* number of the HELLO of this node, in order of arrival; 0: not received */
     bool active;       /* may send files */
     char folder[STAGE_NAME_MAX + 1];
-    uint32_t number; /* of the file that is being written; 0: none */
-    uint64_t pieces; /* of that file */
+    uint32_t number; /* number of the file that is being written; 0: none */
+    uint64_t pieces; /* number of pieces of that file that have been written */
     struct collect_file file;
 };
 
@@ -33,7 +33,7 @@ struct receive {
     struct receive_node nodes[NODES_MAX];
     int cache;           /* descriptor of DIR of --compile-cache; -1: not open */
     bool cache_refused;  /* a warning has been sent */
-    uint64_t cache_left; /* bytes that may still come */
+    uint64_t cache_left; /* bytes of cache files that may still come */
     uint64_t hellos;
     unsigned char *raw; /* [COLLECT_PIECE_MAX] */
     ZSTD_DCtx *unpack;
@@ -109,7 +109,7 @@ static void receive_offer_cache(struct receive_node *n, const struct collect_fra
     enum collect_verdict v = collect_file_begin(&n->file, &target, f, &err);
     if (v == COLLECT_WANT && f->size > r->cache_left) {
         collect_file_drop(&n->file);
-        (void)dd_err_set(&err, -EFBIG, "it exceeds --compile-cache-max");
+        (void)dd_err_set(&err, -EFBIG, "they exceed --compile-cache-max");
         v = COLLECT_REFUSED;
     }
     if (v == COLLECT_REFUSED) {
@@ -150,7 +150,7 @@ static void receive_piece(struct receive_node *n, const struct collect_frame *f)
     struct collect_frame taken = {.type = COLLECT_TAKEN, .number = f->number};
     const size_t got = ZSTD_decompressDCtx(r->unpack, r->raw, COLLECT_PIECE_MAX, f->data, f->len);
     if (ZSTD_isError(got) || got != f->size) {
-        receive_end_file(n, "malformed data");
+        receive_end_file(n, "the receiver got malformed data");
         return;
     }
     if (collect_file_write(&n->file, r->raw, got, &err) < 0) {

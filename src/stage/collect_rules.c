@@ -36,9 +36,11 @@ int collect_rule_split(const char *rule, char **ret_pattern, char **ret_dir, str
     while (n > 1 && rule[n - 1] == '/')
         n--;
     if (n == 1 && rule[0] == '/')
-        return dd_err_set(err, -EINVAL, "cannot collect '/'; name files or one directory in it");
+        return dd_err_set(err, -EINVAL,
+                          "cannot collect '/': expected files, or one directory below '/'");
     if (n >= PATTERN_MAX || strlen(rule) >= (size_t)2 * PATTERN_MAX)
-        return dd_err_set(err, -EINVAL, "the pattern '%.60s…' is longer than %d bytes", rule,
+        return dd_err_set(err, -EINVAL,
+                          "the pattern or directory of '%.60s…' is longer than %d bytes", rule,
                           PATTERN_MAX - 1);
     *ret_pattern = strndup(rule, n);
     *ret_dir = strdup(colon + 1);
@@ -66,7 +68,7 @@ static int put_variable(struct dd_buf *out, const char **s, char *const *env, st
         return dd_buf_puts(out, "$");
     const char *value = dd_env_get_nonempty(env, name);
     if (value == NULL)
-        return dd_err_set(err, -EINVAL, "the variable %s is not set", name);
+        return dd_err_set(err, -EINVAL, "the variable %s is not set, or empty", name);
     *s = from + n + braces;
     return dd_buf_puts(out, value);
 }
@@ -91,11 +93,13 @@ int collect_rule_expand(char **ret, const char *pattern, const char *directory, 
     else if (text != NULL)
         rc = dd_buf_puts(&full, text);
     if (text == NULL || rc < 0)
-        return dd_err_set(err, -EINVAL, "the pattern '%.60s…' is too long", pattern);
+        return dd_err_set(err, -EINVAL, "cannot expand the pattern '%.60s…': %s", pattern,
+                          rc == -EMSGSIZE ? "the result is too long" : "out of memory");
     while (full.len > 1 && full.data[full.len - 1] == '/')
         full.len--;
     if (dd_buf_str(&full) != NULL && has_dots(dd_buf_str(&full)))
-        return dd_err_set(err, -EINVAL, "'%.300s' contains '..'", dd_buf_str(&full));
+        return dd_err_set(err, -EINVAL, "the expanded pattern '%.300s' contains '..'",
+                          dd_buf_str(&full));
     *ret = dd_buf_steal(&full);
     return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }

@@ -26,7 +26,7 @@ struct send {
     struct collect *c;
     struct collect_list list;
     struct link_find *find;
-    struct event *limit_event; /* ends find, or starts the next connection */
+    struct event *limit_event; /* time limit of find, or delay of the next connection */
     struct link *link;
     size_t at;    /* number of files that have been offered */
     bool open;    /* the last offer has no final answer yet */
@@ -34,7 +34,7 @@ struct send {
     bool bye;     /* BYE has been sent */
     int fd;       /* -1: none */
     struct stat st;
-    uint64_t offset, sent, taken; /* bytes read; pieces */
+    uint64_t offset, sent, taken; /* bytes read; pieces sent, and confirmed */
     uint64_t bytes;
     size_t came, had, missing;
     char missed[STAGE_PATH_MAX + 1]; /* the last unit of the cache that lacked a file */
@@ -92,7 +92,7 @@ static void send_finish(const struct send *s)
     collect_tell(s->c, STAGE_MSG_COLLECTED, text);
 }
 
-/* The link is lost: report each file that was not collected. */
+/* Report each file that was not collected, and exit. */
 static _Noreturn void send_give_up(struct send *s, const char *why)
 {
     for (size_t i = s->open && s->at > 0 ? s->at - 1 : s->at; i < s->list.n; i++)
@@ -149,7 +149,7 @@ static bool send_offer(struct send *s)
     const char *name = i->name != NULL ? i->name : i->path + i->prefix;
     (void)snprintf(f.text, sizeof(f.text), "%s", name);
     if (strlen(name) > STAGE_PATH_MAX || !stage_path_ok(f.text)) {
-        send_miss_item(s, i, "its path is too long");
+        send_miss_item(s, i, "its path in DIR is too long, or has too many components");
         return false;
     }
     f.verdict = i->rule;
@@ -301,7 +301,8 @@ static int send_connect(struct send *s, struct dd_err *err)
     char *addrs[] = {t[STAGE_COLLECT_ADDR], NULL};
     int port;
     if (dd_num_int(t[STAGE_COLLECT_PORT], 1, 65535, &port) < 0)
-        return dd_err_set(err, -EINVAL, "invalid port '%s'", t[STAGE_COLLECT_PORT]);
+        return dd_err_set(err, -EINVAL, "malformed message from the agent: invalid port '%s'",
+                          t[STAGE_COLLECT_PORT]);
     const uint16_t ports[] = {(uint16_t)port};
     const struct link_find_cfg cfg = {
         .job_id = t[STAGE_COLLECT_JOB],

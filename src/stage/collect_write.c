@@ -41,7 +41,7 @@ static int open_top(const char *dir)
     return fd >= 0 ? fd : -errno;
 }
 
-/* Open the directory `name` below at, or create it. Takes at. */
+/* Open the directory `name` in the directory `at`, or create it. Takes at. */
 static int open_next(int at, const char *name, mode_t mode)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -71,12 +71,13 @@ static int open_parent(struct collect_file *f, const struct collect_target *t, c
 
 /* ---- begin ---- */
 
-/* 1: DIR has no such file, or an older one. */
+/* Return 1: DIR has no such file, or an older one; 0: DIR has the file; < 0 with a message: the
+ * file in DIR must stay. */
 static int compare_existing(const struct collect_file *f, struct dd_err *err)
 {
     struct stat st;
     if (fstatat(f->parent, f->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 1 : dd_err_set(err, -errno, "%m");
+        return errno == ENOENT ? 1 : dd_err_set(err, -errno, "cannot examine the destination: %m");
     if (!S_ISREG(st.st_mode))
         return dd_err_set(err, -EEXIST, "the destination exists and is not a file");
     if (f->cache) {
@@ -155,8 +156,8 @@ enum collect_verdict collect_file_begin(struct collect_file *f, const struct col
 
 /* ---- data ---- */
 
-/* Bound the dirty data of a file to two parts: otherwise fsync() could block for minutes, and the
- * senders would time out. */
+/* Bound the dirty data of a file to two parts of WRITE_BACK bytes: otherwise fsync() could block
+ * for minutes, and the senders would time out. */
 static void write_back(const struct collect_file *f, uint64_t before)
 {
     const uint64_t at = f->got / WRITE_BACK * WRITE_BACK;
@@ -180,7 +181,7 @@ int collect_file_write(struct collect_file *f, const void *p, size_t n, struct d
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return dd_err_set(err, k < 0 ? -errno : -EIO, "cannot write it: %m");
+            return dd_err_set(err, k < 0 ? -errno : -EIO, "cannot write the destination: %m");
         from += k;
         n -= (size_t)k;
         f->got += (uint64_t)k;
@@ -197,7 +198,7 @@ static int link_temporary(struct collect_file *f, const char *name)
     return linkat(AT_FDCWD, fd, f->parent, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-/* Keep a file that another job has written meanwhile. */
+/* Give the file its name, unless another job has created a file of this name meanwhile. */
 static int publish_new(struct collect_file *f)
 {
     if (f->temporary[0] == '\0' || linkat(f->parent, f->temporary, f->parent, f->name, 0) == 0 ||
@@ -238,7 +239,7 @@ int collect_file_commit(struct collect_file *f, struct dd_err *err)
     if (f->got != f->size)
         return dd_err_set(err, -EPROTO, "the sender sent less data than announced");
     if (fchmod(f->fd, f->mode) < 0 || futimens(f->fd, times) < 0 || fsync(f->fd) < 0)
-        return dd_err_set(err, -errno, "cannot write it: %m");
+        return dd_err_set(err, -errno, "cannot complete the destination: %m");
     int rc = compare_existing(f, err); /* another job may have written it meanwhile */
     if (rc < 0)
         return rc;
@@ -246,7 +247,7 @@ int collect_file_commit(struct collect_file *f, struct dd_err *err)
     if (rc == 0 && fsync(f->parent) < 0 && errno != EINVAL)
         rc = -errno;
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot name it: %s", strerror(-rc));
+        return dd_err_set(err, rc, "cannot put the destination in place: %s", strerror(-rc));
     collect_file_drop(f);
     return 0;
 }

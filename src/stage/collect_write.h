@@ -22,13 +22,13 @@ struct collect_file {
     bool cache; /* as in struct collect_target */
     struct timespec mtime;
     char name[STAGE_NAME_MAX + 1];
-    char temporary[48]; /* "": the file has no name yet */
+    char temporary[48]; /* name before the commit; "": none */
 };
 
 #define COLLECT_FILE_NONE (struct collect_file){.parent = -1, .fd = -1}
 
-/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: DIR has it with this size and time;
- * COLLECT_REFUSED with a reason: DIR has a newer one, there is not enough space, … */
+/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: DIR has the file with this size and
+ * time; COLLECT_REFUSED with a reason: DIR has a newer file, there is not enough space, … */
 enum collect_verdict collect_file_begin(struct collect_file *f, const struct collect_target *t,
                                         const struct collect_frame *offer, struct dd_err *err);
 int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err);

@@ -96,7 +96,7 @@ int compile_cache_order(const char *a, const char *b)
 /* ---- trimming ---- */
 
 struct unit {
-    size_t first, n; /* of its files */
+    size_t first, n; /* index of the first file, and number of files */
     size_t tool;     /* length of the name of the tool */
     uint64_t size;
     int64_t used;
@@ -126,7 +126,7 @@ static size_t find_units(struct unit *units, const struct compile_cache_file *v,
     return count;
 }
 
-/* True if b is a complete snapshot of the same tool with a greater name, and so a newer one. */
+/* True if b is a complete snapshot of the same tool with a greater name, which is a newer one. */
 static bool is_newer(const struct compile_cache_file *v, const struct unit *a, const struct unit *b)
 {
     return b->complete && a->tool == b->tool &&

@@ -24,8 +24,8 @@
 
 struct compile_cache_var {
     const char *name;
-    const char *dir;   /* its value, relative to the directory of the cache; NULL: `value` */
-    const char *value; /* the value itself */
+    const char *dir;   /* value, relative to the directory of the cache; NULL: see `value` */
+    const char *value; /* value if dir is NULL */
 };
 
 /* The variables; ends with a NULL name. */
@@ -35,7 +35,7 @@ extern const char *const compile_cache_snapshots[];
 
 /* Paths are relative to the directory of the cache. */
 
-/* Bytes of the path that name its unit. */
+/* Return how many leading bytes of the path name the unit of the file. */
 size_t compile_cache_unit(const char *path);
 /* True if the file is a part of a snapshot. */
 bool compile_cache_in_snapshot(const char *path);
@@ -49,13 +49,13 @@ int compile_cache_order(const char *a, const char *b);
 enum compile_cache_fate {
     COMPILE_CACHE_USE,
     COMPILE_CACHE_LEAVE,  /* a snapshot that is being written */
-    COMPILE_CACHE_REMOVE, /* an old snapshot, or the cache exceeds its size */
+    COMPILE_CACHE_REMOVE, /* an old snapshot, or a unit that exceeds the size of the cache */
 };
 
 struct compile_cache_file {
     const char *path;
     uint64_t size;
-    int64_t used; /* when it was used last, in seconds */
+    int64_t used; /* time of the last use, in seconds of the wall clock */
     enum compile_cache_fate fate;
 };
 

@@ -18,7 +18,8 @@ enum { BLOCK = 4096, ITEMS_MAX = 1 << 20 };
 
 /* ---- the shared directory ---- */
 
-/* Programs execute the files of the directory: no other user may write to it. Takes fd. */
+/* Check that no other user can write to the directory, whose files programs execute. Return the
+ * descriptor. Takes fd_taken. */
 static int check_private(int fd_taken, const char *dir, struct dd_err *err)
 {
     struct stat st;
@@ -30,7 +31,7 @@ static int check_private(int fd_taken, const char *dir, struct dd_err *err)
     if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return dd_err_set(err, -EPERM, "other users can write to '%s'", dir);
     if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) < 0)
-        return dd_err_set(err, -errno, "cannot write to '%s': %m", dir);
+        return dd_err_set(err, -errno, "cannot read and write '%s': %m", dir);
     return DD_TAKE_FD(fd);
 }
 
@@ -64,7 +65,7 @@ int compile_dir_open(const struct compile_dir *c, struct dd_err *err)
     if (fd < 0 || c->kind == NULL)
         return DD_TAKE_FD(fd);
     if (mkdirat(fd, c->kind, 0700) < 0 && errno != EEXIST)
-        return dd_err_set(err, -errno, "cannot write to '%s': %m", c->dir);
+        return dd_err_set(err, -errno, "cannot create '%s/%s': %m", c->dir, c->kind);
     const int below = openat(fd, c->kind, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return below < 0 ? dd_err_set(err, -errno, "cannot use '%s/%s': %m", c->dir, c->kind)
                      : check_private(below, c->dir, err);
@@ -164,7 +165,7 @@ static int trim(struct stage_list *l, int at, uint64_t most)
 
 /* ---- listing ---- */
 
-/* True for files and directories that nobody but this user can have written. */
+/* True for files and directories that no other user can have written. */
 static bool is_private(const struct stat *st)
 {
     return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) && st->st_uid == geteuid() &&
@@ -233,7 +234,8 @@ static int no_dots(const struct dirent *e)
     return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
 }
 
-/* Takes fd. Sorted, so that the files of a unit follow each other. */
+/* List the entries of a directory, sorted, so that the files of a unit follow each other. Takes
+ * fd_taken. */
 static int list_directory(struct stage_list *l, int fd_taken, const char *path, int depth)
 {
     DD_AUTO(fd) int fd = fd_taken;
@@ -292,8 +294,8 @@ int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
         rc = trim(ret, fd, c->most);
     if (rc == 0 && ret->skipped > 0)
         (void)snprintf(warning, COMPILE_DIR_WARNING,
-                       "left out %zu entr%s of '%.200s' that other users can have written or that "
-                       "cannot be read, the first is '%.300s'",
+                       "left out %zu entr%s of '%.200s', the first is '%.300s': expected files and "
+                       "directories that can be read, and that other users cannot write",
                        ret->skipped, ret->skipped == 1 ? "y" : "ies", c->dir,
                        ret->first_skipped + strlen(COMPILE_DIR_CACHE) + 1);
     return rc;
@@ -363,5 +365,7 @@ int compile_dir_arrange(int at, struct dd_err *err)
                                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
                                    : -1;
     rc = mark < 0 && rc == 0 ? -errno : rc;
-    return rc == 0 ? 0 : dd_err_set(err, rc, "cannot make the directories: %s", strerror(-rc));
+    return rc == 0 ? 0
+                   : dd_err_set(err, rc, "cannot make the directories of the caches: %s",
+                                strerror(-rc));
 }

@@ -1,5 +1,5 @@
-/* The directories of --compile-cache: the shared one, from which the first node reads, and the one
- * of a node. */
+/* The directories of --compile-cache: the shared directory, from which the first node reads, and
+ * the private directory of a node. */
 #ifndef DD_STAGE_COMPILE_DIR_H
 #define DD_STAGE_COMPILE_DIR_H
 
@@ -16,22 +16,22 @@
 struct compile_dir {
     const char *dir;  /* DIR */
     const char *kind; /* name of the directory in DIR for this kind of processor */
-    uint64_t most;    /* bytes that it may have */
+    uint64_t most;    /* limit for the bytes of DIR/KIND */
 };
 
-/* Open DIR/KIND, or DIR if kind is NULL; create them. Returns a descriptor. -EPERM: others can
- * write to it. */
+/* Open DIR/KIND, or DIR if kind is NULL; create them. Returns a descriptor. -EPERM: other users can
+ * write to the directory. */
 int compile_dir_open(const struct compile_dir *c, struct dd_err *err);
 
 enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
 
 /* Remove the least recently used entries of DIR/KIND until it has at most `most` bytes, and list
- * the rest. source: set to its path for stage_pack(). warning: "", or why entries are missing in
- * the list. 0 or -ENOMEM. */
+ * the rest. source: set to the path of DIR/KIND for stage_pack(). warning: "", or why entries are
+ * missing in the list. 0 or -ENOMEM. */
 int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
                      char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
-/* Put the complete copy in the directory `made` in the place of what tools have written before its
- * end. 0 or -errno. */
+/* Replace the cache that tools have written meanwhile by the complete copy in the directory `made`.
+ * 0 or -errno. */
 int compile_dir_take(int at, const char *made);
 /* Once the copy is complete, make the directories of the tools and the mark. at: the private
  * directory. */

@@ -103,7 +103,7 @@ static int snapshot_complete(struct collect_list *all, const char *tool)
 
 /* ---- all files ---- */
 
-/* "KIND/PATH", with the name of the new snapshot in place of "now". */
+/* Set i->name to "KIND/PATH", with the name of the new snapshot in place of "now". */
 static int put_name(const struct choice *c, struct collect_item *i)
 {
     const char *path = in_cache(i);

@@ -1,5 +1,5 @@
-/* --compile-cache: which files of a node are new, or were used, and under which names they go to
- * the shared directory. */
+/* --compile-cache: selects the files of a node that are new, or were used, and their names in the
+ * shared directory. */
 #ifndef DD_STAGE_COMPILE_SEND_H
 #define DD_STAGE_COMPILE_SEND_H
 
@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-/* Bits. */
+/* Bits of `how`. */
 enum compile_send_how {
-    COMPILE_SEND_LATE = 1,   /* omit files changed since some seconds before the first failure:
-                                their writers may have been killed, or may still write */
-    COMPILE_SEND_REMOVE = 2, /* with LATE: remove them, except those of snapshots */
+    COMPILE_SEND_LATE = 1,   /* omit files changed later than 5 s before the first failure: their
+                                writers may have been killed, or may still write */
+    COMPILE_SEND_REMOVE = 2, /* with LATE: remove the omitted files, except those of snapshots */
     COMPILE_SEND_FIRST = 4,  /* the first node: also send snapshots and used files */
 };
 

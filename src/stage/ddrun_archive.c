@@ -131,7 +131,7 @@ static _Noreturn void fail_archive(struct reading *r)
 {
     const char *why = r->lib.archive_error_string(r->archive);
     fail(r, "--stage: cannot read the archive '%s': %s", r->path,
-         why != NULL ? why : "it is malformed");
+         why != NULL ? why : "libarchive gives no reason");
 }
 
 static void put_entry(struct reading *r, struct dd_buf *out)
@@ -193,8 +193,10 @@ static void place(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
     const int n = snprintf(out, STAGE_PATH_MAX + 1, "%s%s%s", r->number,
                            below[0] != '\0' ? "/" : "", below);
     if (n < 0 || n > STAGE_PATH_MAX || !stage_path_ok(out) || (below[0] == '\0' && !directory))
-        fail(r, "--stage: '%s' contains '%.200s', which has no place in a directory", r->path,
-             path);
+        fail(r,
+             "--stage: '%s' contains '%.200s', which has no place in the copy "
+             "(absolute, with '..', too long, or in place of the top directory)",
+             r->path, path);
 }
 
 /* Return the path without the number at its start. */
@@ -289,10 +291,11 @@ static void take_hardlink(struct reading *r, struct seen *s, const char *to)
     place(r, r->entry.target, to, false);
     const struct seen *first = find(r, r->entry.target);
     if (first == NULL || first == s || first->kind == STAGE_DIR)
-        fail(r,
-             "--stage: '%s' contains '%.200s', a hard link to '%.200s', which is not a file in "
-             "front of it",
-             r->path, inside(r, s->path), inside(r, r->entry.target));
+        fail(
+            r,
+            "--stage: '%s' contains '%.200s', a hard link to '%.200s', which is no earlier file of "
+            "the archive",
+            r->path, inside(r, s->path), inside(r, r->entry.target));
     if (first->kind == STAGE_SYMLINK)
         take_symlink(r, s, first->target);
     else
@@ -316,7 +319,7 @@ static void take_entry(struct reading *r, struct archive_entry *a)
     const mode_t type = l->archive_entry_filetype(a);
     const bool directory = hard == NULL && type == S_IFDIR;
     if (name == NULL)
-        fail(r, "--stage: '%s' contains a name that cannot be read", r->path);
+        fail(r, "--stage: '%s' contains a name that cannot be converted to UTF-8", r->path);
     if (hard == NULL && type != S_IFREG && type != S_IFDIR && type != S_IFLNK) {
         r->skipped++;
         return;

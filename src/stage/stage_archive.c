@@ -22,8 +22,8 @@ struct unpacking_archive {
     struct dd_buf raw; /* the chunk that is being filled */
     enum stage_phase phase;
     struct stage_entry entry;
-    unsigned char *data; /* [BUFFER], of the pipe */
-    size_t at, len;      /* used and read bytes of it */
+    unsigned char *data; /* [BUFFER]: bytes read from the pipe */
+    size_t at, len;      /* used and read bytes of data */
     stage_archive_emit *emit;
     void *arg;
     struct dd_err *err;
@@ -49,7 +49,9 @@ static int start_helper(pid_t *ret, int ends[2], const struct stage_source *sour
     char name[STAGE_PATH_MAX + 1];
     posix_spawn_file_actions_t to;
     if (!find_helper(helper))
-        return dd_err_set(err, -ENOENT, "--stage: cannot find ddrun-archive");
+        return dd_err_set(
+            err, -ENOENT,
+            "--stage: cannot find the directory of ddrun-stage, which contains ddrun-archive");
     (void)snprintf(digits, sizeof(digits), "%d", number);
     (void)snprintf(name, sizeof(name), "%s", slash != NULL ? slash + 1 : source->name);
     char *argv[] = {helper, source->path, digits, name, NULL};
@@ -130,7 +132,8 @@ static int read_records(struct unpacking_archive *u)
         if (n == UINT32_MAX)
             return take_failure(u);
         if (n > STAGE_RAW_MAX || !fill(u, n))
-            return dd_err_set(u->err, -EPROTO, "--stage: ddrun-archive sent malformed data");
+            return dd_err_set(u->err, -EPROTO,
+                              "--stage: ddrun-archive sent malformed or incomplete data");
         const int rc = take_record(u, u->data + u->at, n);
         if (rc < 0)
             return rc;
@@ -171,7 +174,7 @@ int stage_archive_read(const struct stage_source *source, int number, stage_arch
     if (u == NULL || pipe2(ends, O_CLOEXEC) < 0) {
         free(u != NULL ? u->data : NULL);
         free(u);
-        return dd_err_set(err, -ENOMEM, "--stage: cannot create a pipe: %m");
+        return dd_err_set(err, -ENOMEM, "--stage: cannot read '%s': %m", source->path);
     }
     (void)fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
     u->from = ends[0];

@@ -1,4 +1,4 @@
-/* The chunks of an archive, which ddrun-archive reads. */
+/* Makes the chunks of an archive, which ddrun-archive reads. */
 #ifndef DD_STAGE_STAGE_ARCHIVE_H
 #define DD_STAGE_STAGE_ARCHIVE_H
 
@@ -6,7 +6,7 @@
 #include "stage/stage_codec.h"
 #include "stage/stage_source.h"
 
-/* Takes the bytes of raw. < 0: stop; the receiver knows why. */
+/* Take a chunk, with the bytes of raw. < 0: stop reading; the callee has recorded the reason. */
 typedef int stage_archive_emit(void *arg, enum stage_phase phase, struct dd_buf *raw);
 
 /* Read the archive once, as source `number`. Waits for ddrun-archive. */

@@ -53,7 +53,7 @@ static _Noreturn void client_exec(const struct client_program *p, int fd, pid_t 
         (void)sigaction(signals[i], &ignore, NULL);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setsid(); /* Ctrl-C must not reach it */
+    (void)setsid(); /* Ctrl-C must not reach this process */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent ||
         (fd == STAGE_CLIENT_FD ? dd_fd_keep(fd) : dup2(fd, STAGE_CLIENT_FD)) < 0)
         _exit(127);

@@ -16,16 +16,16 @@ struct stage_client {
 
 /* Make a random key of 32 bytes, as hexadecimal text. */
 int stage_client_make_key(char ret[STAGE_KEY_TEXT], struct dd_err *err);
-/* Start `helper` with `mode` as its argument. It ignores the signals that end jobs, and dies with
- * the caller. */
+/* Start `helper` with `mode` as its argument. The helper ignores the signals that end jobs, and
+ * dies with the caller. */
 int stage_client_start(struct stage_client *c, const char *helper, const char *mode,
                        char *const *env, struct dd_err *err);
 /* Let stage_client_send() wait at most 5 s for the other side. */
 void stage_client_limit(int fd);
-/* Send one packet. fds may come along. 0 or -errno. */
+/* Send one packet, with n descriptors. 0 or -errno. */
 int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, const int *fds, int n);
-/* Send progress, unless the other side has not read all earlier packets: one that is stopped must
- * not fill the socket, which would block the sender. */
+/* Send progress, unless the other side has not read all earlier packets: a stopped process must not
+ * let the socket become full, which would block the sender. */
 void stage_client_progress(int fd, const char *text);
 /* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
  * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
@@ -33,9 +33,9 @@ int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS
 /* In ddrun-stage: receive one packet without descriptors. Returns 0 or -EAGAIN, -ECONNRESET,
  * -EPROTO. The caller frees ret->texts. */
 int stage_client_take(int fd, struct stage_msg *ret);
-/* Close its socket, upon which it exits, and wait for that; kill it after 2 s. */
+/* Close the socket, upon which the helper exits, and wait for its exit; kill it after 2 s. */
 void stage_client_close(struct stage_client *c);
-/* Kill it. Waits at most 2 s. */
+/* Kill the helper, and wait at most 2 s for its exit. */
 void stage_client_end(struct stage_client *c);
 
 #endif

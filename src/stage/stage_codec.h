@@ -28,7 +28,7 @@ enum {
     STAGE_WHOLE_MAX = 256 << 10, /* longer files travel in pieces */
     STAGE_WINDOW = 24,           /* chunks in flight between two nodes */
     STAGE_DIGEST = 32,           /* SHA-256 */
-    STAGE_CHUNKS_MAX = 16 << 20, /* 12 TiB */
+    STAGE_CHUNKS_MAX = 16 << 20, /* for 12 TiB */
 };
 
 /* Values of `seq` in an ACK that name no chunk. END: the child has received END. After a HEAD with
@@ -65,13 +65,13 @@ struct stage_entry {
 /* True for a relative path without empty components, "." and "..", within the limits above. */
 bool stage_path_ok(const char *path);
 enum stage_phase stage_phase_of(enum stage_kind kind);
-/* Bytes of an entry with these lengths. */
+/* Return the bytes of an entry with these lengths. */
 size_t stage_entry_size(size_t path, size_t target, size_t data);
 int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e);
 /* Decode the entry at *at and advance *at. Returns 1, 0 at the end, or -EPROTO. */
 int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n, size_t *at);
 
-/* Replace control characters, which file names may contain. */
+/* Replace control characters, which file names may contain, by '?'. */
 void stage_printable(char *text);
 
 /* Frames of a link (FRAME_STAGE). */

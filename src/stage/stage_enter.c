@@ -17,7 +17,7 @@
 
 enum { CANNOT_RUN = 126, NOT_FOUND = 127 };
 
-/* Returns the number of descriptors. */
+/* Receive READY or WITHOUT. Returns the number of descriptors, or < 0. */
 static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
 {
     int rc;
@@ -71,7 +71,7 @@ int stage_enter(int fd, char **args)
         (void)dd_err_set(&err, rc, "out of memory");
     if (rc == 0 && n > 0)
         rc = stage_view_enter(fds, n, &err);
-    /* a change of credentials may have cleared it */
+    /* entering a user namespace may have cleared PR_SET_PDEATHSIG */
     if (rc == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent))
         return CANNOT_RUN;
     if (rc == 0)

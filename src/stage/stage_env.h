@@ -7,8 +7,8 @@
 
 /* pairs: source, copy, source, copy …, NULL-terminated; absolute paths without a final '/'. */
 
-/* Translate a path that is or lies in a source to that in the copy: 1 and *ret, which the caller
- * frees; 0: it lies in no source; -ENOMEM. */
+/* Translate a path that is or lies in a source to the path in the copy: 1 and *ret, which the
+ * caller frees; 0: the path lies in no source; -ENOMEM. */
 int stage_env_path(char **ret, const char *path, char *const *pairs);
 /* Change PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV and CONDA_PREFIX. 0 or -ENOMEM. */
 int stage_env_vars(struct dd_strv *env, char *const *pairs);

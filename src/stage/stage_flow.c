@@ -81,7 +81,7 @@ static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const
     flow_keep(s, &c->frame, f);
     TAILQ_INSERT_TAIL(&s->live, c, kept);
     if (stage_pool_add(s->pool, c) < 0)
-        serve_fail(s, "--stage: cannot create a thread");
+        serve_fail(s, "--stage: cannot create any thread to unpack the copy");
 }
 
 /* After a reconnection, the parent repeats HEAD and END; any other repetition is malformed. */
@@ -114,7 +114,7 @@ static void flow_take_end(struct serve *s, const struct stage_frame *sf, const s
     if (!stage_ledger_is_complete(&s->ledger, sf->chunks)) {
         if (!s->reconnected || s->ledger.received >= sf->chunks)
             flow_fail_malformed(s);
-        serve_leave_parent(s, "it no longer has all the chunks that this node lacks");
+        serve_leave_parent(s, "the sender no longer has all the data that is missing here");
         return;
     }
     flow_keep(s, &s->end, f);
@@ -300,8 +300,8 @@ static void flow_check_digest(const struct serve *s)
         serve_fail(s, why);
 }
 
-/* Once it is known whether the subtree needs the chunks, start the reader (on the root) or report
- * that to the parent. */
+/* Once it is known whether the subtree needs the chunks, start the reader (on the root) or send the
+ * answer to the parent. */
 static void flow_answer(struct serve *s)
 {
     if (s->head.len == 0 || s->answered)

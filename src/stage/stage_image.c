@@ -27,12 +27,14 @@ int stage_image_server(char **ret, struct dd_err *err)
 {
     const int rc = spawn_lookup(ret, "squashfuse", environ);
     return rc == 0 ? 0
-                   : dd_err_tip(err,
-                                dd_err_set(err, rc,
-                                           "--stage with a squashfs image needs the program "
-                                           "squashfuse, which is not in PATH"),
-                                "install squashfuse (Debian: squashfuse), or unpack the image and "
-                                "give --stage the directory");
+                   : dd_err_tip(
+                         err,
+                         dd_err_set(
+                             err, rc,
+                             "--stage with a squashfs image needs the program squashfuse, which %s",
+                             rc == -ENOENT ? "is not in PATH" : "cannot be executed"),
+                         "install squashfuse (Debian: squashfuse), or unpack the image and "
+                         "give --stage the directory");
 }
 
 /* Run the server. "/dev/fd/N" makes libfuse use a connection that is already mounted. */
@@ -71,10 +73,11 @@ int stage_image_mount(const char *at, char *image, const char *server, struct dd
     if (pid == 0)
         image_serve(fuse, image, server, self);
     if (pid < 0)
-        return dd_err_set(err, -errno, "cannot fork: %m");
+        return dd_err_set(err, -errno, "cannot create a process for squashfuse: %m");
     close(DD_TAKE_FD(fuse)); /* if the server exits, the kernel ends the connection */
     if (stat(at, &st) == 0)  /* waits for the server */
         return 0;
-    const int rc = dd_err_set(err, -errno, "'%s' exited; the image may be damaged", server);
+    const int rc = dd_err_set(
+        err, -errno, "cannot use the image mounted at '%s': %m; the image may be damaged", at);
     return dd_err_tip(err, rc, "run 'squashfuse IMAGE DIRECTORY' to see why");
 }

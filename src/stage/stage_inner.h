@@ -19,11 +19,11 @@ struct handshake_pool;
 struct serve;
 struct stage_child;
 
-/* A connection of another node. Its first ACK makes it that of a child: before that, the peer may
- * abandon it. */
+/* A connection from another node. The first ACK assigns it to a child: before that, the peer may
+ * abandon the connection. */
 struct stage_caller {
     struct serve *serve;
-    struct link *link; /* NULL: this place is free */
+    struct link *link; /* NULL: this entry is unused */
     struct stage_child *child;
 };
 
@@ -31,14 +31,14 @@ struct stage_caller {
  * has lost its parent. After the loss of its link, chunks are kept for it for some time. */
 struct stage_child {
     struct serve *serve;
-    int rank;     /* node rank; -1: it has not connected yet */
-    unsigned bit; /* in struct stage_chunk */
-    bool waits;   /* until it reports whether it needs the chunks; if `asks` only */
-    bool needed;  /* its subtree still needs something from this node */
+    int rank;     /* node rank; -1: the child has not connected yet */
+    unsigned bit; /* bit of the child in struct stage_chunk */
+    bool waits;  /* the child has not reported whether it needs the chunks; counts only if `asks` */
+    bool needed; /* the subtree of the child still needs something from this node */
     struct link *link;
     bool head_sent, end_sent, has_end;
-    struct stage_tally tally; /* of its subtree */
-    struct event *given_up;   /* if it does not connect until then, no chunks are kept for it */
+    struct stage_tally tally; /* of the subtree of the child */
+    struct event *given_up;   /* timer: ends the keeping of chunks for a child without a link */
 };
 
 enum { STAGE_CHILDREN = 16, STAGE_CALLERS = 2 * STAGE_CHILDREN };
@@ -59,9 +59,9 @@ struct serve {
     struct net_key_input key_in;
     struct net_key key;
     struct link_find *find;
-    struct event *connect_event; /* limit of find */
-    uint64_t connect_end_ns;     /* limit of all attempts */
-    int nparents, at_parent;     /* of STAGE_ROUND_PARENTS; the one in use */
+    struct event *connect_event; /* time limit of find */
+    uint64_t connect_end_ns;     /* end of the time for all attempts */
+    int nparents, at_parent;     /* number of STAGE_ROUND_PARENTS; index of the one in use */
     bool reconnected;
     uint32_t lost_received; /* chunks received when the last link was lost */
     char lost_why[400];     /* why the link to a parent was lost; "": none was */
@@ -72,7 +72,7 @@ struct serve {
 
     /* stage_flow.c */
     struct stage_reader *reader; /* NULL: the chunks come from the parent */
-    struct dd_buf head, end;     /* frames; empty: not known yet */
+    struct dd_buf head, end;     /* frames HEAD and END; empty: not known yet */
     uint32_t total;              /* chunks, once `end` is known */
     struct stage_ledger ledger;
     struct stage_chunks live;        /* still needed by this node or a child; in order of phases */
@@ -93,13 +93,13 @@ struct serve {
 
     /* stage_progress.c */
     uint32_t below;          /* nodes below this one in the tree */
-    struct stage_tally told; /* to the parent */
+    struct stage_tally told; /* last tally that was sent to the parent */
 };
 
 /* stage_tell.c */
 void serve_send(const struct serve *s, enum stage_msg_type type, const char *text);
-void serve_send_up(const struct serve *s, const struct stage_frame *f); /* to the parent */
-/* Report and exit. */
+void serve_send_up(const struct serve *s, const struct stage_frame *f); /* sends to the parent */
+/* Report `why` to the agent, and exit. */
 _Noreturn void serve_fail(const struct serve *s, const char *why);
 
 /* stage_net.c */
@@ -107,7 +107,7 @@ int serve_listen(struct serve *s, uint16_t *ret_port, struct dd_err *err);
 /* Take the key of the round, accept the children, and connect to the parent. */
 int serve_link_up(struct serve *s, int children, struct dd_err *err);
 void serve_ack(const struct serve *s, uint32_t seq);
-/* False: the link is lost, which is reported later. */
+/* Send a frame to a child. False: the link is lost, which is reported later. */
 bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame);
 /* Leave a parent that cannot send the missing chunks, and try the next one. */
 void serve_leave_parent(struct serve *s, const char *why);
@@ -116,8 +116,8 @@ void serve_close_links(struct serve *s);
 
 /* stage_flow.c */
 int serve_begin(struct serve *s, struct dd_err *err);
-void serve_take_frame(struct serve *s, const struct frame *f); /* of the parent */
-/* A child has a new link: send again the chunks that it may lack. */
+void serve_take_frame(struct serve *s, const struct frame *f); /* takes a frame of the parent */
+/* Send again the chunks that a child with a new link may lack. */
 void serve_renew_child(struct serve *s, const struct stage_child *child);
 void serve_take_ack(struct serve *s, struct stage_child *child, uint32_t seq);
 void serve_pump(struct serve *s);    /* send and release chunks, and finish, as far as possible */
@@ -125,15 +125,16 @@ void serve_on_wake(struct serve *s); /* called when the pool or the reader has m
 
 /* stage_progress.c */
 void serve_take_tally(struct serve *s, struct stage_child *child, const struct stage_tally *t);
-/* Report to the parent if anything has changed, or, on the root, to the agent. */
+/* Report the progress to the parent, if it has changed, or, on the root, to the agent. */
 void serve_tell_progress(struct serve *s);
-/* All nodes have the copy. */
+/* Report the end of the progress: all nodes of the subtree have the copy. */
 void serve_end_progress(struct serve *s);
 
 /* stage_place.c */
 /* True if this node can use and leave kept copies. */
 bool serve_can_keep(const struct serve *s);
-/* Find a kept copy with this digest of the listing; else the copy will be kept by that name. */
+/* Find a kept copy with this digest of the listing; if there is none, the copy will be kept by that
+ * name. */
 bool serve_find_kept(struct serve *s, const unsigned char digest[STAGE_DIGEST]);
 void serve_prune_kept(const struct serve *s);
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err);

@@ -12,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* 1 and *ret, which the caller frees; 0: none; -ENOMEM. */
+/* Find the interpreter of a virtual environment. 1 and *ret, which the caller frees; 0: none;
+ * -ENOMEM. */
 static int interpreters_of(char **ret, const char *venv)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 16);

@@ -37,7 +37,7 @@ int stage_keep_open(struct dd_scratch *ret, const char *path, bool create, struc
     return dd_scratch_open(ret, kept, err);
 }
 
-/* True while the name refers to the open directory. */
+/* True while the name refers to the open directory, and the directory is private. */
 static bool keep_is_at(const struct dd_scratch *kept, const char *name, int fd)
 {
     struct stat a, b;
@@ -75,7 +75,8 @@ struct keep_entry {
     struct timespec used;
 };
 
-/* Skip a copy that a job has locked. Rename it before removal, so that no job finds it. */
+/* Remove a copy, unless a job has locked it. Rename the copy first, so that no job finds an
+ * incomplete one. */
 static void keep_remove(const struct dd_scratch *kept, const char *name)
 {
     char old[STAGE_KEEP_NAME + sizeof(OLD)];
@@ -93,7 +94,7 @@ static bool keep_is_later(const struct keep_entry *a, const struct keep_entry *b
                                             : a->used.tv_nsec > b->used.tv_nsec;
 }
 
-/* Entries by their time, the latest first. Returns their number. */
+/* List the copies by the time of their last use, the latest first. Returns their number. */
 static int keep_list(const struct dd_scratch *kept, struct keep_entry *v)
 {
     struct stat st;

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* The answer to READY: READY with the namespaces, or FAILED. */
+/* Answer READY: with READY and the namespaces, or with FAILED. */
 static int mount_answer(const struct stage_msg *m, int *servers)
 {
     struct dd_err err = {0};
@@ -24,7 +24,7 @@ static int mount_answer(const struct stage_msg *m, int *servers)
 
 int stage_mount_serve(void)
 {
-    int servers = -1; /* the image servers exit when it is closed */
+    int servers = -1; /* the image servers exit when this descriptor is closed */
     for (;;) {
         int fds[STAGE_CLIENT_FDS];
         DD_AUTO(stage_msg) struct stage_msg m = {0};

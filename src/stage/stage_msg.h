@@ -10,27 +10,27 @@ enum { STAGE_MSG_MAX = 128 << 10, STAGE_PROGRESS_MAX = 80 };
 
 enum stage_msg_type {
     STAGE_MSG_SETUP = 'S',     /* to ddrun-stage, once: STAGE_SETUP_* */
-    STAGE_MSG_PORT = 'P',      /* from it: the port on which it listens for children; and, with
-                                  STAGE_SETUP_READS, the interpreters that it will copy, too */
-    STAGE_MSG_ALSO = 'L',      /* to it, before ROUND: the interpreters that the root will copy */
-    STAGE_MSG_ROUND = 'R',     /* to it: STAGE_ROUND_* */
-    STAGE_MSG_STOP = 'X',      /* to it: the round is over */
-    STAGE_MSG_READY = 'D',     /* from it, and on to each worker: STAGE_READY_*; descriptors of the
-                                  namespaces that show the copy */
-    STAGE_MSG_WITHOUT = 'U',   /* --compile-cache; from it: why this node gets no copy, although it
-                                  forwards it. To each worker: a directory; the variables whose
-                                  values lie there are removed */
-    STAGE_MSG_FAILED = 'F',    /* from it: the reason */
-    STAGE_MSG_WARNING = 'W',   /* from it: text */
+    STAGE_MSG_PORT = 'P',      /* from ddrun-stage: its port for children; with STAGE_SETUP_READS
+                                  also the interpreters that it will copy */
+    STAGE_MSG_ALSO = 'L',      /* to ddrun-stage before ROUND: interpreters that the root copies */
+    STAGE_MSG_ROUND = 'R',     /* to ddrun-stage: STAGE_ROUND_* */
+    STAGE_MSG_STOP = 'X',      /* to ddrun-stage: the round is over */
+    STAGE_MSG_READY = 'D',     /* from ddrun-stage, and on to each worker: STAGE_READY_*;
+                                  descriptors of the namespaces that show the copy */
+    STAGE_MSG_WITHOUT = 'U',   /* --compile-cache: from ddrun-stage: why this node gets no copy,
+                                  although it forwards the chunks. To each worker: a directory;
+                                  variables with values in it are removed */
+    STAGE_MSG_FAILED = 'F',    /* from ddrun-stage: the reason */
+    STAGE_MSG_WARNING = 'W',   /* from ddrun-stage: text */
     STAGE_MSG_COLLECT = 'C',   /* to the ddrun-stage of --collect, once: STAGE_COLLECT_* */
-    STAGE_MSG_MISSING = 'M',   /* from it: a file that was not collected, and why */
-    STAGE_MSG_COLLECTED = 'E', /* from it: all files are done; summary for the log */
-    STAGE_MSG_CAME = 'N',      /* from it: directory of a node whose files are all done */
-    STAGE_MSG_ALIVE = 'A',     /* from it: progress */
-    STAGE_MSG_PROGRESS = 'B',  /* from the root of the tree, once a second until all nodes have the
-                                  copy: "DONE ALL NODES SLOWEST", bytes that all nodes have, and of
-                                  how many; nodes of the tree that need nothing more; rank of the
-                                  slowest node, or -1. At the end: "" */
+    STAGE_MSG_MISSING = 'M',   /* from ddrun-stage: a file that was not collected, and why */
+    STAGE_MSG_COLLECTED = 'E', /* from ddrun-stage: all files are done; summary for the log */
+    STAGE_MSG_CAME = 'N',      /* from ddrun-stage: directory of a node whose files are all done */
+    STAGE_MSG_ALIVE = 'A',     /* from ddrun-stage: there is progress */
+    STAGE_MSG_PROGRESS = 'B',  /* from the root of the tree, once a second until all nodes have
+                                  the copy: "DONE ALL NODES SLOWEST", bytes that all nodes have,
+                                  and of how many; nodes of the tree that need nothing more;
+                                  rank of the slowest node, or -1. At the end: "" */
 };
 
 enum {
@@ -43,10 +43,10 @@ enum {
     STAGE_SETUP_KEEP,     /* "1": use kept copies, and keep the new one */
     STAGE_SETUP_CACHE, /* "": --stage; else --compile-cache: name of the directory in the source for
                           this kind of processor */
-    STAGE_SETUP_MOST,  /* with CACHE: bytes that it may have */
+    STAGE_SETUP_MOST,  /* with CACHE: limit for the bytes of that directory */
     STAGE_SETUP_READS, /* "1": the sources are read on this node, unless another one has copies */
     STAGE_SETUP_DIR,   /* private directory for the copy */
-    STAGE_SETUP_SPARE, /* another one, if there is not enough space in the first; "" */
+    STAGE_SETUP_SPARE, /* directory to use if DIR has not enough space; "": none */
     STAGE_SETUP_SOURCES, /* this and all further texts: the directories to copy */
 };
 
@@ -70,22 +70,22 @@ enum {
     STAGE_COLLECT_JOB,
     STAGE_COLLECT_NODE,
     STAGE_COLLECT_LISTEN,    /* as in SETUP */
-    STAGE_COLLECT_BIND,      /* the same */
-    STAGE_COLLECT_INSECURE,  /* the same */
+    STAGE_COLLECT_BIND,      /* as in SETUP */
+    STAGE_COLLECT_INSECURE,  /* as in SETUP */
     STAGE_COLLECT_KEY,       /* secret of the round */
     STAGE_COLLECT_ADDR,      /* address of the receiving node; "": this process receives */
-    STAGE_COLLECT_PORT,      /* its port */
-    STAGE_COLLECT_PEER,      /* its name */
+    STAGE_COLLECT_PORT,      /* port of the receiving node */
+    STAGE_COLLECT_PEER,      /* name of the receiving node */
     STAGE_COLLECT_FOLDER,    /* directory of this node in DIR */
-    STAGE_COLLECT_DIRECTORY, /* of the workers, absolute */
+    STAGE_COLLECT_DIRECTORY, /* working directory of the workers, absolute */
     STAGE_COLLECT_CACHE,     /* of --compile-cache: private directory of this node, or DIR if this
                                 process receives; "": none */
     STAGE_COLLECT_KIND,      /* directory in DIR for this kind of processor */
-    STAGE_COLLECT_MOST,      /* bytes that may come */
-    STAGE_COLLECT_CACHE_HOW, /* how its files are sent: enum compile_send_how */
+    STAGE_COLLECT_MOST,      /* limit for the bytes of the cache files that come */
+    STAGE_COLLECT_CACHE_HOW, /* how the cache files are sent: enum compile_send_how */
     STAGE_COLLECT_CACHE_FAILED, /* when the first worker of this node has failed, in seconds of the
                                    wall clock; 0: none has */
-    STAGE_COLLECT_RULES,        /* this and all further texts: PATTERN, or DIR if it receives */
+    STAGE_COLLECT_RULES, /* this and all further texts: PATTERN, or DIR if this process receives */
 };
 
 enum {
@@ -101,7 +101,7 @@ struct stage_msg {
 
 /* texts: NULL-terminated; NULL: none. */
 int stage_msg_encode(struct dd_buf *out, enum stage_msg_type type, char *const *texts);
-/* -EPROTO, -ENOMEM. The caller frees ret->texts, also after a failure. */
+/* 0, -EPROTO or -ENOMEM. The caller frees ret->texts, also after a failure. */
 int stage_msg_decode(struct stage_msg *ret, const void *p, size_t n);
 
 static inline void dd_auto_stage_msg(struct stage_msg *m)

@@ -13,11 +13,11 @@
 enum {
     HELLO_MS = 20000,
     UNPROVEN_MAX = 256,
-    CONNECT_S = 120, /* for the first link */
+    CONNECT_S = 120, /* time limit for the first link */
     FIRST_S = 60, /* share of CONNECT_S for the parent itself, before other ancestors are tried */
-    HEAL_S = 25,  /* for another link after the loss of one */
-    TRY_S = 5,    /* for each parent in turn */
-    KEEP_S = 30,  /* for which chunks are kept for a lost child: longer than HEAL_S */
+    HEAL_S = 25,  /* time limit for another link after the loss of one */
+    TRY_S = 5,    /* time for each parent in turn */
+    KEEP_S = 30,  /* time for which chunks are kept for a lost child: longer than HEAL_S */
 };
 
 /* ---- children ---- */
@@ -30,7 +30,8 @@ bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame)
     return rc == 0;
 }
 
-/* The child has another parent, or its agent or the daemon reports the loss of its node. */
+/* Keep no more chunks for a child without a link: it has another parent, or the loss of its node is
+ * reported by its agent or the daemon. */
 static void net_on_given_up(evutil_socket_t fd, short what, void *arg)
 {
     struct stage_child *c = arg;
@@ -63,8 +64,8 @@ static struct stage_child *net_add_child(struct serve *s)
     return c;
 }
 
-/* Return the slot for the node of this rank: its own, that of a child that has not connected yet,
- * or a new one for a node that has lost its parent. */
+/* Return the child for the node of this rank: the one with this rank, one that has not connected
+ * yet, or a new one for a node that has lost its parent. NULL: there are too many. */
 static struct stage_child *net_child_of(struct serve *s, int rank)
 {
     struct stage_child *ret = NULL;
@@ -133,7 +134,7 @@ static void net_on_child_close(void *arg, struct link *l, bool clean, const char
     net_forget(from);
     if (c == NULL || !c->needed)
         return;
-    if (!clean || !c->has_end) /* it and the nodes below it will report again */
+    if (!clean || !c->has_end) /* the child and the nodes below will report again */
         c->tally = STAGE_TALLY_NONE;
     net_keep_place(c, KEEP_S);
 }
@@ -225,7 +226,8 @@ static int net_find_parent(struct serve *s, struct dd_err *err)
     char *addrs[] = {parent[STAGE_PARENT_ADDR], NULL};
     int port;
     if (dd_num_int(parent[STAGE_PARENT_PORT], 1, 65535, &port) < 0)
-        return dd_err_set(err, -EINVAL, "--stage: invalid port '%s'", parent[STAGE_PARENT_PORT]);
+        return dd_err_set(err, -EINVAL, "--stage: invalid port '%s' of %s",
+                          parent[STAGE_PARENT_PORT], parent[STAGE_PARENT_NAME]);
     const uint16_t ports[] = {(uint16_t)port};
     const struct link_find_cfg cfg = {
         .job_id = setup[STAGE_SETUP_JOB],

@@ -11,28 +11,28 @@
 #include <unistd.h>
 
 enum {
-    PIECE = STAGE_RAW_MAX - (STAGE_PATH_MAX + 100), /* of a long file; fills a chunk */
+    PIECE = STAGE_RAW_MAX - (STAGE_PATH_MAX + 100), /* bytes of a long file; fills a chunk */
     HELD_MAX = STAGE_WINDOW,                        /* long files that are being read */
 };
 
 /* A long file of which pieces have been planned and not read. Its threads share one descriptor. */
 struct held {
     size_t item;
-    uint64_t left; /* bytes; 0: this place is free */
+    uint64_t left; /* bytes that are not read yet; 0: this entry is unused */
     int fd;        /* -1: not opened yet */
     bool vanished; /* no piece is read, even if there is a new file with its name */
 };
 
 struct stage_pack {
     struct stage_pack_cfg cfg;
-    int *roots; /* descriptors of the sources, -1: none */
+    int *roots; /* descriptors of the sources; -1: not open */
     int nroots;
 
     enum stage_phase phase; /* of the part that is planned next */
-    size_t next;            /* its first item */
-    uint64_t offset;        /* in that item */
+    size_t next;            /* first item of that part */
+    uint64_t offset;        /* offset of that part in the item */
 
-    pthread_mutex_t lock; /* of held */
+    pthread_mutex_t lock; /* protects held */
     struct held held[HELD_MAX];
 };
 
@@ -193,7 +193,7 @@ static int read_data(struct reading *r, int fd, const struct stage_item *i, size
     if (rc < 0)
         return pack_fail(r, i,
                          rc == -ESTALE ? "it changed while it was being copied" : strerror(-rc));
-    if (!is_unchanged(r->pack, fd, i)) /* before it is sent */
+    if (!is_unchanged(r->pack, fd, i)) /* check before the data is sent */
         return pack_fail(r, i, "it changed while it was being copied");
     r->entry.data = r->data;
     r->entry.len = n;
@@ -219,8 +219,8 @@ static int read_whole(struct reading *r, const struct stage_item *i)
 
 /* ---- long files ---- */
 
-/* The open file of this item: at most HELD_MAX are being read, since at most STAGE_WINDOW chunks
- * are in flight. */
+/* Return the entry of this item; NULL: all are used, although at most STAGE_WINDOW chunks are in
+ * flight. */
 static struct held *hold(struct stage_pack *p, size_t item)
 {
     struct held *unused = NULL;
@@ -235,7 +235,8 @@ static struct held *hold(struct stage_pack *p, size_t item)
     return unused;
 }
 
-/* 0 or -errno; (*ret)->vanished: the file does not exist. */
+/* Open a long file, unless another thread has. 0 or -errno; (*ret)->vanished: the file does not
+ * exist. */
 static int hold_open(struct reading *r, size_t item, struct held **ret)
 {
     struct stage_pack *p = r->pack;

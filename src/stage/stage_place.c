@@ -48,7 +48,7 @@ bool serve_has_image(const struct serve *s)
     return any;
 }
 
-/* Test with a mount of another directory. */
+/* Test with a mount of the directory for copies in place of each source. */
 bool serve_can_mount(const struct serve *s, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv pairs = {0};
@@ -193,7 +193,7 @@ static int place_use(struct serve *s, const char *path, uint64_t bytes, uint64_t
 }
 
 /* A copy that will be kept is made in a directory of its own, which is moved when it is complete;
- * so are caches, since tools may already write where they will be. */
+ * so are caches, since tools may already write to the final directory. */
 static int place_root(struct serve *s, struct dd_err *err)
 {
     if (s->keep_name[0] == '\0' && !place_is_cache(s))
@@ -254,9 +254,9 @@ static int place_arrange_cache(const struct serve *s, struct dd_err *err)
 {
     const int rc = compile_dir_take(s->dir.fd, MADE);
     (void)dd_scratch_clear(&s->dir, MADE);
-    return rc == 0
-               ? compile_dir_arrange(s->dir.fd, err)
-               : dd_err_set(err, rc, "cannot move the caches to their place: %s", strerror(-rc));
+    return rc == 0 ? compile_dir_arrange(s->dir.fd, err)
+                   : dd_err_set(err, rc, "cannot move the caches to '%s': %s", s->dir.path,
+                                strerror(-rc));
 }
 
 int serve_show(struct serve *s, struct dd_err *err)

@@ -19,9 +19,9 @@ struct stage_pool {
     pthread_mutex_t lock;
     pthread_cond_t change;
     struct stage_chunks waiting, done;
-    enum stage_phase phase; /* of the running chunks */
+    enum stage_phase phase; /* phase of the chunks that threads work on */
     int running;
-    int wanted, threads; /* to be started, and those that run */
+    int wanted, threads; /* number of threads to be started, and of running ones */
     int wake_fd;
     const struct stage_unpack_cfg *unpack;
     bool compress;
@@ -76,7 +76,7 @@ static void work_on(const struct stage_pool *p, struct stage_chunk *c, const uns
     c->bytes = n;
     c->rc = digest(c->digest, raw, n);
     if (c->rc < 0)
-        (void)dd_err_set(&c->err, c->rc, "--stage: cannot compute a digest");
+        (void)dd_err_set(&c->err, c->rc, "--stage: cannot compute the SHA-256 digest of a chunk");
     else if (p->unpack != NULL)
         c->rc = stage_unpack(p->unpack, c->phase, raw, n, &c->err);
 }
@@ -102,7 +102,7 @@ static void work_read(struct stage_pool *p, struct stage_chunk *c, const struct 
     c->seq = p->numbered++;
     (void)pthread_mutex_unlock(&p->lock);
     if (p->compress && (c->rc = make_frame(c, &raw, t)) < 0)
-        (void)dd_err_set(&c->err, c->rc, "--stage: cannot compress: %s", strerror(-c->rc));
+        (void)dd_err_set(&c->err, c->rc, "--stage: cannot compress a chunk: %s", strerror(-c->rc));
     else
         work_on(p, c, raw.data, raw.len);
 }
@@ -152,7 +152,7 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* The caller holds the lock. */
+/* Start the wanted threads. The caller holds the lock. */
 static void start_threads(struct stage_pool *p)
 {
     for (; p->wanted > 0; p->wanted--) {

@@ -1,6 +1,5 @@
 /* Threads of ddrun-stage that read, compress or decompress chunks, compute their digests and unpack
- * them.
- * All chunks of a phase are finished before one of a later phase is begun. */
+ * them. All chunks of a phase are finished before any chunk of a later phase is begun. */
 #ifndef DD_STAGE_STAGE_POOL_H
 #define DD_STAGE_STAGE_POOL_H
 
@@ -15,26 +14,26 @@ struct stage_chunk {
     TAILQ_ENTRY(stage_chunk) kept;  /* for the main thread */
     uint32_t seq;                   /* on the node that reads: set by the pool */
     enum stage_phase phase;
-    struct stage_part part;             /* on the node that reads: contents of the chunk */
-    struct dd_buf raw;                  /* or its bytes, if already read */
-    bool read;                          /* this node reads it */
-    struct dd_buf frame;                /* as received; on the node that reads, made by the pool */
+    struct stage_part part; /* on the node that reads: contents of the chunk */
+    struct dd_buf raw;      /* bytes of the chunk, if already read */
+    bool read;              /* this node reads the chunk */
+    struct dd_buf frame;    /* frame as received; on the node that reads, made by the pool */
     unsigned char digest[STAGE_DIGEST]; /* made by the pool */
     int rc;                             /* set by the pool */
     struct dd_err err;
-    size_t bytes;         /* set by the pool: size of its contents */
-    bool empty;           /* set by the pool: its files have vanished, and it has no seq */
-    bool worked;          /* the pool has finished it */
+    size_t bytes;         /* set by the pool: size of the contents */
+    bool empty;           /* set by the pool: the files have vanished, and the chunk has no seq */
+    bool worked;          /* the pool has finished the chunk */
     unsigned sent, acked; /* for the main thread: bits of children */
 };
 TAILQ_HEAD(stage_chunks, stage_chunk);
 
 struct stage_pool;
 
-/* unpack: NULL: write nothing; borrowed until free. wake_fd: an eventfd, written when a chunk is
- * finished. */
+/* wake_fd: an eventfd, written when a chunk is finished. */
 int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_err *err);
-/* To be called before the first chunk. */
+/* unpack: where chunks are written, borrowed until the process exits; NULL, the default: nowhere.
+ * To be called before the first chunk. */
 void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
 /* Set whether the pool makes frames for other nodes of the chunks that it reads. To be called
  * before the first chunk. */

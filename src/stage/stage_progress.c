@@ -1,5 +1,5 @@
-/* What the terminal shows of a copy: the tallies of the nodes go up the tree, and the root tells
- * its agent. */
+/* Progress of a copy for the terminal: nodes send tallies up the tree, and the root reports to the
+ * agent. */
 #include "base/io.h"
 #include "stage/stage_client.h"
 #include "stage/stage_inner.h"
@@ -9,7 +9,7 @@
 
 void serve_take_tally(struct serve *s, struct stage_child *child, const struct stage_tally *t)
 {
-    if (t->done <= s->below) /* no ddrun-stage reports more */
+    if (t->done <= s->below) /* a higher number is malformed */
         child->tally = *t;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct stage_reader {
@@ -43,7 +44,8 @@ static void reader_enter(struct stage_reader *r, enum stage_reader_state state)
     wake(r);
 }
 
-/* raw: NULL, or the bytes of the part, which it takes. */
+/* Give a part to the pool, once fewer than STAGE_WINDOW chunks are in flight. raw: bytes of the
+ * part, taken; NULL: not read yet. */
 static int reader_add(struct stage_reader *r, const struct stage_part *part, struct dd_buf *raw)
 {
     struct stage_chunk *c = calloc(1, sizeof(*c));
@@ -64,7 +66,8 @@ static int reader_add(struct stage_reader *r, const struct stage_part *part, str
     (void)pthread_mutex_unlock(&r->lock);
     return stage_pool_add(r->pool, c) == 0
                ? 0
-               : dd_err_set(&r->err, -EAGAIN, "--stage: cannot create a thread");
+               : dd_err_set(&r->err, -EAGAIN,
+                            "--stage: cannot create any thread to read the sources");
 }
 
 static int list_cache(struct stage_reader *r)
@@ -76,7 +79,7 @@ static int list_cache(struct stage_reader *r)
     r->sources = &r->cache_sources;
     const int rc = compile_dir_list(&r->list, &r->cache, r->cache_path, r->warning);
     r->list.skipped = 0;          /* r->warning reports skipped entries */
-    if (r->cache_path[0] == '\0') /* it cannot be used */
+    if (r->cache_path[0] == '\0') /* the cache cannot be used */
         r->cache_paths[0] = NULL;
     return rc == 0 ? 0 : dd_err_set(&r->err, rc, "--stage: out of memory");
 }
@@ -94,7 +97,7 @@ static int list_all(struct stage_reader *r)
     for (int i = 0; r->cache.dir == NULL && i < r->sources->n && rc == 0; i++)
         rc = list_source(r, &r->sources->v[i], i);
     if (rc == 0 && stage_list_digest(&r->list, r->digest) < 0)
-        rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute a digest");
+        rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute the SHA-256 digest of the listing");
     for (size_t i = 0; i < r->list.n; i++)
         r->files += r->list.items[i].kind == STAGE_FILE;
     return rc;
@@ -105,7 +108,7 @@ static int add_raw(void *arg, enum stage_phase phase, struct dd_buf *raw)
     return reader_add(arg, &(struct stage_part){.phase = phase}, raw);
 }
 
-/* The pool reads until the process exits. */
+/* Give all parts to the pool. The pack is not freed: the pool reads until the process exits. */
 static int read_all(struct stage_reader *r)
 {
     const struct stage_pack_cfg cfg = {.list = &r->list, .sources = r->sources->paths};
@@ -155,7 +158,7 @@ int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
     const int rc = pthread_create(&id, NULL, run_reader, r);
     if (rc != 0) {
         free(r);
-        return dd_err_set(err, -rc, "--stage: cannot create a thread");
+        return dd_err_set(err, -rc, "--stage: cannot create a thread: %s", strerror(rc));
     }
     (void)pthread_detach(id);
     *ret = r;

@@ -11,7 +11,7 @@ struct stage_reader;
 
 enum stage_reader_state {
     STAGE_READER_LISTING,
-    STAGE_READER_LISTED, /* waits for stage_reader_go() */
+    STAGE_READER_LISTED, /* the reader waits for stage_reader_go() */
     STAGE_READER_READING,
     STAGE_READER_FINISHED, /* the pool has all chunks */
     STAGE_READER_FAILED,
@@ -22,21 +22,21 @@ struct stage_reader_view {
     uint64_t bytes, entries; /* from LISTED on */
     uint64_t files;
     const unsigned char *digest; /* of the listing, from LISTED on */
-    uint32_t chunks;             /* FINISHED: number given to the pool */
+    uint32_t chunks;             /* FINISHED: number of chunks given to the pool */
     size_t skipped;
     const char *first_skipped;
     const char *warning; /* from LISTED on; "": none */
-    const char *why;     /* FAILED */
+    const char *why;     /* FAILED: the message */
 };
 
-/* Gives chunks to the pool, at most STAGE_WINDOW that have not been released. Writes wake_fd at
- * each change. sources are borrowed until the process exits. cache: read it instead of the sources;
- * NULL: read the sources. */
+/* Start the thread, which gives chunks to the pool, at most STAGE_WINDOW that have not been
+ * released, and writes to wake_fd at each change. sources are borrowed until the process exits.
+ * cache: read it instead of the sources; NULL: read the sources. */
 int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
                        const struct stage_sources *sources, const struct compile_dir *cache,
                        int wake_fd, struct dd_err *err);
 void stage_reader_go(struct stage_reader *r);
-void stage_reader_release(struct stage_reader *r); /* one chunk */
+void stage_reader_release(struct stage_reader *r); /* releases one chunk */
 void stage_reader_look(struct stage_reader *r, struct stage_reader_view *ret);
 
 #endif

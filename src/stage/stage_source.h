@@ -10,19 +10,19 @@
 
 struct stage_source {
     char *path; /* what is read */
-    char *name; /* of the directory that workers see; equal to path if that is a directory */
+    char *name; /* name of the directory that workers see; equal to path if path is a directory */
     bool archive, image;
 };
 
-/* All sources; both lists end with NULL. */
+/* All sources; paths and names end with NULL. */
 struct stage_sources {
     struct stage_source *v;
     int n;
     char **paths, **names; /* borrowed from v */
 };
 
-/* "DIR", "FILE" or "FILE:NAME"; the suffix of the name marks an archive or image, and without NAME
- * the directory has the name without the suffix. 0 or -ENOMEM. */
+/* Parse "DIR", "FILE" or "FILE:NAME". The suffix of FILE marks an archive or image, and without
+ * NAME the directory has the name without the suffix. 0 or -ENOMEM. */
 int stage_source_parse(struct stage_source *ret, const char *text);
 void stage_source_done(struct stage_source *s);
 int stage_sources_parse(struct stage_sources *ret, char *const *texts); /* 0 or -ENOMEM */

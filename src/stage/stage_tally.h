@@ -1,5 +1,5 @@
-/* How far the nodes of a subtree are with their copies: each node tells its parent, so that the
- * terminal can show it. Pure. */
+/* Progress of the copies of a subtree, which each node reports to its parent, for the terminal.
+ * Pure. */
 #ifndef DD_STAGE_STAGE_TALLY_H
 #define DD_STAGE_STAGE_TALLY_H
 
@@ -10,7 +10,7 @@
 struct stage_tally {
     uint32_t done;    /* nodes whose copy is complete */
     uint32_t lag;     /* chunks that the slowest node lacks though its parent has them; 0: none */
-    uint32_t slowest; /* its node rank; STAGE_NOBODY if lag is 0 */
+    uint32_t slowest; /* node rank of that node; STAGE_NOBODY if lag is 0 */
 };
 
 #define STAGE_TALLY_NONE ((struct stage_tally){.slowest = STAGE_NOBODY})

@@ -8,7 +8,7 @@ int stage_tree_root(const enum stage_has *has, int n)
     return 0;
 }
 
-/* The node rank at a position of the tree, in breadth-first order; -1: there is none. */
+/* Return the node rank at a position of the tree, in breadth-first order; -1: there is none. */
 static int at_position(const enum stage_has *has, int n, int root, int position)
 {
     if (position == 0)

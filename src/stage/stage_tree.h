@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-/* Each node sends everything this many times: with 2 a network card that sends and receives at
- * once is busy with both, and each level of the tree adds the time of one chunk alone. */
+/* Number of children of a node, to each of which it sends everything: with 2, a network card that
+ * sends and receives at once is busy with both, and each level of the tree adds the time of one
+ * chunk alone. */
 enum { STAGE_FANOUT = 2 };
 
 enum stage_has {
@@ -19,9 +20,9 @@ enum { STAGE_TREE_DEPTH = 32 };
 struct stage_place {
     bool takes_part;               /* reads, receives or forwards */
     int parents[STAGE_TREE_DEPTH]; /* node ranks: the parent, its parent … and the root */
-    int depth;                     /* number of those; 0: this node is the root, which reads */
+    int depth;                     /* number of parents; 0: this node is the root, which reads */
     int children;                  /* number of nodes that connect to this one */
-    int below; /* nodes of its subtree without itself; no other node can come to connect */
+    int below; /* number of nodes in its subtree without itself; only these can connect */
 };
 
 /* Return the rank of the root. */

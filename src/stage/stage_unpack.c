@@ -64,7 +64,8 @@ static void parent_done(struct parent *p)
     p->fd = -1;
 }
 
-/* An archive may omit the directories of its files. Other threads may make the same ones. */
+/* Make the directories of path, which an archive may omit, and open the last one. Other threads may
+ * make the same directories. */
 static int make_directories(int root, const char *path)
 {
     char above[STAGE_PATH_MAX + 1];
@@ -151,8 +152,8 @@ static int set_meta(int fd, const struct stage_entry *e)
     return fchmod(fd, e->mode | least) < 0 ? -errno : set_time(fd, e);
 }
 
-/* Where the first line of a script names an interpreter in a source, write the line with that of
- * the copy. *skip: bytes of the data that the line replaces. */
+/* Where the first line of a script names an interpreter in a source, write the line with the
+ * interpreter in the copy. *skip: bytes of the data that the line replaces. */
 static int write_shebang(const struct stage_unpack_cfg *c, int fd, const struct stage_entry *e,
                          size_t *skip)
 {
@@ -202,7 +203,8 @@ static int unpack_piece(struct unpacking *u)
     return write_at(fd, e->data, e->len, e->offset);
 }
 
-/* A long file that vanished before it was read has no copy. */
+/* Set mode and time of a directory or a long file. A file that vanished before it was read has no
+ * copy. */
 static int unpack_meta(struct unpacking *u)
 {
     const int fd_or_error = open_in_parent(u, O_RDONLY | O_NONBLOCK, 0);
@@ -235,7 +237,7 @@ static int unpack_hardlink(struct unpacking *u)
     return rc;
 }
 
-/* Unpacking a file in it may have made it. */
+/* Make a directory, unless unpacking a file in it has made it. */
 static int make_directory(int at, const char *name)
 {
     struct stat st;

@@ -11,8 +11,8 @@ struct stage_unpack_cfg {
     int root;             /* descriptor of the directory */
     const char *node;     /* for messages */
     const char *path;     /* of the directory, for messages */
-    char *const *sources; /* NULL, or the directories whose names in the first lines of scripts
-                             become those of the copies */
+    char *const *sources; /* directories whose paths in the first lines of scripts become those of
+                             the copies; NULL: change no script */
 };
 
 /* Errors name the node and the directory. -EPROTO: the chunk is malformed, or has an entry of

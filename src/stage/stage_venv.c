@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The value of the first line "key = value", and its length. NULL: there is none. */
+/* Return the value of the first line "key = value", and its length. NULL: there is none. */
 static const char *venv_value(const char *text, const char *key, size_t *len)
 {
     const size_t n = strlen(key);

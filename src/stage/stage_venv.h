@@ -1,4 +1,4 @@
-/* The interpreter of a virtual environment, which lies outside of it. Pure. */
+/* Finds the interpreter of a virtual environment, which lies outside of the environment. Pure. */
 #ifndef DD_STAGE_STAGE_VENV_H
 #define DD_STAGE_STAGE_VENV_H
 

@@ -164,7 +164,7 @@ static bool shows(const char *source, const char *copy)
     return stat(source, &there) == 0 && stat(copy, &st) == 0 && is_same(&there, &st);
 }
 
-/* In a child of its own, since entering a user namespace cannot be undone. */
+/* Check the view in another child, since entering a user namespace cannot be undone. */
 static _Noreturn void check_child(const int *fds, int n, char *const *pairs)
 {
     struct stat root, root_there;
@@ -193,10 +193,13 @@ static int check_view(const int *fds, int n, char *const *pairs, struct dd_err *
         check_child(fds, n, pairs);
     if (pid < 0)
         return dd_err_set(err, -errno, "cannot fork: %m");
-    return wait_for(pid) == 0 ? n : dd_err_set(err, -EIO, "the mount is not visible");
+    return wait_for(pid) == 0
+               ? n
+               : dd_err_set(err, -EIO, "the mount does not show the copy at its original path");
 }
 
-/* Start the child. report: it writes there. *ret_hold: it exits when this is closed. */
+/* Start the child. report: pipe to which the child writes its report. *ret_hold: the child exits
+ * when this descriptor is closed. */
 static pid_t view_start(char *const *pairs, const char *server, int report[2], int *ret_hold,
                         struct dd_err *err)
 {
@@ -221,7 +224,7 @@ static pid_t view_start(char *const *pairs, const char *server, int report[2], i
         return pid;
     close(hold[1]);
     close(report[0]);
-    return dd_err_set(err, -EAGAIN, "cannot fork");
+    return dd_err_set(err, -EAGAIN, "cannot fork: %m");
 }
 
 int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err)

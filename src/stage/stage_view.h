@@ -11,7 +11,7 @@
  * closed or the caller dies. ret_servers: NULL if there is no image. Returns the number of
  * descriptors in fds: 1 (mounts) or 2 (users, mounts). */
 int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err);
-/* Enter them, and return to the working directory. Only for a process with one thread. */
+/* Enter the namespaces, and return to the working directory. Only for a process with one thread. */
 int stage_view_enter(const int *fds, int n, struct dd_err *err);
 
 #endif

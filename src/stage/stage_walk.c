@@ -27,7 +27,7 @@ enum {
     SLOW_NS = 2000000, /* reading a directory for longer indicates a slow file system */
 };
 
-/* The first name of a file with several. */
+/* The first name of a file with several names. */
 struct inode {
     UT_hash_handle hh;
     struct {
@@ -42,7 +42,7 @@ struct walk_dir;
 /* An entry of a directory; a special file has no kind. */
 struct found {
     struct stage_item item;
-    struct walk_dir *dir; /* of a directory */
+    struct walk_dir *dir; /* of a directory; NULL: another kind */
     dev_t dev;
     ino_t ino;
     nlink_t links;
@@ -51,7 +51,7 @@ struct found {
 struct walk_dir {
     STAILQ_ENTRY(walk_dir) entry;
     struct stage_item item;
-    bool gone; /* it has vanished since its name was read */
+    bool gone; /* the directory has vanished since its name was read */
     struct found *found;
     size_t n, cap;
 };
@@ -62,7 +62,7 @@ struct walk {
     struct stage_list *list;
     struct inode *inodes;
     const char *root; /* the directory to copy, for messages */
-    int fd;           /* of the root */
+    int fd;           /* descriptor of the root */
     size_t prefix;    /* length of the number in the paths */
 
     pthread_mutex_t lock;
@@ -164,7 +164,7 @@ static void dir_free(struct walk_dir *d)
     free(d);
 }
 
-/* Directories are not examined before they are opened. */
+/* Take the attributes of an entry. A directory is not examined before it is opened. */
 static int take_entry(struct found *f, int at, const struct dirent *e)
 {
     struct stat st = {.st_mode = S_IFDIR};
@@ -224,7 +224,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct found *)a)->item.path, ((const struct found *)b)->item.path);
 }
 
-/* Sorted, so that the same directory always has the same digest. */
+/* Read a directory, and sort it, so that the same directory always has the same digest. */
 static int read_dir(const struct walk *w, struct walk_dir *d, struct dd_err *err)
 {
     const char *below = shown(w, d->item.path);
@@ -253,7 +253,7 @@ static int read_dir(const struct walk *w, struct walk_dir *d, struct dd_err *err
 
 /* ---- threads ---- */
 
-/* The next directory, or NULL when there will be no more. */
+/* Return the next directory; NULL: there will be no more. */
 static struct walk_dir *walk_next(struct walk *w)
 {
     while (w->rc == 0 && STAILQ_EMPTY(&w->waiting) && w->busy > 0)
@@ -322,7 +322,7 @@ static void walk_all(struct walk *w, struct walk_dir *top)
 
 /* ---- the list ---- */
 
-/* Takes the texts of `from`. */
+/* Append an item. Takes the texts of `from`. */
 static struct stage_item *list_add(struct stage_list *l, struct stage_item *from)
 {
     if (l->n == l->cap) {

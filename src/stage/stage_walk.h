@@ -11,14 +11,14 @@
 struct stage_item {
     enum stage_kind kind;
     char *path;   /* as in struct stage_entry */
-    char *target; /* of links, or NULL */
+    char *target; /* target of a link; NULL: no link */
     uint32_t mode;
     struct timespec mtime;
     struct timespec ctime; /* changes with any other attribute and the data */
     uint64_t size;         /* of a file */
-    bool may_vanish;
-    bool archive; /* a file whose contents are not known; no part of a chunk */
-    bool image;   /* a file that is the source itself */
+    bool may_vanish;       /* no error if the file no longer exists when it is read */
+    bool archive;          /* a file whose contents are not known; no part of a chunk */
+    bool image;            /* a file that is the source itself */
 };
 
 struct stage_list {
@@ -26,13 +26,14 @@ struct stage_list {
     size_t n, cap;
     uint64_t bytes;          /* what a file system needs for the copy */
     size_t skipped;          /* sockets, pipes and devices */
-    char first_skipped[512]; /* path of the first of them */
+    char first_skipped[512]; /* path of the first skipped entry */
     bool cache;              /* other jobs set the times of these files */
 };
 
 /* Append all entries below path, as source `number`. */
 int stage_walk(struct stage_list *list, const char *path, int number, struct dd_err *err);
-/* Append the archive itself: its contents take at least its own size. */
+/* Append the archive itself as one file. The bytes of the list grow by its size, which the contents
+ * need at least. */
 int stage_walk_archive(struct stage_list *list, const char *path, int number, struct dd_err *err);
 /* Append the image as the only file of a directory, with the name STAGE_IMAGE. */
 int stage_walk_image(struct stage_list *list, const char *path, int number, struct dd_err *err);
