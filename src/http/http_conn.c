@@ -25,7 +25,7 @@ struct http_conn {
     int fd;
     struct event *readable, *writable, *timer;
     struct dd_buf head;
-    struct http_request request; /* its name is borrowed from head */
+    struct http_request request; /* the name is borrowed from head */
     struct kv_value *value;      /* body of the request or of the reply */
     size_t got;                  /* bytes of the body received */
     struct kv_waiter waiter;

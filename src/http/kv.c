@@ -22,7 +22,7 @@ struct kv_scope {
 
 struct kv_entry {
     UT_hash_handle hh;
-    LIST_ENTRY(kv_entry) link; /* in the list of its scope */
+    LIST_ENTRY(kv_entry) link; /* in the list of the scope */
     struct kv_scope *scope;
     struct kv_value *value; /* NULL: the key only has waiters */
     struct kv_waiters waiters;

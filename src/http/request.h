@@ -20,8 +20,8 @@ struct http_request {
     size_t body;         /* size of the body */
 };
 
-/* Parse the head at the start of the n bytes. Return its length; 0: incomplete; -EINVAL: not a
- * request head; -EMSGSIZE: longer than HTTP_HEAD_MAX. */
+/* Parse the head at the start of the n bytes. Return the length of the head; 0: incomplete;
+ * -EINVAL: not a request head; -EMSGSIZE: longer than HTTP_HEAD_MAX. */
 int http_request_parse(struct http_request *ret, const char *p, size_t n);
 
 #endif
