@@ -16,7 +16,7 @@ struct collect {
     struct event_base *base;
     int control; /* socket of the agent */
     struct event *control_event, *alive_event;
-    struct stage_msg setup; /* no texts until the agent has sent it */
+    struct stage_msg setup; /* COLLECT; no texts until the agent has sent it */
     struct net_key_input key_in;
     struct net_key key;
     void (*drop)(void *arg); /* removes incomplete files before the exit; NULL: nothing to remove */

@@ -68,8 +68,8 @@ int collect_serve(void)
 {
     static struct collect c = {.control = STAGE_CLIENT_FD};
     const struct timeval alive = {.tv_sec = COLLECT_ALIVE_S};
-    /* Survive the agent to remove incomplete files; the end of file on its socket reports its
-     * death. */
+    /* Survive the agent to remove incomplete files; the end of file on the agent's socket reports
+     * its exit. */
     (void)prctl(PR_SET_PDEATHSIG, 0);
     c.base = net_loop_new();
     if (c.base == NULL)

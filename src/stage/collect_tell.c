@@ -1,4 +1,4 @@
-/* Reports of a ddrun-stage of --collect to its agent, and its exit. */
+/* Reports of a ddrun-stage of --collect to the agent, and the exit of the process. */
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "stage/collect_inner.h"

@@ -240,7 +240,7 @@ int collect_file_commit(struct collect_file *f, struct dd_err *err)
         return dd_err_set(err, -EPROTO, "the sender sent less data than announced");
     if (fchmod(f->fd, f->mode) < 0 || futimens(f->fd, times) < 0 || fsync(f->fd) < 0)
         return dd_err_set(err, -errno, "cannot complete the destination: %m");
-    int rc = compare_existing(f, err); /* another job may have written it meanwhile */
+    int rc = compare_existing(f, err); /* another job may have written the file meanwhile */
     if (rc < 0)
         return rc;
     rc = rc > 0 ? publish(f) : 0;

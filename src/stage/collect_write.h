@@ -1,4 +1,4 @@
-/* Writes collected files into DIR: each appears under its name complete, or not at all. */
+/* Writes collected files into DIR: each file appears complete under its name, or not at all. */
 #ifndef DD_STAGE_COLLECT_WRITE_H
 #define DD_STAGE_COLLECT_WRITE_H
 

@@ -78,7 +78,7 @@ struct library {
 struct seen {
     UT_hash_handle hh;
     enum stage_kind kind; /* STAGE_FILE, STAGE_DIR or STAGE_SYMLINK */
-    char *target;         /* of a symbolic link */
+    char *target;         /* target of a symbolic link; NULL: no link */
     char path[];
 };
 

@@ -76,7 +76,7 @@ int stage_client_start(struct stage_client *c, const char *helper, const char *m
     const pid_t agent = getpid();
     *c = (struct stage_client){.fd = -1};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair for '%s': %m", helper);
     const pid_t pid = fork();
     if (pid == 0)
         client_exec(&program, pair[1], agent);
@@ -84,7 +84,8 @@ int stage_client_start(struct stage_client *c, const char *helper, const char *m
     close(pair[1]);
     if (pid < 0) {
         close(pair[0]);
-        return dd_err_set(err, -error, "--stage: cannot fork: %s", strerror(error));
+        return dd_err_set(err, -error, "cannot create a process for '%s': %s", helper,
+                          strerror(error));
     }
     c->pid = pid;
     c->fd = pair[0];

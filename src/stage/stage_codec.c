@@ -89,7 +89,7 @@ static bool entry_ok(const struct stage_entry *e)
 
 int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n, size_t *at)
 {
-    if (*at >= n) /* p is NULL if nothing is there */
+    if (*at >= n) /* p is NULL if there is no entry */
         return 0;
     struct dd_rd r = dd_rd_of(p + *at, n - *at);
     const uint8_t kind = dd_rd_u8(&r);

@@ -37,7 +37,7 @@ struct stage_child {
     bool needed; /* the subtree of the child still needs something from this node */
     struct link *link;
     bool head_sent, end_sent, has_end;
-    struct stage_tally tally; /* of the subtree of the child */
+    struct stage_tally tally; /* tally of the child's subtree */
     struct event *given_up;   /* timer: ends the keeping of chunks for a child without a link */
 };
 

@@ -104,7 +104,7 @@ static int keep_list(const struct dd_scratch *kept, struct keep_entry *v)
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     while (d != NULL && n < LOOK_AT && (e = readdir(d)) != NULL) {
         if (strncmp(e->d_name, OLD, strlen(OLD)) == 0)
-            (void)dd_scratch_clear(kept, e->d_name); /* its removal was interrupted */
+            (void)dd_scratch_clear(kept, e->d_name); /* the removal of this copy was interrupted */
         if (strlen(e->d_name) != STAGE_KEEP_NAME - 1 ||
             fstatat(kept->fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;

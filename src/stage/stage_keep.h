@@ -11,7 +11,7 @@ enum { STAGE_KEEP_COPIES = 3, STAGE_KEEP_NAME = 2 * STAGE_DIGEST + 1 };
 
 void stage_keep_name(char name[STAGE_KEEP_NAME], const unsigned char digest[STAGE_DIGEST]);
 /* Open the directory of kept copies that lies beside the directory `path`. create: make it if it
- * does not exist. -EPERM: it is not a private directory of this user. */
+ * does not exist. -EPERM: the directory of kept copies is not private to this user. */
 int stage_keep_open(struct dd_scratch *ret, const char *path, bool create, struct dd_err *err);
 /* Open and lock the kept copy of that name, and mark it as used. -ENOENT: there is none. The lock
  * lasts until all descriptors that ret->fd has been duplicated to are closed. */

@@ -44,7 +44,7 @@ enum {
     STAGE_SETUP_CACHE, /* "": --stage; else --compile-cache: name of the directory in the source for
                           this kind of processor */
     STAGE_SETUP_MOST,  /* with CACHE: limit for the bytes of that directory */
-    STAGE_SETUP_READS, /* "1": the sources are read on this node, unless another one has copies */
+    STAGE_SETUP_READS, /* "1": the sources are read on this node, unless another node has copies */
     STAGE_SETUP_DIR,   /* private directory for the copy */
     STAGE_SETUP_SPARE, /* directory to use if DIR has not enough space; "": none */
     STAGE_SETUP_SOURCES, /* this and all further texts: the directories to copy */
@@ -89,7 +89,7 @@ enum {
 };
 
 enum {
-    STAGE_READY_SUMMARY, /* for the log; "": the copy was there */
+    STAGE_READY_SUMMARY, /* text for the log; "": an existing copy is used */
     STAGE_READY_KEPT,    /* "1": the last descriptor locks a kept copy */
     STAGE_READY_PAIRS,   /* this and all further texts: source, copy, source, copy ... */
 };

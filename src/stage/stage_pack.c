@@ -15,7 +15,8 @@ enum {
     HELD_MAX = STAGE_WINDOW,                        /* long files that are being read */
 };
 
-/* A long file of which pieces have been planned and not read. Its threads share one descriptor. */
+/* A long file of which pieces have been planned and not read. All threads that read the file share
+ * one descriptor. */
 struct held {
     size_t item;
     uint64_t left; /* bytes that are not read yet; 0: this entry is unused */

@@ -10,8 +10,8 @@
 #include <sys/queue.h>
 
 struct stage_chunk {
-    TAILQ_ENTRY(stage_chunk) entry; /* of the pool's lists */
-    TAILQ_ENTRY(stage_chunk) kept;  /* for the main thread */
+    TAILQ_ENTRY(stage_chunk) entry; /* in the pool's lists */
+    TAILQ_ENTRY(stage_chunk) kept;  /* in the list of the main thread */
     uint32_t seq;                   /* on the node that reads: set by the pool */
     enum stage_phase phase;
     struct stage_part part; /* on the node that reads: contents of the chunk */

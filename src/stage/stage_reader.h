@@ -19,7 +19,7 @@ enum stage_reader_state {
 
 struct stage_reader_view {
     enum stage_reader_state state;
-    uint64_t bytes, entries; /* from LISTED on */
+    uint64_t bytes, entries; /* what the copy needs; valid from LISTED on */
     uint64_t files;
     const unsigned char *digest; /* of the listing, from LISTED on */
     uint32_t chunks;             /* FINISHED: number of chunks given to the pool */

@@ -9,8 +9,8 @@
 
 struct stage_unpack_cfg {
     int root;             /* descriptor of the directory */
-    const char *node;     /* for messages */
-    const char *path;     /* of the directory, for messages */
+    const char *node;     /* name of this node, for messages */
+    const char *path;     /* path of the directory, for messages */
     char *const *sources; /* directories whose paths in the first lines of scripts become those of
                              the copies; NULL: change no script */
 };

@@ -42,7 +42,7 @@ struct walk_dir;
 /* An entry of a directory; a special file has no kind. */
 struct found {
     struct stage_item item;
-    struct walk_dir *dir; /* of a directory; NULL: another kind */
+    struct walk_dir *dir; /* contents of a directory; NULL: another kind */
     dev_t dev;
     ino_t ino;
     nlink_t links;

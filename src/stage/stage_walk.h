@@ -15,7 +15,7 @@ struct stage_item {
     uint32_t mode;
     struct timespec mtime;
     struct timespec ctime; /* changes with any other attribute and the data */
-    uint64_t size;         /* of a file */
+    uint64_t size;         /* bytes of a file; 0: no file */
     bool may_vanish;       /* no error if the file no longer exists when it is read */
     bool archive;          /* a file whose contents are not known; no part of a chunk */
     bool image;            /* a file that is the source itself */
