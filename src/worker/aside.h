@@ -1,4 +1,4 @@
-/* Reads a file in a child process with a time limit: its file server may hang. */
+/* Reads a file in a child process with a time limit, since the file server may hang. */
 #ifndef DD_WORKER_ASIDE_H
 #define DD_WORKER_ASIDE_H
 

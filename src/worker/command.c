@@ -82,7 +82,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
         return;
     }
     c->late = true;
-    (void)kill(-c->pid, SIGKILL); /* its exit will be reported as an event */
+    (void)kill(-c->pid, SIGKILL); /* the exit will be reported as an event */
     event_add(c->on_limit, &more);
 }
 
@@ -250,7 +250,7 @@ void command_kill(struct command *c)
 static void end_now(const struct command *c)
 {
     (void)kill(-c->pid, SIGKILL);
-    (void)kill(c->pid, SIGKILL); /* in case it has not created its session yet */
+    (void)kill(c->pid, SIGKILL); /* in case the child has not created its session yet */
     child_reap_within(c->pid, END_WAIT_MS);
 }
 

@@ -22,8 +22,8 @@ struct command_spec {
     int (*run)(void *arg); /* used instead of argv: a function that the child runs, with stdout
                               captured; returns the exit status */
     void *run_arg;
-    const int *keep; /* descriptors that the child of run inherits, in ascending order; their
-                        numbers in the child are COMMAND_FIRST_KEPT and up */
+    const int *keep; /* descriptors that the child of run inherits, in ascending order; numbered
+                        from COMMAND_FIRST_KEPT in the child */
     size_t nkeep;
     size_t most_out;   /* limit of the output in bytes; 0: 64 KiB */
     unsigned limit_ms; /* time limit, after which the command and its children are killed */

@@ -16,7 +16,7 @@ enum {
     HANG_SIGN_NETWORK = 16,
     HANG_SIGNS_USED = HANG_SIGN_CPU | HANG_SIGN_IO | HANG_SIGN_NETWORK,
     HANG_SIGNS_ALL = HANG_SIGN_OUTPUT | HANG_SIGN_FILE | HANG_SIGNS_USED,
-    HANG_SIGNS_ACTIVITY = 1 << 8, /* those that suit the workers; see hang_signs() */
+    HANG_SIGNS_ACTIVITY = 1 << 8, /* the signs that suit the workers; see hang_signs() */
 };
 
 /* What the processes of a worker have used so far. A sum may shrink when one of them ends. */
@@ -46,9 +46,9 @@ void hang_alive(struct hang *h, int i, uint64_t now); /* treat worker i as activ
 uint64_t hang_silent(const struct hang *h, int i,
                      uint64_t now); /* returns how long worker i has been silent */
 
-/* True if the counters of worker i are to be read: it has given no sign since the last check, and
- * the last reading is a tenth of the timeout old (after the timeout: one interval). A worker that
- * gives signs is never read. */
+/* True if the counters of worker i are to be read: the worker has given no sign since the last
+ * check, and the last reading is a tenth of the timeout old (after the timeout: one interval). A
+ * worker that gives signs is never read. */
 bool hang_wants_counters(const struct hang *h, int i, uint64_t now);
 /* Take the counters of worker i. The worker is active if it has used more than a waiting program
  * does, in one of `signs`, since the last reading; the time before the first reading counts as

@@ -16,12 +16,12 @@ struct fold_number {
 };
 
 struct fold_group {
-    uint64_t hash; /* of the text between the numbers */
+    uint64_t hash; /* hash of the text between the numbers */
     uint64_t due_ns;
     unsigned char *members; /* a bit for each worker */
     int count;
     bool foldable;
-    char *line; /* of the first worker, without a line end */
+    char *line; /* line of the first worker, without its end */
     size_t len;
     struct fold_number *numbers;
     size_t n_numbers;

@@ -66,8 +66,8 @@ void output_finish_check(struct worker_output *o)
     if (through && o->writer != NULL && !o->finishing)
         finish_files(o);
     if (through && (o->writer == NULL || o->files_done))
-        event_active(o->on_finished, EV_READ,
-                     0); /* call it from the loop: the caller is still changing its state */
+        event_active(o->on_finished, EV_READ, 0); /* call output_on_finished() from the loop: the
+                                                     caller is still changing its state */
     struct console *const to[] = {o->console[0], o->console[1], o->filter[0], o->filter[1]};
     for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
         if (to[i] != NULL && !console_empty(to[i]))

@@ -32,10 +32,10 @@ struct output_stream {
     struct console *file;    /* queue of the file; NULL: none */
     struct console *console; /* borrowed; NULL: none */
     const struct dd_strv
-        *filters;             /* borrowed; lines that contain one of them also go to `filter` */
+        *filters; /* borrowed; lines that contain one of these texts also go to `filter` */
     struct console *filter;   /* borrowed; NULL: none */
     struct output_fold *fold; /* borrowed; takes the lines for the console; NULL: none */
-    int local_rank;           /* of the worker */
+    int local_rank;           /* local rank of the worker */
     const struct dd_log *log;
     struct event *on_read;
     struct dd_buf in; /* input that has not gone to the console yet */

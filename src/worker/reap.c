@@ -164,7 +164,7 @@ static bool groups_step(struct worker_group *g, uint64_t now)
 static void output_done(void *arg)
 {
     struct worker_group *g = arg;
-    g->out = NULL; /* from here on it belongs to the next round */
+    g->out = NULL; /* from here on the output belongs to the next round */
     if (g->on_empty != NULL)
         g->on_empty(g->arg); /* the callback may free g */
 }

@@ -14,7 +14,7 @@ struct warm_command {
     const char *target;     /* script, module or Python code */
     size_t arguments;       /* index of the first argument of the target */
     bool unbuffered;        /* -u */
-    struct dd_strv options; /* those of Python itself, without -m and -c; owned */
+    struct dd_strv options; /* options of Python itself, without -m and -c; owned */
 };
 
 /* Parse "PYTHON [OPTIONS] SCRIPT|-m MODULE|-c CODE [ARGUMENTS]". -EINVAL with a message if the
@@ -23,8 +23,8 @@ struct warm_command {
 int warm_command_parse(struct warm_command *ret, char *const *argv, struct dd_err *err);
 void warm_command_done(struct warm_command *c);
 
-/* True if argv[0] is a Python interpreter, by its name, or as the variable PYTHON_EXEC of env says.
- */
+/* True if argv[0] is a Python interpreter, by its name, or because PYTHON_EXEC of env has the same
+ * file name. */
 bool warm_command_is_python(const char *program, char *const *env);
 
 /* True if Python or its modules read this variable when they start, so that it must be the same in

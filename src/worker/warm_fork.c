@@ -63,12 +63,12 @@ static int send_all(const struct warm_batch *b, char type, const int *fds, int n
 {
     int rc;
     while ((rc = warm_send(b->from->fd, type, fds, nfds)) == -EAGAIN || rc == -ETOOMANYREFS) {
-        if (rc == -ETOOMANYREFS) /* too many descriptors are on their way */
+        if (rc == -ETOOMANYREFS) /* too many descriptors are in flight */
             (void)nanosleep(&(struct timespec){.tv_nsec = (long)DD_NS_PER_MS}, NULL);
         if ((rc = wait_for(b, POLLOUT)) < 0)
             break;
     }
-    return rc < 0 ? dd_err_set(err, rc, "it does not accept requests: %s", strerror(-rc)) : 0;
+    return rc < 0 ? dd_err_set(err, rc, "cannot send a request: %s", strerror(-rc)) : 0;
 }
 
 char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *spec)
@@ -133,11 +133,11 @@ static int take(const struct warm_batch *b, const struct warm_msg *m, pid_t *pid
 {
     (void)b;
     if (m->type == WARM_BATCH)
-        return m->a == 0 ? 1 : dd_err_set(err, -EIO, "its fork failed (status %u)", m->a);
+        return m->a == 0 ? 1 : dd_err_set(err, -EIO, "fork failed (wait status %u)", m->a);
     if (m->type != WARM_WORKER)
         return 0;
     if (m->a >= (uint32_t)npids || m->b < 2 || m->b > INT32_MAX || pids[m->a] != 0)
-        return dd_err_set(err, -EPROTO, "it names a worker that was not requested");
+        return dd_err_set(err, -EPROTO, "unexpected report of a worker that was not requested");
     pids[m->a] = (pid_t)m->b;
     return 0;
 }
@@ -156,9 +156,10 @@ static int check_children(const struct warm_batch *b, const pid_t *pids, int npi
             return dd_err_set(err, -errno, "process %d is not a child of ddrun: %m", (int)pids[i]);
         for (int k = 0; k < i; k++)
             if (pids[k] == pids[i])
-                return dd_err_set(err, -EPROTO, "it names process %d twice", (int)pids[i]);
+                return dd_err_set(err, -EPROTO, "process %d was reported for two workers",
+                                  (int)pids[i]);
     }
-    return n == b->n ? 0 : dd_err_set(err, -EIO, "it forked %d of %d workers", n, b->n);
+    return n == b->n ? 0 : dd_err_set(err, -EIO, "only %d of %d workers were forked", n, b->n);
 }
 
 /* A worker reports its pid itself, possibly after the process that forked it has exited. */
@@ -179,13 +180,13 @@ int warm_batch_collect(struct warm_batch *b, pid_t *pids, int npids, struct dd_e
         unsigned char data[WARM_MSG_MAX + 1];
         rc = wait_for(b, POLLIN);
         if (rc < 0)
-            return dd_err_set(err, rc, "it did not fork %d workers within %.3g s", b->n,
-                              b->from->limit_ms / 1e3);
+            return dd_err_set(err, rc, "timed out after %.3g s waiting for %d workers",
+                              b->from->limit_ms / 1e3, b->n);
         const ssize_t n = recv(b->from->fd, data, sizeof(data), MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (n <= 0 || warm_msg_decode(&m, data, (size_t)n) < 0)
-            return dd_err_set(err, -EPIPE, "it has exited, or sent a malformed message");
+            return dd_err_set(err, -EPIPE, "the interpreter exited, or sent a malformed message");
         rc = take(b, &m, pids, npids, err);
         gone |= rc == 1;
     }

@@ -18,9 +18,9 @@ struct spawn_request; /* worker/spawn.h */
 enum warm_type {
     WARM_IMPORTING = 'B', /* text: module whose import begins */
     WARM_FAILED = 'F',    /* text: why a module cannot be imported, or, of a probe, the refusal */
-    WARM_UNFIT = 'U',     /* text: module, "\n", why it prevents fork(); the interpreter exits */
+    WARM_UNFIT = 'U',     /* text: module, "\n", reason against fork(); the interpreter exits */
     WARM_READY = 'R',     /* a: number of imported modules */
-    WARM_WORKER = 'P',    /* a: index of the worker, b: its pid */
+    WARM_WORKER = 'P',    /* a: index of the worker, b: pid of the worker */
     WARM_BATCH = 'D',     /* all workers are forked; a: status of the process that forked them */
     WARM_PROBED = 'V',    /* a, b: version; text: source of the list, then a module on each line */
 };
@@ -41,9 +41,9 @@ enum warm_mode { WARM_PROBE, WARM_SERVE };
 /* What the interpreter must know before it imports. All borrowed. */
 struct warm_config {
     enum warm_mode mode;
-    const struct dd_strv *modules; /* NULL: those of the script's last run, else torch */
-    const struct dd_strv *left_out;
-    const char *kind; /* of the program: "script", "module" or "command" */
+    const struct dd_strv *modules;  /* NULL: the modules of the script's last run, else torch */
+    const struct dd_strv *left_out; /* modules not to import */
+    const char *kind;               /* kind of the program: "script", "module" or "command" */
     const char *target;
     pid_t agent;
 };

@@ -63,7 +63,7 @@ struct worker_spec {
      * "VIA enter NUMBER ARGV…"; NULL: none. A worker that is forked needs none. */
     const char *via;
     int via_fd;
-    const char *must_execute; /* borrowed: why --warm must not fork this worker; NULL: it may */
+    const char *must_execute; /* borrowed: why --warm must not fork this worker; NULL: no reason */
 };
 
 /* Pass a descriptor to the worker; return its number there. */

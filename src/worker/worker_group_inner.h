@@ -17,9 +17,9 @@ enum worker_state {
 struct worker {
     pid_t pid; /* also the session and the process group */
     int rank;
-    uint64_t started_ns; /* when it was forked */
+    uint64_t started_ns; /* time of the fork */
     enum worker_state state;
-    uint64_t kill_at;    /* time of SIGKILL for its process group; 0: none */
+    uint64_t kill_at;    /* time of SIGKILL for the process group; 0: none */
     uint64_t give_up_at; /* time at which to give up, once SIGKILL has been sent; 0: not sent */
 };
 

@@ -22,7 +22,7 @@
 enum { CHUNK = 64 * 1024, CONTROL_FD = 3, END_WAIT_MS = 300, ASK_WAIT_MS = 1000, SLICE_MS = 100 };
 
 enum kind {
-    OPENED, /* a direct file is open; with its descriptor */
+    OPENED, /* a direct file is open; with the descriptor */
     READY,  /* all files are open */
     SIZE,   /* size of a direct file */
     FAILED, /* a file cannot be opened or written; with a message */

@@ -23,7 +23,7 @@ struct writer_file {
 struct writer_spec {
     int (*prepare)(
         void *arg,
-        struct dd_err *err); /* called in the child before it opens files; NULL: nothing */
+        struct dd_err *err); /* called in the child before the files are opened; NULL: nothing */
     const struct writer_file *files;
     int n;
     unsigned limit_ms; /* time limit for opening the files */
