@@ -30,10 +30,10 @@ struct answers {
     LIST_HEAD(, caller) callers; /* connections that have proved the key */
     int fd;
     uint16_t port;
-    bool *came; /* [nnodes] the result of the node has arrived */
-    int left;   /* number of nodes whose result is missing */
-    struct event
-        *goodbye; /* runs once all results have arrived: a lost node does not close its link */
+    bool *came;            /* [nnodes] the result of the node has arrived */
+    int left;              /* number of nodes whose result is missing */
+    struct event *goodbye; /* calls on_done: once all links are closed, or GOODBYE_MS after the last
+                              result */
 };
 
 static void answers_id_of(char out[96], const char *id)
@@ -158,7 +158,10 @@ int answers_place(const struct answers *a, const struct dd_strv *hosts, char *ou
     int n = snprintf(out, size, "%u/", answers_port(a));
     for (size_t i = 0; i < hosts->n && n < (int)size; i++)
         n += snprintf(out + n, size - (size_t)n, "%s%s", i > 0 ? "," : "", hosts->v[i]);
-    return n < (int)size ? 0 : dd_err_set(err, -E2BIG, "the node's names are too long");
+    return n < (int)size
+               ? 0
+               : dd_err_set(err, -E2BIG, "the names and addresses of this node exceed %zu bytes",
+                            size - 1);
 }
 
 void answers_free(struct answers *a)
@@ -194,7 +197,8 @@ int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, 
         return dd_err_set(err, -ENOMEM, "out of memory");
     return hosts->n > 0 && hosts->n <= HOSTS_MAX
                ? 0
-               : dd_err_set(err, -EINVAL, "'%.80s' names no hosts or too many", text);
+               : dd_err_set(err, -EINVAL, "invalid value '%.80s': expected 1 to %d hosts, not %zu",
+                            text, HOSTS_MAX, hosts->n);
 }
 
 struct giving {
@@ -292,9 +296,10 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
         event_base_dispatch(g.base);
         rc = g.rc;
         if (rc < 0)
-            (void)dd_err_set(err, rc, "the requesting node did not accept the result: %s",
-                             g.nfinds > 0 ? link_find_status(g.finds[0])
-                                          : "the connection was lost");
+            (void)dd_err_set(err, rc, "cannot deliver the result to the requesting node: %s",
+                             g.nfinds > 0     ? link_find_status(g.finds[0])
+                             : g.link != NULL ? "it did not acknowledge the result in time"
+                                              : "the connection was lost");
     }
     answers_end_searches(&g);
     link_free(g.link);

@@ -18,13 +18,13 @@ enum { ANSWER_MAX = 1 << 20 };
 
 struct answers;
 
-/* All borrowed. */
+/* The pointers must remain valid until answers_free(). */
 struct answers_cfg {
     const char *id; /* id of this examination, the same on all nodes */
     int nnodes;
-    struct net_key_input key_in; /* the function sets job_id */
-    void (*on_answer)(void *arg, int index, const void *data,
-                      size_t n); /* called once for each node */
+    struct net_key_input key_in; /* answers_new() sets job_id */
+    /* Called once for each node. data: the node's result, lent for the call. */
+    void (*on_answer)(void *arg, int index, const void *data, size_t n);
     /* All nodes have sent their results and have read the acknowledgement; if this process exited
      * earlier, they would report a failure. A node that fails meanwhile delays this by at most 2 s.
      */
@@ -35,8 +35,8 @@ struct answers_cfg {
 int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
                 struct dd_err *err);
 uint16_t answers_port(const struct answers *a);
-/* Write this node's address for results, "PORT/HOST,HOST…", with these names. -E2BIG with a
- * message. */
+/* Write the address to which nodes send results, "PORT/HOST,HOST…". hosts: names and addresses of
+ * this node. -E2BIG with a message. */
 int answers_place(const struct answers *a, const struct dd_strv *hosts, char *out, size_t size,
                   struct dd_err *err);
 void answers_free(struct answers *a);
@@ -55,7 +55,8 @@ struct answer {
 
 /* Parse "PORT/HOST,HOST…" of the command line. Append to *hosts. -EINVAL; -ENOMEM. */
 int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, struct dd_err *err);
-/* Send the result, and wait for the acknowledgement. -ETIMEDOUT with a message. */
+/* Send the result, and wait for the acknowledgement. -ETIMEDOUT: none was received within limit_ms,
+ * or the connection was lost; any error with a message. */
 int answer_give(const struct answer *a, const void *data, size_t n, struct dd_err *err);
 
 #endif

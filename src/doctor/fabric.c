@@ -40,7 +40,7 @@ static bool fabric_has_devices(const char *root, const char *class)
     return any;
 }
 
-/* Whether ROOT/DIR/FILE contains these words. */
+/* True if the first line of ROOT/DIR/FILE contains this text. */
 static bool fabric_says(const char *root, const char *dir, const char *file, const char *words)
 {
     DD_AUTO(free) char *path = NULL;
@@ -51,7 +51,7 @@ static bool fabric_says(const char *root, const char *dir, const char *file, con
     return fd >= 0 && read(fd, line, sizeof(line) - 1) > 0 && strstr(line, words) != NULL;
 }
 
-/* Whether an active port of the adapter has this kind of link. Src:
+/* True if an active port of the adapter has this kind of link. Src:
  * Documentation/ABI/stable/sysfs-class-infiniband. */
 static bool fabric_has_port(const char *root, const char *adapter, const char *link)
 {
@@ -70,7 +70,8 @@ static bool fabric_has_port(const char *root, const char *adapter, const char *l
     return found;
 }
 
-/* Src: drivers/infiniband/hw/efa/efa_main.c: Amazon's devices efa0, efa1 and later ones. */
+/* True for all generations of Amazon's EFA, whose device IDs are 0xefa0, 0xefa1 and so on. Src:
+ * drivers/infiniband/hw/efa/efa_main.c. */
 static bool fabric_is_efa(const char *root, const char *adapter)
 {
     DD_AUTO(free) char *dir = NULL;
@@ -78,7 +79,7 @@ static bool fabric_is_efa(const char *root, const char *adapter)
            fabric_says(root, dir, "vendor", "0x1d0f") && fabric_says(root, dir, "device", "0xefa");
 }
 
-/* Order: that of fabric.h. */
+/* Return the fabric of the adapters; of several, the first in the order that fabric.h documents. */
 static const char *fabric_of_adapters(const char *root)
 {
     bool efa = false, infiniband = false, roce = false;

@@ -1,5 +1,5 @@
-/* The network fabric of a node, and what the job's environment lacks of the fabric's profile
- * (contrib/profiles). */
+/* Detects the network fabric of a node, and compares the job's environment with the fabric's
+ * profile (contrib/profiles). */
 #ifndef DD_DOCTOR_FABRIC_H
 #define DD_DOCTOR_FABRIC_H
 
@@ -9,8 +9,9 @@
 enum { FABRIC_VARIABLES_MAX = 32, FABRIC_NAME = 64, FABRIC_VALUE = 96, FABRIC_REASON = 200 };
 
 /* Return the name of the profile for the fabric of this node, from the devices in ROOT/sys:
- * "slingshot11", "efa", "infiniband", "roce", or "" without one of them. If a node has several, the
- * first of this list: nodes of the first two have Ethernet adapters for other traffic. */
+ * "slingshot11", "efa", "infiniband" or "roce"; "": none of them. If a node has several fabrics,
+ * return the first in this order: nodes with Slingshot or EFA also have Ethernet adapters, for
+ * other traffic. */
 const char *fabric_detect(const char *root);
 
 struct fabric_variable {

@@ -11,7 +11,7 @@
 static const char name_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 static const char number_bytes[] = "0123456789";
 
-/* Copy n bytes. False: n is 0, or they do not fit. */
+/* Copy n bytes and terminate them. False if n is 0, or the bytes do not fit. */
 static bool fabric_copy(char *to, size_t size, const char *from, size_t n)
 {
     if (n == 0 || n >= size)
@@ -83,7 +83,7 @@ static bool fabric_is_interface(const char *name)
     return n >= sizeof(end) - 1 && strcmp(name + n - (sizeof(end) - 1), end) == 0;
 }
 
-/* value: that of the job; NULL: not set. */
+/* Append the advice for a variable. value: its value in the job's environment; NULL: not set. */
 static int fabric_add(json_t *list, const struct fabric_variable *v, const char *fabric,
                       const char *value)
 {

@@ -17,8 +17,7 @@ enum {
     MEMLOCK_LEAST_MIB = 64,
     SHM_LEAST_MIB = 64,
     NPROC_LEAST = 1024,
-    OFFSET_MOST_MS =
-        60000, /* MUNGE credentials are valid for 300 s; but users compare the timestamps of logs */
+    OFFSET_MOST_MS = 60000, /* less than the 300 s of MUNGE: users compare timestamps of logs */
 };
 
 struct judge {
@@ -86,7 +85,7 @@ static void judge_findf(struct judge *j, const json_t *look, const char *advice,
     va_end(ap);
 }
 
-/* A hint: a job can run with this, but it may matter later. */
+/* Add a hint: a finding in spite of which jobs can run. */
 static void judge_hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
                         ...) __attribute__((format(printf, 4, 5)));
 static void judge_hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
@@ -116,9 +115,9 @@ static void judge_limits(struct judge *j, const json_t *l)
         lock < MEMLOCK_LEAST_MIB * MIB)
         judge_findf(
             j, l,
-            "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
+            "ask the administrator for an unlimited 'memlock' of the scheduler's daemon on compute nodes",
             "only %" JSON_INTEGER_FORMAT
-            " KiB of memory may be locked; InfiniBand cannot register memory",
+            " KiB of memory may be locked; InfiniBand and RoCE need more to register memory",
             lock / 1024);
     if (procs >= 0 && procs < NPROC_LEAST)
         judge_findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
@@ -132,7 +131,8 @@ static void judge_room(struct judge *j, const json_t *l)
         judge_findf(j, l, "remove files of dead jobs, or enlarge it; data loaders and NCCL use it",
                     "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
     if (judge_str(l, "tmp")[0] != '\0')
-        judge_findf(j, l, "set TMPDIR to a directory that is writable on each node",
+        judge_findf(j, l,
+                    "set TMPDIR to a directory that is writable and has free space on each node",
                     "cannot write temporary files: %s", judge_str(l, "tmp"));
 }
 
@@ -155,7 +155,9 @@ static void judge_kernel(struct judge *j, const json_t *l)
         judge_hintf(
             j, l,
             "reports show no Python stacks, and gdb cannot attach; SIGABRT of --hang-timeout still prints stacks",
-            "the kernel does not permit reading the memory of other processes (kernel.yama.ptrace_scope)");
+            "the kernel does not permit users to read the memory of their processes (kernel.yama.ptrace_scope is %" JSON_INTEGER_FORMAT
+            ")",
+            judge_num(l, "ptrace_scope", 0));
 }
 
 static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
@@ -163,7 +165,7 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
     const char *why = judge_str(v, "why");
     if (strcmp(why, "interface") == 0)
         judge_findf(j, l, "unset it: ddrun gives workers the interface to use",
-                    "%s=%s is not an interface of this node", judge_str(v, "name"),
+                    "%s=%s: no interface of this node matches the first name", judge_str(v, "name"),
                     judge_str(v, "value"));
     else if (strcmp(why, "empty") == 0)
         judge_findf(j, l, "unset it, or request GPUs from the scheduler",
@@ -177,13 +179,14 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 static void judge_key(struct judge *j, const json_t *l)
 {
     if (judge_str(l, "key_error")[0] != '\0')
-        judge_findf(j, l, "run munged on all nodes, or use --key-file", "no key: %s",
-                    judge_str(l, "key_error"));
+        judge_findf(j, l, "run munged on all nodes, or use --key-file",
+                    "cannot get the job's key: %s", judge_str(l, "key_error"));
     if (judge_str(l, "listen_error")[0] != '\0')
-        judge_findf(j, l,
-                    "find the program that uses them with 'ss -ltnp', or choose a free one with "
-                    "--master-port",
-                    "%s", judge_str(l, "listen_error"));
+        judge_findf(
+            j, l,
+            "find the program that uses the port with 'ss -ltnp', or choose a free port with "
+            "--master-port",
+            "%s", judge_str(l, "listen_error"));
     if (judge_str(l, "net_error")[0] != '\0')
         judge_findf(j, l, "check 'ulimit -n -u' and free memory on this node",
                     "other nodes cannot measure the network to this one: %s",
@@ -203,12 +206,13 @@ static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
     if (judge_str(p, "error")[0] != '\0')
         judge_findf(
             j, l,
-            "check its name in /etc/hosts or DNS, firewalls between the nodes, munged, and its "
-            "clock",
+            "check the name of that node in /etc/hosts or DNS, firewalls between the nodes, munged, "
+            "and the clocks",
             "cannot reach %s: %s", to, judge_str(p, "error"));
     else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
-        judge_findf(j, l, "synchronize the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s",
-                    to, (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
+        judge_findf(j, l, "synchronize the clocks (chrony, ntpd)",
+                    "the clock of %s is %.0f s %s this node's", to,
+                    (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead of");
     if (judge_str(p, "iface_error")[0] != '\0')
         judge_findf(j, l, "choose a network with --iface that connects all nodes",
                     "cannot reach the workers' address of %s, %s, through %s: %s", to,
@@ -309,7 +313,7 @@ static void judge_versions(struct judge *j)
     json_array_foreach (j->looks, i, l)
         if (strcmp(judge_str(l, "version"), first) != 0)
             judge_findf(j, l, "install the same version on all nodes",
-                        "ddrun is %s, but on %s it is %s", judge_str(l, "version"),
+                        "ddrun is version %s, but on %s it is %s", judge_str(l, "version"),
                         judge_str(json_array_get(j->looks, 0), "node"), first);
 }
 
@@ -359,12 +363,13 @@ static void judge_missing(struct judge *j)
         if (!there && (json_array_size(j->looks) == 0 ||
                        judge_num(json_array_get(j->looks, 0), "index", -1) >= 0))
             judge_find(j, hostlist_nth(j->nodes, k), false,
-                       "cannot start ddctl there, or it did not answer",
+                       "no result: ddctl was not started on this node, or did not answer in time",
                        "see the launcher's messages above; the node may be down");
     }
 }
 
-/* Variables that matter to NCCL only: a node without GPUs does not need them. */
+/* Add the hints on the fabric's variables, but not for nodes without GPUs: only NCCL uses these
+ * variables. */
 static void judge_fabric(struct judge *j, const json_t *l)
 {
     size_t i;

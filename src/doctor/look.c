@@ -234,8 +234,8 @@ struct caller {
     LIST_ENTRY(caller) entry;
     struct meet *meet;
     struct link *link;
-    bool counts; /* counts in `expected`: one of the nodes that will connect, which may not have
-                    read the answer yet */
+    bool counts; /* included in `expected` until the node closes the link, because it may not have
+                    read the answer earlier */
 };
 
 struct probe {
@@ -245,11 +245,11 @@ struct probe {
     struct link_find *find;
     struct link *link;
     uint64_t began_ns, asked_ns;
-    struct net_addr workers; /* address of its workers; len 0: unknown */
+    struct net_addr workers; /* address of the peer's workers; len 0: unknown */
     struct net_addr peer;    /* address of the link */
     struct pair_offer offer;
-    bool waits;     /* for the first node to release it */
-    json_t *answer; /* NULL: not yet */
+    bool waits;     /* "go" of the first node is still expected */
+    json_t *answer; /* element of "probes"; NULL: the probe is not over */
 };
 
 struct meet {
@@ -290,7 +290,7 @@ static void look_caller_free(struct caller *c)
     free(c);
 }
 
-/* Write the workers' address of this node, or "" if --iface is not given. */
+/* Write the workers' address of this node; "": --iface is not given, or has no address here. */
 static void look_put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
@@ -314,8 +314,8 @@ static void look_release_all(struct meet *m)
         (void)link_send(c->link, FRAME_CONTROL, "go", 2);
 }
 
-/* A node that has proved the key asks for the time, for the workers' address, and for what it needs
- * to measure the connection. */
+/* Answer a node that has proved the key: send the time, the workers' address, and what the node
+ * needs to measure the connection. */
 static void look_on_question(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
@@ -353,8 +353,7 @@ static void look_on_caller_close(void *arg, struct link *l, bool clean, const ch
     (void)l;
     (void)clean;
     (void)why;
-    m->expected -=
-        c->counts; /* not earlier: the caller closes the link when it has read the answer */
+    m->expected -= c->counts; /* not earlier: the peer closes the link after reading the answer */
     look_caller_free(c);
     look_end_if_done(m);
 }
@@ -385,8 +384,8 @@ static void look_probe_over(struct probe *p, const char *error, int64_t offset_n
     look_end_if_done(p->meet);
 }
 
-/* The link has served its purpose. Close it at once: nothing is left to send, and the peer, which
- * waits for the end, must not wait for that of this node's measurement. */
+/* Close the link before this node measures: the peer waits for the close, and nothing is left to
+ * send. */
 static void look_hang_up(struct probe *p)
 {
     p->waits = false;
@@ -459,8 +458,8 @@ static void look_on_limit(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(m->base);
 }
 
-/* Store the port of --master-port, or a sample of the ports that jobs use, in ports; return their
- * number. */
+/* Fill `ports` with the port of --master-port, or with a sample of the ports that jobs use. Return
+ * the number of ports. */
 static size_t look_ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
 {
     const struct alloc *a = m->cfg->alloc;
@@ -497,7 +496,7 @@ static void look_begin_probe(struct meet *m, int to)
         look_probe_over(p, err.text, 0, 0);
 }
 
-/* Return the number of ports that other processes hold. */
+/* Listen for other nodes, and set "listen_error". < 0: no port is free, or out of memory. */
 static int look_listen_here(struct meet *m, json_t *o)
 {
     uint16_t ports[ELECT_PORTS];
@@ -561,7 +560,7 @@ static void look_meet_done(struct meet *m)
     free(m->came);
 }
 
-/* Check whether the workers' address there can be reached through this node's interface. No process
+/* Check whether this node's --iface reaches the workers' address of the probed node. No process
  * needs to listen: a connection that is refused, or reset by a listener that is being closed, has
  * reached the node. */
 static void look_try_iface(const struct probe *p)
@@ -594,7 +593,7 @@ static void look_measure(struct meet *m, json_t *o)
     struct net_addr to = p->workers.len != 0 ? p->workers : p->peer;
     net_addr_set_port(&to, p->offer.port);
     if (p->offer.port == 0)
-        (void)dd_err_set(&err, -ENOENT, "the node did not start its measurement server");
+        (void)dd_err_set(&err, -ENOENT, "that node did not start its measurement server");
     else
         (void)pair_measure(&r, &to, m->cfg->iface, p->offer.token, &err);
     look_put(o, "net",
@@ -622,7 +621,7 @@ static void look_start_server(struct meet *m, json_t *o)
         look_put(o, "net_error", look_text(err.text));
 }
 
-/* Each node connects to the next one and to the first. */
+/* Connect to the next node and to the first, and serve the nodes that connect to this one. */
 static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
 {
     const int n = cfg->alloc->nnodes;
@@ -633,7 +632,8 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
     look_id_of(m.id, cfg->id, me);
-    look_start_server(&m, o); /* before there is an event loop that its process would inherit */
+    look_start_server(&m,
+                      o); /* before net_loop_new(): the server's process would inherit the loop */
     m.base = net_loop_new();
     m.came = calloc((size_t)n, sizeof(*m.came));
     m.limit = m.base != NULL ? evtimer_new(m.base, look_on_limit, &m) : NULL;

@@ -14,21 +14,21 @@ struct doctor_cfg {
     const char *id;       /* id of this examination, the same on all nodes */
     const char *hostname; /* from gethostname() */
     char *const *env;
-    struct net_key_input key_in; /* the function sets job_id */
+    struct net_key_input key_in; /* doctor_look() sets job_id */
     const char *iface;           /* --iface; NULL: any */
     const char *version;
     unsigned limit_ms; /* time limit for other nodes */
     bool net;          /* also measure the connection to the next node (pair.h) */
 };
 
-enum { DOCTOR_START_MS = 30000 }; /* within which all nodes have started */
+enum { DOCTOR_START_MS = 30000 }; /* time within which all nodes have started */
 
 /* With `net`, all nodes begin to measure at the same time: the first node releases the others when
  * all have reached it, or each begins when its time limit is over. In the latter case the previous
- * node may begin by doctor_late_ms() later than this one, which waits for it. */
+ * node may begin up to doctor_late_ms() later than this node, which waits for the previous one. */
 
-/* Return the maximum delay of another node's start, for a node that has reached this one within its
- * time limit. Pure. */
+/* Return by how many milliseconds another node may have started later than this one, if it has
+ * reached this one within limit_ms. Pure. */
 unsigned doctor_late_ms(unsigned limit_ms);
 
 /* Connect to the next node and to the first one as an agent would, with the job's key and ports,
@@ -40,7 +40,7 @@ unsigned doctor_late_ms(unsigned limit_ms);
  *    "nofile": N, "memlock": BYTES, "nproc": N,                      soft limits, -1: none
  *    "shm_free": BYTES, "tmp": "" or an error, "cpus": N, "cpus_online": N, "gpus": N,
  *    "infiniband": false, "fabric": "" or the name of its profile (fabric.h),
- *    "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "iface_error": "",
+ *    "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "iface_error": "", "net_error": "",
  *    "variables": [{"name", "value", "why"}, ...], "listen_error": "",
  *    "names": [{"to": INDEX, "addresses": [to which the name resolves], "error": ""}, ...],
  *    "probes": [{"to": INDEX, "address": A, "error": "", "offset_ns": N, "took_ns": N,

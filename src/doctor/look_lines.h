@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Append a node's result as lines. -ENOMEM */
+/* Append a node's result as lines. -ENOMEM; -EMSGSIZE: the limit of `out` is exceeded. */
 int look_lines_write(struct dd_buf *out, int index, const char *look, size_t n);
 
 /* Joins the lines of all nodes to results. */

@@ -34,8 +34,8 @@ int pair_set_up(int fd);
 /* ---- the server ---- */
 
 struct pair_server {
-    pid_t pid; /* 0: none */
-    int alive; /* end of file once the process has ended */
+    pid_t pid; /* 0: no server */
+    int alive; /* pipe that reaches end of file when the process ends; -1: no server */
     uint16_t port;
     char token[PAIR_TOKEN + 1];
 };
@@ -43,10 +43,11 @@ struct pair_server {
 /* Start the process, which serves one measurement. It ends after that, after limit_ms without one,
  * or with this process. */
 int pair_serve(struct pair_server *ret, unsigned limit_ms, struct dd_err *err);
-/* Wait for its end, at most wait_ms, and kill it. */
+/* Wait at most wait_ms for the end of the server, then kill it. */
 void pair_server_done(struct pair_server *s, unsigned wait_ms);
 
-/* Format what a client needs, "ADDRESS/PORT/TOKEN", ADDRESS may be empty. */
+/* Format what a client needs, "ADDRESS/PORT/TOKEN", or "ADDRESS" if there is no server. ADDRESS may
+ * be empty. -E2BIG. */
 int pair_offer(const struct pair_server *s, const char *address, char *out, size_t size);
 
 /* ---- the client ---- */
@@ -63,12 +64,12 @@ int pair_offer_parse(struct pair_offer *ret, const char *text);
 struct pair_result {
     int round_trips;
     uint64_t latency_ns; /* median of the round trips */
-    uint64_t bytes;      /* that the peer has acknowledged */
-    uint64_t took_ns;
+    uint64_t bytes;      /* bytes of the stream that the peer has acknowledged */
+    uint64_t took_ns;    /* duration of the stream */
 };
 
-/* Measure the connection to this address and port, through the interface (NULL: any). At most
- * PAIR_MS_MAX. -errno with a message. */
+/* Measure the connection to this address and port, for at most PAIR_MS_MAX. iface: interface to
+ * use; NULL: any. -errno with a message. */
 int pair_measure(struct pair_result *ret, const struct net_addr *to, const char *iface,
                  const char *token, struct dd_err *err);
 

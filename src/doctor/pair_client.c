@@ -58,7 +58,8 @@ static int pair_by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Return the errno of a failed call that had a time limit; the peer may also have closed. */
+/* Return the error of a send() or recv() that returned n. 0: the peer has closed the connection;
+ * EAGAIN: the time limit of the call is over. */
 static int pair_errno(ssize_t n)
 {
     return n == 0 ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;

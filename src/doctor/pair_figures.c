@@ -12,7 +12,7 @@ static const char *pair_str(const json_t *o, const char *name)
     return s != NULL ? s : "";
 }
 
-/* Return a count that a node has sent, which is untrusted. */
+/* Return a count from a node's result, which is untrusted; 0 if it is missing or negative. */
 static uint64_t pair_count(const json_t *o, const char *name)
 {
     const json_int_t n = json_integer_value(json_object_get(o, name));

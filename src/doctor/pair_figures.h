@@ -1,5 +1,5 @@
-/* What the nodes have measured between each other (look.h, "net"): medians, and which pairs differ
- * from them. Pure. */
+/* Evaluates what the nodes have measured between each other (look.h, "net"): computes the medians,
+ * and marks the pairs that differ from them. Pure. */
 #ifndef DD_DOCTOR_PAIR_FIGURES_H
 #define DD_DOCTOR_PAIR_FIGURES_H
 
@@ -12,18 +12,19 @@
 
 enum {
     PAIR_FEWEST = 3,    /* least number of pairs for which outliers are marked */
-    PAIR_LATE_US = 50,  /* a smaller difference of the round trips is no outlier */
-    PAIR_ROWS_MAX = 64, /* of the table; if there are more pairs, it has the outliers only */
+    PAIR_LATE_US = 50,  /* least difference from the median round trip of an outlier */
+    PAIR_ROWS_MAX = 64, /* most pairs that the table lists in full; of more, it lists the outliers
+                           and failures only */
     PAIR_RATE_TEXT = 32,
 };
 
 /* The measurement from one node to the next. Texts are borrowed from the nodes' results. */
 struct pair_figure {
     const char *from, *to, *address, *error; /* error "": measured */
-    uint64_t latency_ns;                     /* median of its round trips */
+    uint64_t latency_ns;                     /* median of the round trips of this pair */
     uint64_t rate;                           /* bytes per second */
-    bool slow;                               /* less than half of the median rate */
-    bool late;                               /* more than twice the median latency */
+    bool slow;                               /* rate: less than half of the median of all pairs */
+    bool late; /* latency_ns: more than twice the median of all pairs, and PAIR_LATE_US above it */
 };
 
 struct pair_figures {
@@ -32,7 +33,8 @@ struct pair_figures {
     uint64_t latency_ns, rate; /* medians; 0: nothing was measured */
 };
 
-/* looks: the results of the nodes. -ENOMEM. */
+/* Compute the figures from the results of the nodes, and keep references to their texts. -ENOMEM.
+ */
 int pair_figures_of(struct pair_figures *ret, const json_t *looks, const struct hostlist *nodes);
 void pair_figures_done(struct pair_figures *f);
 

@@ -92,7 +92,7 @@ static int pair_await(struct serving *s, uint64_t until_ns)
     return -1;
 }
 
-/* Return bytes until the client asks for the stream; then receive it. */
+/* Echo bytes until the client asks for the stream; then receive and discard the stream. */
 static void pair_serve_client(int fd, char *piece)
 {
     const uint64_t until = dd_now_ns() + PAIR_MS_MAX * DD_NS_PER_MS;
@@ -106,7 +106,7 @@ static void pair_serve_client(int fd, char *piece)
         ;
 }
 
-/* The process of the server. */
+/* Run the server in the child process. */
 __attribute__((noreturn)) static void pair_be_server(struct serving *s, pid_t parent,
                                                      unsigned limit_ms)
 {
