@@ -115,7 +115,8 @@ static void judge_limits(struct judge *j, const json_t *l)
         lock < MEMLOCK_LEAST_MIB * MIB)
         judge_findf(
             j, l,
-            "ask the administrator for an unlimited 'memlock' of the scheduler's daemon on compute nodes",
+            "ask the administrator for an unlimited 'memlock' of the scheduler's daemon on "
+            "compute nodes",
             "only %" JSON_INTEGER_FORMAT
             " KiB of memory may be locked; InfiniBand and RoCE need more to register memory",
             lock / 1024);
@@ -155,8 +156,8 @@ static void judge_kernel(struct judge *j, const json_t *l)
         judge_hintf(
             j, l,
             "reports show no Python stacks, and gdb cannot attach; SIGABRT of --hang-timeout still prints stacks",
-            "the kernel does not permit users to read the memory of their processes (kernel.yama.ptrace_scope is %" JSON_INTEGER_FORMAT
-            ")",
+            "the kernel does not permit users to read the memory of their processes "
+            "(kernel.yama.ptrace_scope is %" JSON_INTEGER_FORMAT ")",
             judge_num(l, "ptrace_scope", 0));
 }
 

@@ -170,8 +170,8 @@ static int topology_read(struct node_topology *t, const struct node_cpus *c, con
     return 0;
 }
 
-/* Start of each unit in the order: start[0] to start[n]. Units are whole cores, or CPUs if there
- * are fewer cores than workers. */
+/* Units that are distributed: whole cores, or CPUs if there are fewer cores than workers. Unit k is
+ * t->v[start[k]] to t->v[start[k + 1] - 1]. */
 struct units {
     const struct node_topology *t;
     int *start;
@@ -194,10 +194,10 @@ static int units_make(struct units *u, const struct node_topology *t, bool cores
 }
 
 struct span {
-    int from, to; /* units */
+    int from, to; /* units from `from` to `to` - 1 */
 };
 
-/* Return the NUMA node that contains unit `from`; `to` is the start of the next one. */
+/* Return the units of one NUMA node, of which `from` is the first. */
 static struct span numa_span(const struct units *u, int from)
 {
     int numa = u->t->v[u->start[from]].numa;
@@ -212,9 +212,9 @@ static int scaled(int a, int b, int c)
     return (int)((int64_t)a * b / c);
 }
 
-/* Compute worker i's units with the workers distributed over the NUMA nodes in proportion to their
- * size. Return false if some node would get none, or some share would be less than 3/4 of an even
- * one. */
+/* Compute worker i's units with the workers distributed over the NUMA nodes in proportion to the
+ * number of units. Return false if a NUMA node would get no worker, or the share of a worker would
+ * be 3/4 of an even share or less. */
 static bool share_by_numa(const struct units *u, int i, int n, struct span *ret)
 {
     bool found = false;

@@ -1,4 +1,4 @@
-/* CPUs that this process may use, and their fair division among workers. */
+/* Finds the CPUs that this process may use, and divides them among workers. */
 #ifndef DD_NODE_CPU_H
 #define DD_NODE_CPU_H
 
@@ -13,9 +13,9 @@ struct node_topology;
 struct node_cpus {
     cpu_set_t *set;                 /* the agent's mask */
     size_t size;                    /* bytes of set, for the CPU_*_S macros */
-    int count;                      /* CPUs in it */
-    int online;                     /* CPUs of the machine */
-    struct node_topology *topology; /* cache of node_cpus_share(); NULL: read each time */
+    int count;                      /* number of CPUs in set */
+    int online;                     /* number of CPUs of the machine */
+    struct node_topology *topology; /* cache of node_cpus_share(); NULL: no cache */
 };
 
 int node_cpus_get(struct node_cpus *ret,
@@ -23,10 +23,10 @@ int node_cpus_get(struct node_cpus *ret,
 void node_cpus_done(struct node_cpus *c);
 
 /* Compute the share of worker i of n: consecutive CPUs of the mask, with all hyperthreads of a
- * core, within one NUMA node unless that makes some share smaller by a quarter. root as in gpu.h
- * (sys/devices/system/...); without information, assume one NUMA node and no siblings. Return 0
- * with *ret filled (same size as c->set, allocated by the caller); 1: fewer CPUs than workers, do
- * not bind; -ENOMEM. */
+ * core, within one NUMA node unless that makes the share of a worker smaller by a quarter. root:
+ * "", or a directory with sys/devices/system for tests; if files are missing, assume one NUMA node
+ * and no siblings. Return 0 with *ret filled (same size as c->set, allocated by the caller); 1:
+ * fewer CPUs than workers, do not bind; -ENOMEM. */
 int node_cpus_share(const struct node_cpus *c, const char *root, int i, int n, cpu_set_t *ret);
 
 /* True if the agent is bound to fewer CPUs than n workers need although the machine has more, as by

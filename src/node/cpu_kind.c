@@ -13,8 +13,8 @@
 
 enum { TEXT_MAX = 1 << 16 };
 
-/* Lines that differ between processors of the same kind, such as the current frequency, are not
- * among these. Src: arch/{x86,arm64,powerpc,riscv}/kernel in Linux (show_cpuinfo) */
+/* True if the line with this name is equal on all processors of a kind, unlike the current
+ * frequency, for example. Src: arch/{x86,arm64,powerpc,riscv}/kernel in Linux (show_cpuinfo). */
 static bool names_the_kind(const char *line, size_t n)
 {
     static const char *const names[] = {

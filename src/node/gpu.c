@@ -15,7 +15,7 @@
 
 enum { MAX_GPUS = 4096, MAX_NPROC = 4096, UNKNOWN = -1 };
 
-/* --- devices: count them; *where becomes the place where they were found, if any --- */
+/* --- devices: count those of one vendor; set *where to the path that lists them, if any --- */
 
 static bool path_of(char path[600], const char *root, const char *dir, const char *name,
                     const char *file)
@@ -114,7 +114,8 @@ static bool has_line(const char *text, const char *line)
     return false;
 }
 
-/* Ignore the graphics unit of the processor, which is always device 2 of PCI bus 0. */
+/* True for a GPU of Intel, except the graphics unit of the processor, which is always device 2 of
+ * PCI bus 0. */
 static bool is_intel_gpu(const char *root, const char *name)
 {
     char path[600];
@@ -142,8 +143,8 @@ static int intel_devices(const char *root, const char **where)
 
 /* --- variables --- */
 
-/* Return how many devices the list makes visible; ndev: number of devices, or UNKNOWN. < 0: the
- * list is invalid. */
+/* Return how many devices the value makes visible. ndev: number of devices, or UNKNOWN. < 0: the
+ * value selects nothing, or -ENOMEM. */
 typedef int visible_f(const char *value, int ndev);
 
 /* CUDA's rules, also used by ROCm: indices or UUIDs; the list ends at the first invalid entry, and
@@ -198,7 +199,8 @@ static int visible_level_zero(const char *value, int ndev)
     }
 }
 
-/* Slurm's lists: "0,1" or "0-3"; numbers of the machine, without an upper limit. */
+/* Count the devices of Slurm's list, "0,1" or "0-3". Its numbers are those of the machine, so they
+ * may exceed ndev. */
 static int visible_slurm_list(const char *value, int ndev)
 {
     long n = 0;
@@ -229,8 +231,8 @@ struct variable {
     visible_f *visible;
 };
 
-/* Variables of a vendor; each selects from what the previous ones leave, as in the vendor's
- * libraries. */
+/* Devices and variables of a vendor. Each variable selects from the devices that the previous
+ * variables leave, as in the vendor's libraries. */
 struct vendor {
     const char *name;
     int (*devices)(const char *root, const char **where);
@@ -247,14 +249,15 @@ static const struct vendor vendors[] = {
     {.name = "intel", .devices = intel_devices, .vars = {{"ZE_AFFINITY_MASK", visible_level_zero}}},
 };
 
-/* Used if no variable of a vendor is set. With --gpus-per-task, the vendor's variable lists the
- * GPUs of the task, these list those of the step. Src: Slurm 22.05, measured 2026-11-21. */
+/* Variables used if no variable of a vendor is set. With --gpus-per-task, the vendor's variable
+ * lists the GPUs of the task, but these list the GPUs of the step. Src: Slurm 22.05, measured
+ * 2026-11-21. */
 static const struct variable slurm_vars[] = {
     {"SLURM_STEP_GPUS", visible_slurm_list},
     {"SLURM_GPUS_ON_NODE", visible_number},
 };
 
-/* Used if no device is found: the first one that is set. */
+/* Variables used if no device is found; the first valid one counts. */
 static const struct variable lone_vars[] = {
     {"CUDA_VISIBLE_DEVICES", visible_cuda},  {"ROCR_VISIBLE_DEVICES", visible_cuda},
     {"HIP_VISIBLE_DEVICES", visible_cuda},   {"ZE_AFFINITY_MASK", visible_level_zero},
@@ -286,7 +289,7 @@ static int apply(struct node_gpus *g, const struct variable *var, char *const *e
 }
 
 /* Apply the variables of a vendor whose devices exist. A launcher may set all of them to the same
- * numbers of the machine: count equal values once. Src: Slurm 22.05 sets CUDA_ and
+ * numbers of the machine: apply equal values only once. Src: Slurm 22.05 sets CUDA_ and
  * ROCR_VISIBLE_DEVICES. */
 static int apply_vendor(struct node_gpus *g, const struct vendor *v, char *const *env)
 {

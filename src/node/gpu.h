@@ -1,4 +1,4 @@
-/* GPUs of this node, counted without any vendor library. */
+/* Counts the GPUs of this node without any vendor library. */
 #ifndef DD_NODE_GPU_H
 #define DD_NODE_GPU_H
 
@@ -16,7 +16,7 @@ struct node_gpus {
 int node_gpus_count(struct node_gpus *ret, char *const *env, const char *root, struct dd_err *err);
 
 /* Return the number of workers that "auto", "gpu", "cpu" or a number means on this node; ncpus:
- * CPUs in the agent's mask. -EINVAL with a message: not a number, or "gpu" without GPUs. */
+ * CPUs in the agent's mask. -EINVAL with a message: an invalid value, or "gpu" without GPUs. */
 int node_nproc(const char *spec, const struct node_gpus *gpus, int ncpus, struct dd_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What NVML reports of a GPU. node/nvml.c reads it, node/gpu_faults.c judges it. */
+/* Facts that NVML reports of a GPU: node/nvml.c reads them, node/gpu_faults.c judges them. */
 #ifndef DD_NODE_GPU_FACTS_H
 #define DD_NODE_GPU_FACTS_H
 
@@ -18,25 +18,25 @@ enum gpu_known {
 
 struct gpu_process {
     unsigned pid;
-    uint64_t bytes; /* memory of the GPU that it holds; 0: unknown */
+    uint64_t bytes; /* GPU memory that the process holds; 0: unknown */
     bool alive;
 };
 
 struct gpu_facts {
-    unsigned index;    /* number of NVML and nvidia-smi */
+    unsigned index;    /* number of the GPU in NVML and nvidia-smi */
     char bus[32];      /* "00000000:17:00.0" */
     char uuid[96];     /* "GPU-…"; "": unknown */
     unsigned lost;     /* return code of NVML if the GPU does not respond; 0: it responds */
-    unsigned known;    /* bits */
-    unsigned recovery; /* action that the driver recommends */
-    uint64_t ecc_uncorrected, ecc_corrected; /* since the driver was loaded */
-    unsigned rows_pending, rows_failed;      /* remapped rows of the memory */
-    unsigned pages_pending;
-    uint64_t links;       /* bit n: link n exists */
-    uint64_t links_up;    /* bit n: link n is active */
-    uint64_t link_errors; /* of all links */
-    uint64_t throttle;    /* reasons for low clocks, as bits */
-    uint64_t memory_used, memory_total;
+    unsigned known;    /* bits of enum gpu_known */
+    unsigned recovery; /* nvmlDeviceGpuRecoveryAction_t; 0: no action is needed */
+    uint64_t ecc_uncorrected, ecc_corrected; /* errors since the driver was loaded */
+    unsigned rows_pending, rows_failed; /* 1: remapping of a memory row is pending, has failed */
+    unsigned pages_pending;             /* 1: retirement of memory pages is pending */
+    uint64_t links;                     /* bit n: link n exists */
+    uint64_t links_up;                  /* bit n: link n is active */
+    uint64_t link_errors;               /* errors of all active links since the driver was loaded */
+    uint64_t throttle;                  /* reasons for low clocks: bits NVML_CLOCKS_* */
+    uint64_t memory_used, memory_total; /* bytes */
     int nprocesses;
     struct gpu_process processes[GPU_PROCESSES_MAX];
 };

@@ -65,7 +65,7 @@ static enum severity ecc(const struct gpu_case *c, char *text, size_t n)
         return FINE;
     (void)snprintf(text, n, "has had %llu uncorrectable memory errors since its last reset; %s",
                    (unsigned long long)c->now->ecc_uncorrected,
-                   is_cleared(c) ? "its driver says that it can be used" : RESET);
+                   is_cleared(c) ? "according to its driver, it can be used" : RESET);
     return is_cleared(c) ? WARNS : FAILS;
 }
 
@@ -86,8 +86,8 @@ static enum severity rows_failed(const struct gpu_case *c, char *text, size_t n)
     return FAILS;
 }
 
-/* "Even with the flag set, unaffected applications can continue running …, and new workloads can be
- * launched." Src: as of recovery(). */
+/* Only warn: "Even with the flag set, unaffected applications can continue running …, and new
+ * workloads can be launched." Src: the first source of recovery(). */
 static enum severity rows_pending(const struct gpu_case *c, char *text, size_t n)
 {
     if (c->now->rows_pending == 0)
@@ -134,8 +134,8 @@ static enum severity held_by_others(const struct gpu_case *c, char *text, size_t
     return FINE;
 }
 
-/* Memory that no known process holds. Compare with the start: where the processor shares the memory
- * of the GPU, part of it is always in use. */
+/* Warn of memory that no known process holds. Compare with the start of the job: where the
+ * processor shares the memory of the GPU, part of the memory is always in use. */
 static enum severity held_by_nobody(const struct gpu_case *c, char *text, size_t n)
 {
     const uint64_t start = c->before != NULL ? c->before->memory_used : c->now->memory_used;
@@ -187,7 +187,8 @@ static enum severity link_errors(const struct gpu_case *c, char *text, size_t n)
 
 /* ---- clocks ---- */
 
-/* Src: nvmlDeviceGetCurrentClocksEventReasons. The specific reasons come with HW_SLOWDOWN. */
+/* HW_SLOWDOWN is set together with the specific reasons, so it is tested last. Src:
+ * nvmlDeviceGetCurrentClocksEventReasons. */
 static enum severity throttle(const struct gpu_case *c, char *text, size_t n)
 {
     static const struct {
@@ -264,7 +265,7 @@ static enum severity xid(const struct gpu_case *c, char *text, size_t n)
     return fails ? FAILS : WARNS;
 }
 
-/* ---- the table: the first fault is reported, and all warnings ---- */
+/* ---- the table: all warnings and the first fault are reported ---- */
 
 static rule_f *const rules[] = {lost,
                                 recovery,

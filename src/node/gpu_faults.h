@@ -13,7 +13,7 @@ enum { GPU_SENTENCE = 390 };
 struct gpu_case {
     const struct gpu_facts *now;
     const struct health_gpu *before; /* the last check; NULL: this is the first */
-    const struct health_xid *xid;    /* the last XID since the start; xid 0: none */
+    const struct health_xid *xid;    /* the last XID since the start; NULL: none */
     int most_links;                  /* active links of the GPU that has the most on this node */
 };
 
@@ -26,10 +26,10 @@ bool gpu_xid_is_hardware(uint64_t xid);
 int gpu_active_links(const struct gpu_facts *f);
 /* True if memory is held by a process that no longer exists: the driver may still be freeing it. */
 bool gpu_faults_frees_memory(const struct gpu_facts *f);
-/* True if CUDA_VISIBLE_DEVICES, NULL if it is not set, selects this GPU. Entries that NVML does not
- * list, such as MIG devices, select all. */
+/* True if `visible` selects this GPU. visible: CUDA_VISIBLE_DEVICES; NULL: not set. A list with MIG
+ * devices selects all GPUs, because NVML does not list MIG devices. */
 bool gpu_is_visible(const char *visible, const struct gpu_facts *f);
-/* Copy what the next check compares with. */
+/* Store the facts with which the next check compares; links and used memory only the first time. */
 void gpu_faults_note(struct health_gpu *to, const struct gpu_facts *f);
 
 #endif

@@ -49,8 +49,8 @@ static const char *read_text(struct dd_buf *b, const char *root, const char *dir
 }
 
 /* Read "GPU UUID: GPU-1234..." and "Device Minor: 3" from
- * /proc/driver/nvidia/gpus/ADDRESS/information. /proc lists all GPUs, but indices count only those
- * that the cgroup allows to open. */
+ * /proc/driver/nvidia/gpus/ADDRESS/information. /proc lists all GPUs, but the indices of
+ * CUDA_VISIBLE_DEVICES count only GPUs that the cgroup permits to open. */
 static void read_information(struct device *d, const char *root, const char *name)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(TEXT_MAX);
@@ -68,7 +68,8 @@ static void read_information(struct device *d, const char *root, const char *nam
     d->closed = n > 0 && n < 600 && access(path, R_OK | W_OK) < 0;
 }
 
-/* If no device can be opened, the driver has not created the files yet: keep all devices. */
+/* Drop the devices that cannot be opened. If none can, the driver has not created the files yet:
+ * keep all devices. */
 static void drop_closed(struct devices *d)
 {
     int open = 0;
@@ -137,7 +138,8 @@ static int by_address(const void *a, const void *b)
     return strcmp(((const struct device *)a)->pci, ((const struct device *)b)->pci);
 }
 
-/* On a machine with one NUMA node, the kernel reports -1. */
+/* Return the NUMA node of a device; 0: unknown. On a machine with one NUMA node, the kernel reports
+ * -1. */
 static int numa_of(const struct device *d, const char *root)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(TEXT_MAX);

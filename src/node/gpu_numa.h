@@ -4,9 +4,9 @@
 
 #include "base/err.h"
 
-/* Give one entry per GPU that CUDA_VISIBLE_DEVICES (or HIP_..., ROCR_...) selects, in its order, or
- * in the order of PCI addresses if it is not set. The caller frees *ret; *ret_n is 0 without GPUs.
- * Return 0 or -ENOMEM. env, root: as in gpu.h. */
+/* Give the NUMA node of each GPU that CUDA_VISIBLE_DEVICES (or HIP_..., ROCR_...) selects, in the
+ * order of this list; if no list is set, that of all GPUs in the order of their PCI addresses. The
+ * caller frees *ret; *ret_n is 0 without GPUs. Return 0 or -ENOMEM. env, root: as in gpu.h. */
 int node_gpu_numa(int **ret, int *ret_n, char *const *env, const char *root, struct dd_err *err);
 
 #endif

@@ -75,7 +75,8 @@ static const struct gpu_usage *usage_named(const struct gpu_usage *v, int n, con
     return NULL;
 }
 
-/* The list ends at the first invalid entry. Src: CUDA C++ Programming Guide. */
+/* Find the GPUs that the list selects; it ends at the first invalid entry. Src: CUDA C++
+ * Programming Guide. */
 static int usage_visible(const struct gpu_usage *v, int n, const char *visible,
                          const struct gpu_usage *ret[GPU_USAGE_MAX])
 {

@@ -10,7 +10,7 @@
 
 /* ---- the table ---- */
 
-/* What follows "NAME=". */
+/* Form of the argument, which follows "NAME=". */
 enum argument { NONE, PATH, SIZE, PATH_AND_SIZE };
 
 static const struct check {
@@ -45,7 +45,9 @@ static int parse_target(struct node_health_target *t, enum argument kind, const 
                           kind == SIZE ? "memory=SIZE, as in memory=64G"
                                        : "disk=PATH:SIZE, as in disk=/scratch:10G");
     if (kind != SIZE && (text[0] != '/' || path >= sizeof(t->path)))
-        return dd_err_set(err, -EINVAL, "invalid path '%.100s': expected an absolute path", text);
+        return dd_err_set(err, -EINVAL,
+                          "invalid path '%.*s': expected an absolute path of at most %zu bytes",
+                          (int)(path < 100 ? path : 100), text, sizeof(t->path) - 1);
     (void)snprintf(t->path, sizeof(t->path), "%.*s", (int)path, text);
     return 0;
 }
@@ -58,7 +60,8 @@ static int parse_argument(struct node_health_list *l, const char *word, size_t n
             strncmp(checks[i].name, word, name) != 0)
             continue;
         if (l->n == NODE_HEALTH_TARGETS)
-            return dd_err_set(err, -EINVAL, "more than %d checks with a value",
+            return dd_err_set(err, -EINVAL,
+                              "too many checks with a value at '%.100s': expected at most %d", word,
                               NODE_HEALTH_TARGETS);
         l->targets[l->n].row = i;
         return parse_target(&l->targets[l->n++], checks[i].argument, word + name + 1, err);
@@ -78,7 +81,7 @@ static int parse_word(struct node_health_list *l, const char *word, struct dd_er
     if (rc == 1)
         return dd_err_set(err, -EINVAL,
                           "invalid value '%.100s': expected gpu, ib, shm, disk, storage=PATH, "
-                          "memory=SIZE, disk=PATH:SIZE, all or none",
+                          "memory=SIZE, disk=PATH:SIZE, all, or none alone",
                           word);
     return rc;
 }
@@ -157,7 +160,7 @@ void node_health_watch(const struct node_health *h)
     health_gpu_watch(h);
 }
 
-/* The child may write at the same time; some numbers may then be those of the next reading. */
+/* The child may write at the same time; some values may then be those of the next reading. */
 int node_health_gpus(const struct node_health *h, struct gpu_usage ret[GPU_USAGE_MAX],
                      uint64_t *ret_readings)
 {

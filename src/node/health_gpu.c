@@ -25,8 +25,7 @@ static bool is_device(const char *name)
     return name[strspn(name, "0123456789abcdef:.")] == '\0' && strchr(name, ':') != NULL;
 }
 
-/* Note all devices of the first driver that has any; this skips a display chip with another driver.
- */
+/* Store all devices of the first driver that has any: a display chip may have another driver. */
 int health_gpu_note(struct node_health *h)
 {
     int rc = 0;
@@ -54,7 +53,8 @@ static bool answers(const struct node_health *h, const char *device)
            memcmp(id, lost, sizeof(lost)) != 0;
 }
 
-/* Number of GPUs that must be in order. GPU partitions count as several GPUs. */
+/* Return the number of GPUs that must work; at most all, as the job may count partitions of a GPU
+ * as several GPUs. */
 static int needed_of(const struct node_health *h, int there)
 {
     return h->cfg.gpus < there ? h->cfg.gpus : there;
@@ -109,7 +109,8 @@ static const struct health_xid *xid_of(const struct health_page *page, const cha
     return NULL;
 }
 
-/* A driver frees the memory of a process shortly after its end: read again while it does. */
+/* Read the facts of a GPU; again for up to FREEING_MS while the driver frees the memory of
+ * processes that have ended. */
 static bool read_settled(const struct node_health *h, const struct nvml *n, int i,
                          struct gpu_facts *f)
 {
@@ -163,7 +164,7 @@ static void judge(const struct node_health *h, const struct gpu_facts *f, struct
         count_fault(t, why);
 }
 
-/* GPUs of an earlier check that the driver no longer lists. */
+/* Count as faulty each GPU of an earlier check that the driver no longer lists. */
 static void count_missing(const struct node_health *h, struct tally *t)
 {
     for (int i = 0; i < HEALTH_GPUS_MAX && h->page->gpus[i].seen; i++) {
@@ -188,7 +189,8 @@ static int nvml_check(const struct node_health *h, struct dd_err *why)
     if (rc == -EIO)
         return dd_err_set(why, 1, "%s", err.text);
     if (rc < 0) {
-        health_page_note(h->page, "GPUs are not checked with NVML: %.300s", err.text);
+        health_page_note(h->page, "GPUs are not checked with NVML: %.300s",
+                         t == NULL ? "out of memory" : err.text);
         return 0;
     }
     read_all(h, n, t);
@@ -200,7 +202,8 @@ static int nvml_check(const struct node_health *h, struct dd_err *why)
         return 0;
     if (t->seen - t->failed < needed_of(h, t->seen))
         return dd_err_set(why, 1, "%s", t->why);
-    health_page_warn(h->page, "%s", t->why); /* the job has enough others on this shared node */
+    health_page_warn(h->page, "%s",
+                     t->why); /* the other GPUs of this shared node suffice for the job */
     return 0;
 }
 

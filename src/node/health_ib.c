@@ -1,4 +1,4 @@
-/* InfiniBand ports: still active, and what their error counters have added since the last check. */
+/* InfiniBand ports: check that they are still active, and warn of errors since the last check. */
 #include "node/health_inner.h"
 
 #include "base/auto.h"
@@ -30,7 +30,7 @@ static bool read_line(const struct node_health *h, const char *port, const char 
     return true;
 }
 
-/* The word after the number: "4: ACTIVE". */
+/* Return the word after the number: "ACTIVE" of "4: ACTIVE". */
 static const char *word_of(const char *line)
 {
     const char *blank = strchr(line, ' ');
@@ -81,7 +81,7 @@ static int check_state(const struct node_health *h, const char *port, struct dd_
                       more ? word_of(physical) : "", more ? ")" : "");
 }
 
-/* A counter that is smaller than before was reset. */
+/* Warn of counters that have grown; a counter that is smaller than before was reset. */
 static void compare(const struct node_health *h, const char *port, struct health_port *seen)
 {
     for (int i = 0; i < HEALTH_PORT_COUNTERS; i++) {

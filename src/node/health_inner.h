@@ -17,7 +17,8 @@ struct node_health {
     struct health_page *page;
 };
 
-/* A check returns 0 if it passes, or 1 with the reason in *why. t: its argument; NULL: none. */
+/* Return 0 if the check passes, or 1 with the reason in *why. t: argument of the check; NULL: none.
+ */
 typedef int health_check_f(const struct node_health *h, const struct node_health_target *t,
                            struct dd_err *why);
 typedef int health_note_f(struct node_health *h); /* 0 or -ENOMEM */
@@ -28,13 +29,13 @@ health_idle_f health_gpu_idle, health_ib_idle;
 health_check_f health_gpu_check, health_ib_check, health_shm_check, health_tmpdir_check;
 health_check_f health_storage_check, health_memory_check, health_disk_check;
 
-/* As node_health_watch(). */
+/* Implements node_health_watch(). */
 void health_gpu_watch(const struct node_health *h);
 
 /* Read the start of root/dir/name/file; false: it cannot be read. */
 bool health_read(const struct node_health *h, const char *dir, const char *name, const char *file,
                  void *to, size_t n);
-/* Append the names in root/dir that do not begin with a dot, at most 256. */
+/* Append the names in root/dir that do not begin with a dot, at most 256. 0 or -ENOMEM. */
 int health_list(const struct node_health *h, const char *dir, struct dd_strv *out);
 
 #endif

@@ -15,23 +15,23 @@ enum { NODE_HEALTH_TARGETS = 8, NODE_HEALTH_PATH = 1024 };
 
 /* A check with an argument: storage=PATH, memory=SIZE, disk=PATH:SIZE. */
 struct node_health_target {
-    int row; /* of the table in health.c */
+    int row; /* index of the check in the table of health.c */
     uint64_t bytes;
     char path[NODE_HEALTH_PATH];
 };
 
 struct node_health_list {
-    int checks; /* bits */
+    int checks; /* bits of enum node_health_bit */
     int n;
     struct node_health_target targets[NODE_HEALTH_TARGETS];
 };
 
-/* Texts are borrowed until free. */
+/* The pointers must remain valid until node_health_free(). */
 struct node_health_cfg {
     const struct node_health_list *list;
-    int gpus;            /* number that the job uses on this node */
+    int gpus;            /* number of GPUs that the job uses on this node */
     const char *visible; /* CUDA_VISIBLE_DEVICES; NULL: not set */
-    const char *nvml;    /* library in place of libnvidia-ml.so.1; NULL: none */
+    const char *nvml;    /* library of NVML; NULL: libnvidia-ml.so.1 */
     unsigned usage_ms;   /* interval of reading the usage of the GPUs; 0: never */
     const char *tmpdir;
     const char *root; /* "", or a directory with sys and dev for tests */

@@ -1,6 +1,6 @@
 /* Results of the checks in a child process for its parent, in memory that both share: the child may
  * hang or be killed at any time. Texts always end within their array, because the child never
- * writes its last byte. */
+ * writes the last byte of an array. */
 #ifndef DD_NODE_HEALTH_PAGE_H
 #define DD_NODE_HEALTH_PAGE_H
 
@@ -19,17 +19,17 @@ enum {
 
 /* A GPU at the last check. */
 struct health_gpu {
-    bool seen;
+    bool seen; /* the entry is used */
     char bus[32];
-    uint64_t links_up, memory_used; /* at the first check */
+    uint64_t links_up, memory_used; /* bits and bytes at the first check */
     uint64_t link_errors, ecc_corrected;
 };
 
-/* The last XID of a GPU; written by the process that waits for them. */
+/* The last XID of a GPU, or the last one that reports failed hardware; written by nvml_watch(). */
 struct health_xid {
     char bus[32];
     uint64_t xid; /* 0: none */
-    uint64_t n;   /* number since the start */
+    uint64_t n;   /* number of XIDs since the start */
 };
 
 /* Counters of an InfiniBand port at the last check. */
@@ -40,18 +40,18 @@ struct health_port {
 
 struct health_page {
     char check[HEALTH_SENTENCE_MAX + 1];    /* name of the check that runs, as in --health */
-    char doing[HEALTH_SENTENCE_MAX + 1];    /* its current operation, reported if it hangs */
-    char note[HEALTH_SENTENCE_MAX + 1];     /* why a check was not made; for debugging */
+    char doing[HEALTH_SENTENCE_MAX + 1];    /* object that the check examines, in case it hangs */
+    char note[HEALTH_SENTENCE_MAX + 1];     /* why a part was skipped, for the debug log */
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];
     struct health_xid xids[HEALTH_GPUS_MAX];
-    struct gpu_usage usage[GPU_USAGE_MAX]; /* last reading; the child may be updating it */
-    int nusage;
-    uint64_t readings;
-    struct health_port ports[HEALTH_PORTS_MAX]; /* in the order of node/ib_ports.h */
+    struct gpu_usage usage[GPU_USAGE_MAX];      /* last reading; the child may be updating it */
+    int nusage;                                 /* entries of usage */
+    uint64_t readings;                          /* number of readings of usage */
+    struct health_port ports[HEALTH_PORTS_MAX]; /* in the order of `ports` in struct node_health */
 };
 
-/* Return a page that children share, or NULL. */
+/* Return a page that children share; NULL: out of memory. */
 struct health_page *health_page_new(void);
 void health_page_free(struct health_page *p); /* NULL is allowed */
 void health_page_begin(struct health_page *p, const char *fmt, ...)

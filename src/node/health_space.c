@@ -1,4 +1,4 @@
-/* Memory and file systems: enough is free, and files can be written and read. */
+/* Memory and file systems: check that enough is free, and that files can be written and read. */
 #include "node/health_inner.h"
 
 #include "base/auto.h"
@@ -18,7 +18,7 @@ enum { SHM_LEAST = 16 << 20, PROBE = 65536 };
 
 enum { SIZE_TEXT = 32 };
 
-/* "512.0 MiB", "64.0 GiB" */
+/* Format a size, "512.0 MiB" or "64.0 GiB". Return out. */
 static const char *size_text(char out[SIZE_TEXT], double bytes)
 {
     const double mib = 1 << 20;
@@ -104,7 +104,8 @@ int health_storage_check(const struct node_health *h, const struct node_health_t
         return cannot_write(t->path, rc, why);
     return reads_back(fd, wrote)
                ? 0
-               : dd_err_set(why, 1, "a file written in %.300s reads back differently", t->path);
+               : dd_err_set(why, 1, "cannot read back what was written to a file in %.300s",
+                            t->path);
 }
 
 int health_disk_check(const struct node_health *h, const struct node_health_target *t,

@@ -10,7 +10,7 @@
 
 struct limit {
     const char *root;
-    uint64_t bytes; /* 0: none */
+    uint64_t bytes; /* 0: no limit */
 };
 
 static void lower(struct limit *l, uint64_t bytes)
@@ -19,8 +19,8 @@ static void lower(struct limit *l, uint64_t bytes)
         l->bytes = bytes;
 }
 
-/* "max" and a missing file mean no limit. So does the largest number of version 1, which exceeds
- * any memory. */
+/* Apply the limit in a file. "max" and a missing file mean no limit, and so does the largest number
+ * of version 1, because it exceeds any memory. */
 static void read_limit(struct limit *l, const char *path)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_CGROUP_TEXT_MAX);
@@ -33,7 +33,7 @@ static void read_limit(struct limit *l, const char *path)
         lower(l, bytes);
 }
 
-/* The limit of a cgroup applies to all cgroups below it. */
+/* Apply the limits of a cgroup and of those above it. */
 static void on_cgroup(void *arg, int version, const char *mount, const char *cgroup)
 {
     struct limit *l = arg;

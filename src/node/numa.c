@@ -26,7 +26,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Add the CPUs of a NUMA node that are in the mask; return their number. */
+/* Add the CPUs of a NUMA node that are in the mask; return the number of these CPUs. */
 static int add_node_cpus(const struct job *j, int node, cpu_set_t *ret)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(NODE_LIST_MAX);
@@ -119,7 +119,8 @@ static int by_count(const void *a, const void *b)
     return x->count != y->count ? y->count - x->count : by_key(a, b);
 }
 
-/* Find the groups in `set`; keys[] becomes the key of each CPU. */
+/* Group the CPUs of `set` by key, and store the key of each CPU in keys[]. Return the number of
+ * groups, or -ENOMEM. */
 static int make_groups(const struct job *j, const cpu_set_t *set,
                        int (*key_of)(const struct job *, int), struct group **ret, int *keys)
 {
@@ -188,10 +189,11 @@ static int divide(const struct job *j, int i, cpu_set_t *cpus, enum node_numa_mo
     if (exclusive && groups < n)
         return dd_err_set(
             j->err, -EINVAL,
-            "--numa-binding=exclusive: NUMA node %d has only %d usable core%s for %d workers"
-            "\n  tip: use --numa-binding=node, or start fewer workers",
+            "--numa-binding=exclusive: NUMA node %d has only %d usable core%s for %d GPUs or "
+            "workers"
+            "\n  tip: use --numa-binding=node, or request more CPUs",
             j->numa[i], groups, groups == 1 ? "" : "s", n);
-    if (exclusive) { /* the first ones get the remainder */
+    if (exclusive) { /* the first workers get the remaining cores */
         const int each = groups / n;
         const int extra = groups % n;
         const int from = before * each + (before < extra ? before : extra);
@@ -236,9 +238,8 @@ static int place(const struct job *j, enum node_numa_mode mode, int i, cpu_set_t
     if (add_node_cpus(j, j->numa[i], cpus) == 0)
         return dd_err_set(
             j->err, -EINVAL,
-            "--numa-binding: the job may not use any CPU of NUMA node %d, where worker %d's GPU "
-            "is"
-            "\n  tip: request CPUs there, or omit --numa-binding",
+            "--numa-binding: no CPU of NUMA node %d, on which worker %d is placed, may be used"
+            "\n  tip: request CPUs of this NUMA node, or omit --numa-binding",
             j->numa[i], i);
     add_memory(memory, j->numa[i]);
     if (mode == NODE_NUMA_SOCKET)
@@ -293,7 +294,8 @@ int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus,
     if (rc == 0 && i >= j.n)
         rc = dd_err_set(
             err, -EINVAL,
-            "--numa-binding needs a GPU for each of the %d workers, but this node has %d",
+            "--numa-binding needs a GPU for each of the %d workers, but only %d can be seen on "
+            "this node",
             q->nworkers, j.n);
     if (rc == 0)
         rc = place(&j, q->mode, i, cpus, memory);

@@ -1,4 +1,4 @@
-/* Own declarations of the part of NVML that is used. Src: docs.nvidia.com/deploy/nvml-api. */
+/* Declarations of the part of NVML that this file uses. Src: docs.nvidia.com/deploy/nvml-api. */
 #include "node/nvml.h"
 
 #include "base/auto.h"
@@ -97,7 +97,7 @@ struct api {
     const char *(*text)(unsigned rc);
 };
 
-/* Older drivers lack some functions; these stay NULL. */
+/* Older drivers lack some OPTIONAL functions, whose pointers then stay NULL. */
 #define OPTIONAL(field, name) {{name, offsetof(struct api, field)}, false}
 #define REQUIRED(field, name) {{name, offsetof(struct api, field)}, true}
 static const struct {
@@ -166,7 +166,7 @@ int nvml_open(struct nvml **ret, const char *library, struct dd_err *err)
         return dd_err_set(err, -ENOENT, "the driver of NVIDIA GPUs is not loaded");
     if (code != DONE)
         return dd_err_set(err, -EIO,
-                          "the driver of the GPUs does not work: NVML reports '%.100s'; "
+                          "the driver of NVIDIA GPUs does not work: NVML reports '%.100s'; "
                           "reboot the node",
                           n->api.text(code));
     n->open = true;
@@ -247,8 +247,8 @@ static uint64_t read_throttle(const struct api *api, device_t d)
                : 0;
 }
 
-/* NVML reports PIDs of the initial PID namespace, which are useless in another one. Src:
- * PROC_PID_INIT_INO of Linux. */
+/* True in the initial PID namespace: NVML reports the PIDs of that namespace, which are meaningless
+ * in another one. Src: PROC_PID_INIT_INO of Linux. */
 static bool sees_all_processes(const char *root)
 {
     char path[400];
@@ -257,7 +257,7 @@ static bool sees_all_processes(const char *root)
     return readlink(path, to, sizeof(to) - 1) > 0 && strcmp(to, "pid:[4026531836]") == 0;
 }
 
-/* kill(2) also sees the processes of other users where /proc hides them (hidepid). */
+/* Use kill(2), which also finds the processes of other users where /proc hides them (hidepid). */
 static bool is_alive(unsigned pid)
 {
     return pid == 0 || pid > INT_MAX || kill((pid_t)pid, 0) == 0 || errno != ESRCH;
@@ -364,7 +364,8 @@ static void store_xid(const struct api *api, const struct event_data *e,
         (void)snprintf(x->bus, sizeof(x->bus), "%.31s", pci.bus_id);
         x->n++;
         if (!gpu_xid_is_hardware(x->xid) || gpu_xid_is_hardware(e->data))
-            x->xid = e->data; /* errors of programs often follow that of the hardware */
+            x->xid =
+                e->data; /* a hardware error often causes errors of programs: keep the former */
         return;
     }
 }

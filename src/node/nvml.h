@@ -11,16 +11,18 @@
 struct nvml;
 
 /* library: a path or soname; NULL: libnvidia-ml.so.1. -ENOENT: the library or the driver is not
- * installed, so there is nothing to check; -EIO: the driver does not work. err has the reason. */
+ * loaded or too old, so there is nothing to check; -EIO: the driver does not work; -ENOMEM. err has
+ * the reason. */
 int nvml_open(struct nvml **ret, const char *library, struct dd_err *err);
 void nvml_close(struct nvml *n); /* NULL is allowed */
 
 int nvml_count(const struct nvml *n);
-/* Read the GPU at this position, from 0. root: "", or a directory with proc for tests. false: it is
- * not accessible to this process. */
+/* Read the facts of the GPU at this position, from 0. root: "", or a directory with proc for tests.
+ * False if the GPU is not accessible to this process. */
 bool nvml_read(const struct nvml *n, int position, const char *root, struct gpu_facts *ret);
 
-/* Read the usage of the GPU at this position. false: it does not respond, or is not accessible. */
+/* Read the usage of the GPU at this position. False if it does not respond, or is not accessible.
+ */
 bool nvml_read_usage(const struct nvml *n, int position, struct gpu_usage *ret);
 
 /* Wait for XIDs, and store each in page->xids, until the process is killed. Returns only if this is

@@ -20,8 +20,8 @@ static bool count_in(const char *path, uint64_t *ret)
     return false;
 }
 
-/* Read the file in the cgroup's directory, or in the top directory if a container hides the path
- * above. */
+/* Return the count in the file of the cgroup, or of the top directory if a container hides the
+ * cgroup's path. */
 static uint64_t count_below(const char *root, const char *mount, const char *cgroup,
                             const char *file)
 {

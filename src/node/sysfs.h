@@ -1,4 +1,4 @@
-/* Lists of numbers in sys/devices/system. Private to src/node. */
+/* Reads lists of numbers in sys/devices/system. Private to src/node. */
 #ifndef DD_NODE_SYSFS_H
 #define DD_NODE_SYSFS_H
 
