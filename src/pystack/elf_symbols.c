@@ -13,7 +13,7 @@ enum {
     NAME_MAX_HERE = 64,
 };
 
-/* The begin of struct link_map and of struct r_debug. Src: link.h. */
+/* First members of struct link_map, and offset of r_map in struct r_debug. Src: link.h. */
 struct library {
     uint64_t bias, name, dynamic, next;
 };
@@ -38,7 +38,7 @@ static uint64_t auxv_value(const void *auxv, size_t size, uint64_t type)
     return 0;
 }
 
-/* Find the dynamic section of the program itself, and by how much the program is moved. */
+/* Find the dynamic section of the program itself, and the load bias of the program. */
 static int program_dynamic(struct py_memory *m, const void *auxv, size_t size, struct library *ret)
 {
     const uint64_t headers = auxv_value(auxv, size, AT_PHDR);
@@ -90,7 +90,7 @@ static uint32_t hash_of(const char *name)
     return h;
 }
 
-/* False: the library does not define the symbol. */
+/* False if the library certainly defines no symbol with this hash, by its Bloom filter. */
 static bool may_define(struct py_memory *m, const struct tables *t, const struct hash_header *h,
                        uint32_t hash)
 {
@@ -112,7 +112,7 @@ static bool is_symbol(struct py_memory *m, const struct tables *t, uint32_t inde
            py_memory_get(m, t->strings + ret->st_name, text, n) == 0 && memcmp(text, name, n) == 0;
 }
 
-/* 0: not defined here, or its table cannot be read. */
+/* Return the address of a symbol; 0: the library does not define it, or a table cannot be read. */
 static uint64_t find_in(struct py_memory *m, const struct library *lib, const struct tables *t,
                         const char *name)
 {

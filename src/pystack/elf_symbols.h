@@ -1,4 +1,4 @@
-/* Addresses of symbols in a running process, from what its dynamic linker keeps in memory: program
+/* Finds symbols in a running process, from what its dynamic linker keeps in memory: program
  * headers, the list of loaded libraries, their dynamic symbol tables and GNU hash tables. No file
  * is opened, so a library that was replaced, or whose file system hangs, makes no difference. Pure.
  * Src: elf(5), link.h of glibc 2.36, musl 1.2.3 (which does not relocate the dynamic section). */

@@ -11,7 +11,7 @@ enum {
     LEVEL_CANDIDATE = 0xc,
 };
 
-/* From sizeof(PyASCIIObject) to sizeof(PyCompactUnicodeObject). */
+/* sizeof(PyCompactUnicodeObject) - sizeof(PyASCIIObject) */
 enum { WIDE_MORE = 16 };
 
 /* Offsets that several versions have in common. */
@@ -78,9 +78,9 @@ static const struct py_layout layouts[] = {
      .text_wide = 40 + WIDE_MORE},
 };
 
-/* At which 64-bit word of _Py_DebugOffsets each structure begins. The order of the fields that are
- * used is the same in all of them, up to those named here. Src: pycore_debug_offsets.h and
- * pycore_runtime.h of CPython 3.13.0, 3.14.10 and 3.15.2. */
+/* Positions in _Py_DebugOffsets, in 64-bit words: those of each structure, and of native_id, which
+ * differs between versions. The other fields that are used have the same order in all versions.
+ * Src: pycore_debug_offsets.h and pycore_runtime.h of CPython 3.13.0, 3.14.10 and 3.15.2. */
 static const struct published {
     unsigned minor;
     uint8_t thread, native_id, frame, code, object, bytes, text;
@@ -154,7 +154,7 @@ static void layout_from_words(const struct published *p, const uint64_t w[WORDS]
     };
 }
 
-/* 1: the interpreter publishes its offsets; 0: it does not. */
+/* Return 1 if the interpreter publishes its offsets, 0 if not, or -errno. */
 static int layout_published(struct py_memory *m, uint64_t runtime, struct py_layout *ret,
                             struct dd_err *err)
 {
@@ -167,13 +167,13 @@ static int layout_published(struct py_memory *m, uint64_t runtime, struct py_lay
     const unsigned version = (unsigned)(w[WORD_VERSION] >> 16 & 0xffff);
     const struct published *p = version >> 8 == 3 ? published_of(version & 0xff) : NULL;
     if (p == NULL || (w[WORD_VERSION] >> 4 & 0xf) < LEVEL_CANDIDATE)
-        return dd_err_set(err, -ENOTSUP, "stacks of Python %u.%u are unknown", version >> 8,
-                          version & 0xff);
+        return dd_err_set(err, -ENOTSUP, "stacks of Python %u.%u%s are unknown", version >> 8,
+                          version & 0xff, p != NULL ? " before its release candidates" : "");
     if (w[WORD_FREE_THREADED] != 0)
         return dd_err_set(err, -ENOTSUP, "stacks of free-threaded Python are unknown");
     for (size_t i = WORD_FREE_THREADED; i < WORDS; i++)
         if (w[i] > OFFSET_MAX)
-            w[i] = 0; /* not among those used here, or the process has overwritten it */
+            w[i] = 0; /* not an offset that is used here, or overwritten by the process */
     layout_from_words(p, w, ret);
     return 1;
 }

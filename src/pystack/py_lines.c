@@ -15,7 +15,7 @@ static int line_of(int64_t line)
     return line > 0 && line < INT32_MAX ? (int)line : 0;
 }
 
-/* Pairs: the increment of the offset, and that of the line. */
+/* Search a table of pairs: the increment of the offset, and the increment of the line. */
 static int lnotab_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     int64_t at = 0;
@@ -28,7 +28,8 @@ static int lnotab_find(const unsigned char *table, size_t size, int64_t line, in
     return line_of(line);
 }
 
-/* Pairs: the length of a range, and the difference of its line from that of the previous range. */
+/* Search a table of pairs: the length of a range, and the difference of its line from the line of
+ * the previous range. */
 static int ranges_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     int64_t end = 0;
@@ -54,7 +55,8 @@ static int64_t signed_varint(const unsigned char *p, const unsigned char *end)
     return (value & 1) != 0 ? -half : half;
 }
 
-/* Entries: only the first byte has the top bit set; it also contains the kind and the length. */
+/* Search a table of entries. Only the first byte of an entry has the top bit set; this byte also
+ * contains the kind and the length. */
 static int locations_find(const unsigned char *table, size_t size, int64_t line, int64_t offset)
 {
     const unsigned char *p = table;

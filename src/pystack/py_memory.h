@@ -1,4 +1,4 @@
-/* Memory of another process, read page by page through a callback. Pure.
+/* Reads memory of another process page by page through a callback. Pure.
  *
  * The process runs on meanwhile and may have written anything: every address and length that comes
  * from its memory is untrusted. Pages are kept until py_memory_forget(), so that what lies in one
@@ -27,7 +27,8 @@ void py_memory_free(struct py_memory *m); /* NULL is allowed */
 /* Drop the pages read so far: later reads see the current memory. */
 void py_memory_forget(struct py_memory *m);
 
-/* 0 or -errno; -E2BIG: more than PY_PAGES_READ pages. `to` may be written in part on failure. */
+/* Copy n bytes at addr. 0 or -errno; -E2BIG: more than PY_PAGES_READ pages or PY_BYTES_MAX bytes.
+ * On failure, `to` may be written in part. */
 int py_memory_get(struct py_memory *m, uint64_t addr, void *to, size_t n);
 int py_memory_u64(struct py_memory *m, uint64_t addr, uint64_t *ret);
 int py_memory_u32(struct py_memory *m, uint64_t addr, uint32_t *ret);

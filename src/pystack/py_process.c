@@ -45,7 +45,7 @@ static int py_process_open_error(int rc, struct dd_err *err)
     return rc == -ENOENT || rc == -ESRCH ? dd_err_set(err, -ESRCH, "the process has ended")
            : rc == -EACCES || rc == -EPERM
                ? dd_err_set(err, rc, "reading its memory is not permitted")
-               : dd_err_set(err, rc, "cannot open its memory: %s", strerror(-rc));
+               : dd_err_set(err, rc, "cannot open its /proc/PID/auxv: %s", strerror(-rc));
 }
 
 static ssize_t read_by_call(const struct source *s, uint64_t addr, void *to, size_t n)
@@ -57,8 +57,8 @@ static ssize_t read_by_call(const struct source *s, uint64_t addr, void *to, siz
     return process_vm_readv(s->pid, &local, 1, &remote, 1, 0);
 }
 
-/* process_vm_readv() can be killed while it waits for a page, unlike /proc/PID/mem, but filters on
- * system calls may forbid it. */
+/* Prefer process_vm_readv(), which can be killed while it waits for a page, to /proc/PID/mem; but a
+ * filter on system calls may forbid it. */
 static int read_memory(void *arg, uint64_t addr, void *to, size_t n)
 {
     struct source *s = arg;
@@ -78,7 +78,8 @@ static int read_memory(void *arg, uint64_t addr, void *to, size_t n)
     return got < 0 && errno != EIO ? -errno : got == 0 ? -ESRCH : -EFAULT;
 }
 
-/* Whether the process is readable was known when its auxv was opened: Yama does not limit that. */
+/* Blame Yama for a refusal if its scope is not 0: opening auxv, which Yama does not limit, has
+ * succeeded. */
 static int explain_refusal(int rc, struct dd_err *err)
 {
     const int scope = rc == -EPERM || rc == -EACCES ? py_process_scope() : 0;

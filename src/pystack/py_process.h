@@ -13,11 +13,11 @@
  * 1: its ancestors, and the process that it has chosen (PR_SET_PTRACER); 2: processes with
  * CAP_SYS_PTRACE; 3: no process. */
 int py_process_scope(void);
-/* Open the memory of a process; a child of the caller that may not open it itself can inherit the
- * descriptor. Returns it, or -errno. */
+/* Open the memory of a process. Return the descriptor, or -errno. A child of the caller that may
+ * not open the memory itself can inherit the descriptor. */
 int py_process_open(pid_t pid);
-/* As py_stack_read(). mem: from py_process_open(), borrowed; negative: the process is opened where
- * needed. -EACCES or -EPERM: not permitted. */
+/* As py_stack_read(). mem: from py_process_open(), borrowed; negative: the memory is opened where
+ * needed. -EACCES or -EPERM: reading is not permitted. */
 int py_process_read(pid_t pid, int mem, struct dd_buf *out, struct dd_err *err);
 
 #endif

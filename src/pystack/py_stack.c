@@ -71,8 +71,8 @@ static bool is_main(const struct python *py, uint64_t thread, uint64_t main_thre
            id == (main_thread != 0 ? main_thread : (uint64_t)py->pid);
 }
 
-/* Find the main thread among those of an interpreter, else the oldest one, which is the last. 1: it
- * is the main one. */
+/* Find the main thread among those of an interpreter, else the oldest thread, which is the last of
+ * the list. Return 1 if *ret is the main thread, else 0 or -errno. */
 static int thread_in(const struct python *py, uint64_t interpreter, uint64_t main_thread,
                      uint64_t *ret)
 {
@@ -87,8 +87,8 @@ static int thread_in(const struct python *py, uint64_t interpreter, uint64_t mai
     return rc;
 }
 
-/* If the main thread is not found, use the oldest thread of the last interpreter of the list, which
- * is the main one. */
+/* Find the main thread. If no thread has its id, use the oldest thread of the main interpreter,
+ * which is the last of the list. *ret is 0 if there is no thread. */
 static int main_thread_of(const struct python *py, uint64_t *ret)
 {
     uint64_t main_thread = 0;
@@ -109,7 +109,7 @@ static int main_thread_of(const struct python *py, uint64_t *ret)
     return rc < 0 ? rc : 0;
 }
 
-/* 0 as the frame: the thread runs no Python code. */
+/* Find the innermost frame. *ret is 0 if the thread runs no Python code. */
 static int innermost_frame(const struct python *py, uint64_t thread, uint64_t *ret)
 {
     const struct py_layout *at = &py->at;
@@ -123,7 +123,7 @@ static int innermost_frame(const struct python *py, uint64_t thread, uint64_t *r
 
 /* ---- frames ---- */
 
-/* The offset of the current instruction in bytes. */
+/* Find the offset of the current instruction, in bytes from the first one. */
 static int frame_offset(const struct python *py, uint64_t frame, uint64_t code, int64_t *ret)
 {
     const struct py_layout *at = &py->at;
@@ -188,7 +188,8 @@ static int put_frame(const struct python *py, uint64_t frame, uint64_t code, str
                                                 : -ENOMEM;
 }
 
-/* Frames that the interpreter inserts between others have no code of the program. */
+/* Return 0 for a frame that the interpreter has inserted: it has no code of the program. Else 1, or
+ * -errno. */
 static int frame_has_code(const struct python *py, uint64_t frame)
 {
     uint8_t owner;
@@ -209,7 +210,7 @@ static int put_frames(const struct python *py, uint64_t frame, struct dd_buf *ou
         if (rc > 0) {
             rc = py_memory_u64(py->m, frame + py->at.code, &code);
             if (rc == 0)
-                rc = put_frame(py, frame, code & ~(uint64_t)7, out); /* 3.14 marks the pointer */
+                rc = put_frame(py, frame, code & ~(uint64_t)7, out); /* 3.14 tags the pointer */
             frames++;
         }
         if (rc == 0)
@@ -253,7 +254,7 @@ static int explain(int rc, struct dd_err *err)
     case -EACCES:
         return dd_err_set(err, rc, "reading its memory is not permitted");
     default:
-        return dd_err_set(err, -EAGAIN, "its stack changed while it was read");
+        return dd_err_set(err, -EAGAIN, "its stack changed while it was read, or is damaged");
     }
 }
 

@@ -11,7 +11,7 @@ enum {
 
 /* The bit field after the hash of a string. */
 struct text_state {
-    unsigned kind; /* bytes of a character */
+    unsigned kind; /* bytes per character */
     bool is_compact, is_ascii;
 };
 
