@@ -1,4 +1,4 @@
-/* What one node of a job finds about itself and its connections to two others, as JSON for judge.h.
+/* Examines a node of a job and its connections to two other nodes; the result is JSON for judge.h.
  */
 #ifndef DD_DOCTOR_LOOK_H
 #define DD_DOCTOR_LOOK_H
@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-/* All borrowed. */
+/* The pointers are borrowed during doctor_look(). */
 struct doctor_cfg {
     const struct alloc *alloc;
     const char *id;       /* id of this examination, the same on all nodes */

@@ -118,7 +118,8 @@ static enum severity held_by_the_dead(const struct gpu_case *c, char *text, size
     return FINE;
 }
 
-/* No worker of this job runs during a check, so each process that holds memory is a foreign one. */
+/* Warn of memory that other processes hold. No worker of this job runs during a check, so each
+ * process that holds memory is a foreign one. */
 static enum severity held_by_others(const struct gpu_case *c, char *text, size_t n)
 {
     for (int i = 0; i < c->now->nprocesses; i++) {

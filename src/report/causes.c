@@ -37,7 +37,7 @@ static const struct failure_cause early_exit = {
            "torch.distributed.algorithms.join has a context manager",
 };
 
-/* Instead of the advice to look for a rank: the report names it. */
+/* Tip if the report names the culprit, in place of the advice to look for a rank. */
 #define TIP_FOR_CULPRIT                                                                            \
     "find out what the culprit executes: its stack is above or in the JSON report; if it ends in " \
     "a library, rerun with --stacks-native for native frames"
@@ -132,8 +132,8 @@ static const struct failure_cause rows[] = {
      .texts = {"no kernel image is available for execution"},
      .flags = CAUSE_ANYWHERE,
      .cause = "the program was not built for this type of GPU",
-     .tip =
-         "install a build for its compute capability, or set TORCH_CUDA_ARCH_LIST when building"},
+     .tip = "install a build for the GPU's compute capability, or set TORCH_CUDA_ARCH_LIST when "
+            "building"},
     {.id = "torch-without-cuda",
      .texts = {"Torch not compiled with CUDA enabled"},
      .cause = "this PyTorch was built without CUDA",
@@ -147,7 +147,7 @@ static const struct failure_cause rows[] = {
     {.id = "cuda-invalid-device",
      .texts = {"invalid device ordinal"},
      .flags = CAUSE_ANYWHERE,
-     .cause = "the worker uses a GPU number that this node does not have",
+     .cause = "the worker uses the number of a GPU that it does not have or see",
      .tip = "reduce --nproc-per-node, and check CUDA_VISIBLE_DEVICES"},
     {.id = "cudnn",
      .texts = {"CUDNN_STATUS_", "cuDNN error"},
@@ -175,7 +175,7 @@ static const struct failure_cause rows[] = {
      .texts = {"ncclRemoteError", "remote process exited or there was a network error",
                "Connection closed by remote peer", "NCCL communicator was aborted"},
      .flags = CAUSE_CASCADE | CAUSE_ANYWHERE,
-     .cause = "an NCCL peer exited, or the network between them failed",
+     .cause = "an NCCL peer exited, or the network to this peer failed",
      .tip = "look for the error of the rank that exited first; if there is none, check the network "
             "between the nodes"},
     {.id = "nccl-network",
@@ -306,7 +306,7 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "two libraries are incompatible: one lacks a symbol that the other needs",
      .tip = "install versions that were built for each other; LD_LIBRARY_PATH may select another "
-            "one"},
+            "version"},
     {.id = "import-error",
      .texts = {"ImportError"},
      .cause = "an import failed: the workers' Python environment differs from the expected one",
@@ -436,7 +436,8 @@ static const struct failure_cause rows[] = {
                "No address associated with hostname"},
      .flags = CAUSE_ANYWHERE,
      .cause = "a host name has no address on this node",
-     .tip = "'getent hosts NAME' on this node shows what it knows; check MASTER_ADDR and proxies"},
+     .tip =
+         "'getent hosts NAME' shows how the node resolves a name; check MASTER_ADDR and proxies"},
     {.id = "host-unreachable",
      .texts = {"No route to host", "Network is unreachable"},
      .flags = CAUSE_ANYWHERE,
@@ -497,11 +498,11 @@ static const struct failure_cause rows[] = {
     {.id = "sighup",
      .signal = SIGHUP,
      .flags = CAUSE_SENDER,
-     .cause = "another process sent SIGHUP, as a terminal does that is closed"},
+     .cause = "another process or the kernel sent SIGHUP, as when a terminal is closed"},
     {.id = "sigxcpu",
      .signal = SIGXCPU,
      .cause = "the worker has used up its limit of CPU time",
-     .tip = "'ulimit -t' shows it"},
+     .tip = "'ulimit -t' shows the limit"},
     {.id = "sigsegv",
      .texts = {"Fatal Python error: Segmentation fault"},
      .flags = CAUSE_ANYWHERE,
@@ -515,7 +516,7 @@ static const struct failure_cause rows[] = {
     {.id = "sigabrt",
      .signal = SIGABRT,
      .cause = "native code called abort(), as a failed assertion does",
-     .tip = "its last lines may show why; 'ulimit -c unlimited' keeps a core dump"},
+     .tip = "the last lines of the worker may show why; 'ulimit -c unlimited' keeps a core dump"},
     {.id = "sigbus",
      .signal = SIGBUS,
      .cause = "a mapped file could not be read or extended, often because a file system is full",
@@ -526,7 +527,7 @@ static const struct failure_cause rows[] = {
      .tip = "build it for the oldest CPU of the cluster"},
     {.id = "sigfpe",
      .signal = SIGFPE,
-     .cause = "native code divided an integer by zero",
+     .cause = "an arithmetic error in native code, usually an integer division by zero",
      .tip = "rerun with -x PYTHONFAULTHANDLER=1, or 'ulimit -c unlimited' for a core dump"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]), TEXTS = 4, ALSO = 2 };
@@ -614,8 +615,8 @@ static const struct failure_cause *row_before_abort(const struct report_exit *e)
     return NULL;
 }
 
-/* A crash is not the consequence of a peer's failure. Only a CAUSE_ANYWHERE text explains it better
- * than the signal. */
+/* Return the row of a crash, which is never the consequence of a peer's failure. Only a
+ * CAUSE_ANYWHERE text explains a crash better than the signal. */
 static const struct failure_cause *row_of_crash(const struct report_exit *e)
 {
     const struct failure_cause *c = first_row(e, e->tail, CAUSE_ANYWHERE);
@@ -629,7 +630,8 @@ static const struct failure_cause *find_row(const struct report_exit *e)
     if (message == NULL && report_has_crashed(e))
         return row_of_crash(e);
     if (message == NULL) {
-        c = first_row(e, "", CAUSE_SENDER); /* such a signal explains the end without the output */
+        c = first_row(e, "",
+                      CAUSE_SENDER); /* a signal of another process explains the end by itself */
         return c != NULL ? c : first_row(e, e->tail, 0);
     }
     if (is_abort(c = first_row(e, message, 0))) {

@@ -1,5 +1,5 @@
-/* Well-known causes of a worker's failure, recognized by its last lines, its error file, its signal
- * and the kernel's count of OOM kills. Pure. */
+/* Recognizes well-known causes of a worker's failure by the worker's last lines, error file and
+ * signal, and by the kernel's count of OOM kills. Pure. */
 #ifndef DD_REPORT_CAUSES_H
 #define DD_REPORT_CAUSES_H
 
@@ -23,14 +23,14 @@ enum {
 };
 
 struct failure_cause {
-    const char *id;              /* stable, for programs: "cuda-out-of-memory" */
-    const char *texts[4];        /* one of them occurs in the message; none: by signal alone */
-    const char *also[2];         /* one of them occurs in the last lines, too; none: no condition */
-    int signal, code;            /* conditions; 0: none. Exit code 128 + N counts as signal N */
-    int flags;                   /* CAUSE_* */
-    const char *cause;           /* one sentence */
-    const char *tip;             /* NULL: none */
-    const char *tip_for_culprit; /* instead, if the others waited for a known rank; NULL: tip */
+    const char *id;       /* stable, for programs: "cuda-out-of-memory" */
+    const char *texts[4]; /* one of them must occur in the message; empty: only the signal counts */
+    const char *also[2];  /* one of them must also occur in the output or error file; empty: any */
+    int signal, code;     /* 0: any. Exit code 128 + N counts as signal N */
+    int flags;            /* CAUSE_* */
+    const char *cause;    /* one sentence */
+    const char *tip;      /* NULL: no tip */
+    const char *tip_for_culprit; /* tip if the others waited for a known rank; NULL: `tip` */
 };
 
 /* Return a row of the table; NULL: the cause is not known. */
@@ -40,14 +40,14 @@ bool failure_is_hang(const struct report_exit *e);
 
 /* Start of the message of each worker that ddrun ends because no worker of the job was active. */
 #define FAILURE_JOB_HUNG "the job hung: no "
-/* True if the message says that the whole job hung: it blames no rank. message may be NULL. */
+/* True for the message of a hang of the whole job, which blames no rank. message may be NULL. */
 bool failure_is_job_hung(const char *message);
 
 /* Return the cause of a hang or timeout that stacks show: a rank waits for its DataLoader. */
 const struct failure_cause *failure_cause_stuck_loader(void);
 const struct failure_cause *failure_cause_early_exit(void);
 
-/* Part of the message about a hung rank of an MPI program: it may use a processor while it waits.
+/* Part of the message about a hung rank of an MPI program, which may use a processor while waiting.
  */
 #define FAILURE_CAUSE_IN_MPI "processor time does not count under MPI"
 /* Return the cause of a hang in MPI in which no rank can be blamed without native frames. */

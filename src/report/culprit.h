@@ -1,5 +1,5 @@
-/* The line of the report about the culprit: the rank that failed first, or the one for which the
- * others waited. Pure. */
+/* Writes the line of the report about the culprit: the rank that failed first, or the rank for
+ * which the others waited. Pure. */
 #ifndef DD_REPORT_CULPRIT_H
 #define DD_REPORT_CULPRIT_H
 
@@ -11,8 +11,8 @@ struct failure_cause; /* report/causes.h */
 /* Which process is to blame for a failure. */
 enum report_blame {
     REPORT_BLAME_WORKER,
-    REPORT_BLAME_SENDER,  /* another process sent it a signal */
-    REPORT_BLAME_UNKNOWN, /* another process, which did not fail itself */
+    REPORT_BLAME_SENDER,  /* another process sent the worker a signal */
+    REPORT_BLAME_UNKNOWN, /* another rank, which is not known */
 };
 /* e: the failure of the first line. Append the rank to blame, and why: "rank 5 on node3, the first
  * of 8 ranks to fail". The ranks for which the others waited, if these are to blame, are added to
@@ -20,12 +20,12 @@ enum report_blame {
 int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                        enum report_blame *ret_blame, struct dd_buf *out);
 
-/* Return the known cause of the failure e of the first line: that of its own failure, or of the
- * ranks for which it waited. NULL: it is not known. */
+/* Return the known cause of e, the failure of the first line: the cause of this failure itself, or
+ * that of the delay of the ranks for which the others waited. NULL: unknown. */
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e);
 
-/* Return the tip of this cause, NULL: there is none. It does not advise to look for a rank that
- * the report names. */
+/* Return the tip of this cause; NULL: there is none. The tip does not advise to look for a rank
+ * that the report names. */
 const char *report_tip(const struct report *r, const struct report_exit *e);
 
 #endif

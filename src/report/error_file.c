@@ -36,7 +36,7 @@ static bool ends_with_line(const char *text, size_t n, const char *line)
            (n == len || text[n - len - 1] == '\n');
 }
 
-/* Skip the first frame, which is that of the decorator. */
+/* Skip the first frame if it is that of the decorator. */
 static const char *skip_wrapper(const char *trace)
 {
     static const char file[] = "elastic/multiprocessing/errors/__init__.py\"";

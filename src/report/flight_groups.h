@@ -23,7 +23,7 @@ struct flight_groups {
     size_t n;
 };
 
-/* 0 or -ENOMEM. */
+/* Add ranks first to last, whose record is r. 0 or -ENOMEM, as flight_groups_merge(). */
 int flight_groups_add(struct flight_groups *g, const struct flight_record *r, int first, int last);
 int flight_groups_merge(struct flight_groups *to, const struct flight_groups *from);
 void flight_groups_done(struct flight_groups *g);
@@ -35,8 +35,8 @@ struct json_t *flight_groups_json(const struct flight_groups *g);
 int flight_groups_parse(struct flight_groups *ret, const struct json_t *list, int first,
                         int workers);
 
-/* Append the sentence of flight_record_compare(), and add the ranks that it is about to ret. Return
- * 1, or 0 and append nothing if no rank holds up others; -ENOMEM, -EMSGSIZE. */
+/* Append the sentence of flight_record_compare(), and add to ret the ranks that hold up others.
+ * Return 1, or 0 and append nothing if there are none; -ENOMEM, -EMSGSIZE. */
 int flight_groups_missing(const struct flight_groups *g, struct rank_set *ret, struct dd_buf *out);
 /* Append the sentence of flight_record_compare() and a line for each of the `lines` first groups,
  * each line with this indent; nothing if no rank waits. */

@@ -12,7 +12,7 @@
 
 #define DEFAULT_GROUP "default_pg" /* description of the group of all ranks */
 
-/* A dump may name one list many times, so its size does not bound their products. */
+/* A dump may refer to one list many times, so the size of the dump does not bound the work. */
 enum { FLIGHT_TENSORS_MAX = 10000, FLIGHT_DIMENSIONS_MAX = 64 };
 
 /* ---- the dump of one rank ---- */
@@ -65,7 +65,7 @@ static uint64_t flight_product(const json_t *sizes)
     return product;
 }
 
-/* Sum of the input tensors; 0 if a type is unknown. */
+/* Return the bytes of all input tensors; 0: unknown, for example because of an unknown type. */
 static uint64_t flight_bytes(const json_t *entry)
 {
     const json_t *sizes = json_object_get(entry, "input_sizes");
@@ -84,7 +84,7 @@ static uint64_t flight_bytes(const json_t *entry)
     return sum;
 }
 
-/* The innermost frame outside of PyTorch. */
+/* Write the place of the innermost frame outside of PyTorch; "": unknown. */
 static void flight_place(char out[FLIGHT_TEXT_MAX], const json_t *entry)
 {
     size_t i;
@@ -128,8 +128,9 @@ static const json_t *flight_choose(const json_t *entries)
     return last;
 }
 
-/* The name tells groups apart; several groups may have one description: those of a dimension of a
- * device mesh, and all that were made without one. Older versions have names only. */
+/* Write a text for the group. Only the name is unique: the groups of a dimension of a device mesh
+ * have the same description, and so have all groups that were created without a description. Older
+ * versions have names only. */
 static void flight_group(char out[FLIGHT_TEXT_MAX], const json_t *group)
 {
     const char *name = json_string_value(json_array_get(group, 0));
@@ -221,13 +222,13 @@ static bool flight_same(const struct flight_record *a, const struct flight_recor
 }
 
 enum flight_side {
-    FLIGHT_ASIDE, /* its record does not show whether it holds up the others */
+    FLIGHT_ASIDE, /* the record does not show whether the rank holds up others */
     FLIGHT_IN,    /* waits in the collective */
     FLIGHT_OTHER, /* waits in another collective of the same group and number */
     FLIGHT_BEHIND /* has not entered the collective */
 };
 
-/* True for the group of all ranks; without a description its name is 0. */
+/* True for the group of all ranks, whose name is "0" if there is no description. */
 static bool flight_is_of_all(const struct flight_record *r)
 {
     return strcmp(r->group, DEFAULT_GROUP) == 0 || strcmp(r->group, "0") == 0;
@@ -238,7 +239,7 @@ static enum flight_side flight_side_of(const struct flight_record *r,
 {
     if (r->waiting && flight_same(r, at))
         return FLIGHT_IN;
-    if (r->number <= 0) /* it is certainly in the group of all ranks, perhaps in no other */
+    if (r->number <= 0) /* no other group than that of all ranks certainly contains the rank */
         return flight_is_of_all(at) ? FLIGHT_BEHIND : FLIGHT_ASIDE;
     if (strcmp(r->group, at->group) != 0)
         return FLIGHT_ASIDE;
@@ -278,7 +279,7 @@ static const struct flight_record *flight_most(const struct flight_of_rank *rank
     return most;
 }
 
-/* Append "rank 2", or "ranks 0-1,3", of those on this side. */
+/* Append "rank 2", or "ranks 0-1,3", for the ranks on this side. */
 static int flight_put_ranks(struct dd_buf *out, const struct flight_of_rank *ranks, size_t n,
                             const struct flight_record *at, enum flight_side side)
 {
@@ -323,7 +324,7 @@ static int flight_put_verdict(struct dd_buf *out, const struct flight_of_rank *r
     return rc;
 }
 
-/* Return the side of the ranks that hold up those in the collective at. */
+/* Return the side of the ranks that hold up those in the collective `at`; FLIGHT_ASIDE: none do. */
 static enum flight_side flight_guilty_side(const struct flight_of_rank *ranks, size_t n,
                                            const struct flight_record *at)
 {

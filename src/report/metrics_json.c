@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads one text; a family begins with its line HELP. */
+/* State of reading a text. family: last element of metrics, which the last HELP line has begun. */
 struct metrics_reader {
     json_t *metrics, *family;
 };
 
-/* Return the text up to end, or NULL. free(). */
+/* Return a copy of the text up to end, which the caller frees; NULL: out of memory. */
 static char *metrics_cut(const char *begin, const char *end)
 {
     char *text = end > begin ? strndup(begin, (size_t)(end - begin)) : strdup("");
@@ -49,7 +49,7 @@ static int metrics_read_comment(struct metrics_reader *r, const char *line, cons
     return end - line == 5 && strncmp(line, "# EOF", 5) == 0 ? 0 : -EINVAL;
 }
 
-/* Read name="value" at *p, a label. */
+/* Read a label, name="value", at *p. */
 static int metrics_read_label(const char **p, const char *end, json_t *labels)
 {
     const char *equals = memchr(*p, '=', (size_t)(end - *p));
@@ -74,7 +74,7 @@ static int metrics_read_label(const char **p, const char *end, json_t *labels)
     return json_object_set_new(labels, name, json_string(dd_utf8_clean(value))) < 0 ? -ENOMEM : 0;
 }
 
-/* Read {a="b",c="d"} at *p. */
+/* Read labels, {a="b",c="d"}, at *p. */
 static int metrics_read_labels(const char **p, const char *end, json_t *labels)
 {
     int rc = 0;

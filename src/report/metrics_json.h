@@ -1,4 +1,4 @@
-/* The metrics of a job as JSON, made from their OpenMetrics text. Pure. */
+/* Converts the metrics of a job from OpenMetrics text to JSON. Pure. */
 #ifndef DD_REPORT_METRICS_JSON_H
 #define DD_REPORT_METRICS_JSON_H
 

@@ -10,7 +10,7 @@ enum { NS_PER_S = 1000000000 };
 enum family_type { GAUGE, COUNTER };
 struct family {
     enum family_type type;
-    const char *name, *unit, *help; /* unit NULL: none */
+    const char *name, *unit, *help; /* unit NULL: a number without unit */
 };
 
 /* In the order of enum metric. */
@@ -73,7 +73,7 @@ static int metrics_put_name(const struct family *f, struct dd_buf *out)
     return dd_buf_printf(out, "%s%s", f->name, f->type == COUNTER ? "_total" : "");
 }
 
-/* Write {name="value"} without the braces. Escapes are those of both formats. */
+/* Append a label, name="value", with the escapes that both formats have. */
 static int metrics_put_label(struct dd_buf *out, const char *name, const char *value)
 {
     int rc = dd_buf_printf(out, "%s=\"", name);

@@ -1,6 +1,6 @@
-/* The metrics of a job as text that both an OpenMetrics 1.0 parser and a parser of Prometheus' text
- * format accept. The number of lines does not grow with the job: nodes and workers are counted by
- * state. Src: docs/metrics.md. */
+/* Writes the metrics of a job as text that both an OpenMetrics 1.0 parser and a parser of
+ * Prometheus' text format accept. The number of lines does not grow with the job: nodes and workers
+ * are counted by state. Src: docs/metrics.md. */
 #ifndef DD_REPORT_METRICS_TEXT_H
 #define DD_REPORT_METRICS_TEXT_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum metric {
-    METRIC_START_TIME, /* Unix time, in ns, as all times below */
+    METRIC_START_TIME, /* Unix time in ns; durations below are in ns, too */
     METRIC_EXIT_CODE,
     METRIC_MAX_RESTARTS,
     METRIC_ROUNDS,
@@ -35,7 +35,7 @@ enum metric {
     METRICS_MAX
 };
 
-/* One value of a label. */
+/* Count for one value of a label. */
 struct metrics_count {
     const char *name;
     uint64_t n;
@@ -46,16 +46,16 @@ struct metrics_counts {
     size_t n;
 };
 
-/* All pointers are lent. */
+/* The pointers are borrowed during metrics_text(). */
 struct metrics {
-    const char *job_id, *version, *node; /* node: that of the daemon */
+    const char *job_id, *version, *node; /* node: name of the daemon's node */
     struct {
         bool known; /* false: the sample is left out */
         uint64_t v;
     } value[METRICS_MAX];
-    struct metrics_counts states;         /* of the job: 1 for the present one */
-    struct metrics_counts nodes, workers; /* by state */
-    struct metrics_counts operations;     /* of the store, by kind */
+    struct metrics_counts states;         /* states of the job: 1 for the present one, else 0 */
+    struct metrics_counts nodes, workers; /* numbers of nodes and workers by state */
+    struct metrics_counts operations;     /* numbers of the store's operations by kind */
 };
 
 static inline void metrics_set(struct metrics *m, enum metric which, uint64_t value)

@@ -11,7 +11,7 @@
 
 enum { LINE_BYTES = 4096, REASON_BYTES = 100 };
 
-/* The texts are parts of one line. */
+/* A frame in the output of eu-stack or gdb. */
 struct native_frame {
     char function[STACKS_NAME + 1];
     char file[2 * STACKS_NAME];
@@ -25,7 +25,7 @@ static void copy_part(char *to, size_t size, const char *begin, const char *end)
     to[n] = '\0';
 }
 
-/* Of a path, keep the end. */
+/* Copy a path; of a path that is too long, copy the end. */
 static void copy_path(struct native_frame *f, const char *begin, const char *end)
 {
     const size_t most = sizeof(f->file) - 1;
@@ -42,7 +42,7 @@ static const char *find_last(const char *text, const char *part)
     return found;
 }
 
-/* "FILE:LINE" or "FILE:LINE:COLUMN". False: it is neither. */
+/* Parse "FILE:LINE" or "FILE:LINE:COLUMN". False if the text is neither. */
 static bool take_source(struct native_frame *f, const char *text)
 {
     for (const char *colon = strchr(text, ':'); colon != NULL; colon = strchr(colon + 1, ':')) {
@@ -57,7 +57,7 @@ static bool take_source(struct native_frame *f, const char *text)
     return false;
 }
 
-/* "NAME - MODULE". */
+/* Parse "NAME - MODULE". False if the text is something else. */
 static bool take_eu_stack(struct native_frame *f, const char *text)
 {
     const char *module = text[0] == '-' && text[1] == ' ' ? text : find_last(text, " - ");
@@ -69,7 +69,7 @@ static bool take_eu_stack(struct native_frame *f, const char *text)
     return true;
 }
 
-/* "NAME (...) at FILE:LINE", "NAME (...) from MODULE" or "NAME (...)". */
+/* Parse "NAME (...) at FILE:LINE", "NAME (...) from MODULE" or "NAME (...)". */
 static void take_gdb(struct native_frame *f, const char *text)
 {
     const char *arguments = strstr(text, " (");
@@ -81,7 +81,7 @@ static void take_gdb(struct native_frame *f, const char *text)
         copy_path(f, from + 7, from + strlen(from));
 }
 
-/* "#1  0x00007f… TEXT", or with gdb also "#1  0x00007f… in TEXT" and "#1  TEXT". */
+/* Parse "#1  0x00007f… TEXT", or of gdb also "#1  0x00007f… in TEXT" and "#1  TEXT". */
 static void take_frame(struct native_frame *f, const char *line)
 {
     const char *at = line + 1 + strspn(line + 1, "0123456789");

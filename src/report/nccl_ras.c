@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RAS_MISSING = 1 << 16 /* more ranks hold up no job */ };
+enum { RAS_MISSING = 1 << 16 /* a larger set of ranks is not searched for culprits */ };
 
 /* ---- content ---- */
 
@@ -129,7 +129,7 @@ static int ras_by_pid(const void *x, const void *y)
                             : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Return the index of the first process with this PID, or of a later one. */
+/* Return the index of the first process whose PID is at least pid. */
 static size_t ras_find_pid(const struct nccl_ras *s, int pid)
 {
     size_t from = 0, to = s->nprocesses;
@@ -143,9 +143,10 @@ static size_t ras_find_pid(const struct nccl_ras *s, int pid)
     return from;
 }
 
-/* Return the rank of a named rank; -1: unknown. Nodes may have processes of the same PID, and not
- * all processes are known. In a communicator of all ranks, the number is the rank, unless its PID
- * is known for other ranks only: then either may be wrong. */
+/* Return the rank in the job of a rank that NCCL has named; -1: unknown. Nodes may have processes
+ * of the same PID, and not all processes are known. In a communicator of all ranks, the number is
+ * the rank in the job, unless only other ranks are known to have the PID: then either may be wrong.
+ */
 static int ras_rank(const struct nccl_ras *s, const struct nccl_ras_named *named, bool world)
 {
     const bool numbered = world && named->number >= 0;
@@ -239,7 +240,8 @@ static bool ras_is_complete(const struct nccl_ras_set *set)
     return rank_set_count(&set->ranks) == (size_t)set->count;
 }
 
-/* Operations between two ranks: all ranks of a communicator need not launch as many. */
+/* False for operations between two ranks, of which ranks of a communicator may launch different
+ * numbers. */
 static bool ras_is_collective(const struct nccl_ras_finding *f)
 {
     static const char *const words[] = {"Send", "Recv", "Put", "Get", "Signal"};
@@ -257,7 +259,8 @@ static uint64_t ras_last_operation(const struct nccl_ras_finding *f)
     return last;
 }
 
-/* Find the ranks behind others, at most half of the communicator. False: not all are known. */
+/* Find the ranks that are behind others. False if there are none, if they are more than half of the
+ * communicator, or if not all of them are known. */
 static bool ras_behind(const struct nccl_ras_finding *f, size_t *ret_n, struct rank_set *ret)
 {
     const uint64_t last = ras_last_operation(f);
@@ -296,7 +299,7 @@ static int ras_subtract(struct rank_set *to, const struct rank_set *from,
     return rc;
 }
 
-/* Append what the ranks of ret have launched, by the first finding in which they are behind. */
+/* Append what `ranks` have launched, by the first finding in which the first of them is behind. */
 static int ras_put_behind(const struct nccl_ras *s, const struct rank_set *ranks,
                           struct dd_buf *out)
 {

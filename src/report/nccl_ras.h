@@ -17,11 +17,11 @@ struct json_t;
 
 enum {
     NCCL_RAS_ANSWER = 1 << 20, /* bytes of an answer; a longer one is not used */
-    NCCL_RAS_FINDINGS = 32,    /* further ones are omitted */
-    NCCL_RAS_SETS = 8,         /* of a finding; one with more sets is omitted */
+    NCCL_RAS_FINDINGS = 32,    /* findings; further ones are omitted */
+    NCCL_RAS_SETS = 8,         /* sets of a finding; further ones are omitted */
     NCCL_RAS_NAMED = 1024,     /* ranks that the findings name, in all; further ones are omitted */
     NCCL_RAS_NAME = 40,        /* bytes of a name */
-    NCCL_RAS_PROCESSES = 2,    /* of a worker: the one that was started, and the one with Python */
+    NCCL_RAS_PROCESSES = 2,    /* of a worker: the started process, and the one that runs Python */
 };
 
 enum nccl_ras_kind {
@@ -34,7 +34,7 @@ enum nccl_ras_kind {
 };
 
 struct nccl_ras_named {
-    int number; /* in the communicator; -1: a process */
+    int number; /* rank in the communicator; -1: NCCL has named only the process */
     int pid;    /* 0: unknown */
 };
 
@@ -42,17 +42,17 @@ struct nccl_ras_named {
 struct nccl_ras_set {
     uint64_t operation;       /* COUNTS: number of the last operation launched; 0: none */
     char what[NCCL_RAS_NAME]; /* STATUS: the status; ERROR: the error */
-    int count;                /* ranks, named or not */
-    struct nccl_ras_named *v; /* those named by NCCL, without those in ranks */
+    int count;                /* number of ranks, named or not */
+    struct nccl_ras_named *v; /* ranks that NCCL has named and that are not in `ranks` */
     size_t n;
     struct rank_set ranks; /* ranks of the job */
 };
 
 struct nccl_ras_finding {
     enum nccl_ras_kind kind;
-    char communicator[NCCL_RAS_NAME]; /* its hash; "": no communicator */
-    int size;                         /* ranks of the communicator; 0: unknown */
-    char operation[NCCL_RAS_NAME];    /* COUNTS: as AllReduce, "": any; ERROR: the kind of error */
+    char communicator[NCCL_RAS_NAME]; /* hash of the communicator; "": none */
+    int size;                         /* number of ranks of the communicator; 0: unknown */
+    char operation[NCCL_RAS_NAME];    /* COUNTS: "AllReduce", "": any; ERROR: the kind of error */
     struct nccl_ras_set sets[NCCL_RAS_SETS];
     int nsets;
 };
@@ -74,12 +74,13 @@ struct nccl_ras {
  * frees *ret, also on failure. */
 int nccl_ras_read(struct nccl_ras *ret, const char *text, size_t len);
 
-/* A rank may have several processes. 0 or -ENOMEM. */
+/* Add a process of a rank, which may have several. 0 or -ENOMEM. */
 int nccl_ras_add_process(struct nccl_ras *s, int rank, int pid);
-/* Add the processes of from, and take over its findings if to has none, or knows fewer
- * communicators. 0 or -ENOMEM. */
+/* Add the processes of `from`. Replace the findings of `to` by those of `from` if only the latter
+ * has an answer of NCCL, or has one with more communicators. 0 or -ENOMEM. */
 int nccl_ras_merge(struct nccl_ras *to, const struct nccl_ras *from);
-/* Find the ranks of the job, of world_size ranks, and forget the processes. 0 or -ENOMEM. */
+/* Map the ranks that NCCL has named to ranks of the job, which has world_size ranks, and free the
+ * list of processes. 0 or -ENOMEM. */
 int nccl_ras_resolve(struct nccl_ras *s, int world_size);
 void nccl_ras_done(struct nccl_ras *s);
 
@@ -97,11 +98,11 @@ int nccl_ras_text(const struct nccl_ras *s, const char *indent, size_t lines, st
  * memory. */
 struct json_t *nccl_ras_json(const struct nccl_ras *s);
 /* Parse the object of a peer; NULL and JSON null: nothing. With workers >= 0 it may contain only
- * processes of the ranks first to first + workers - 1, and no ranks of the job. -EPROTO; -EPERM: of
- * other ranks; -ENOMEM. The caller frees *ret, also on failure. */
+ * processes of the ranks first to first + workers - 1, and no ranks of the job. -EPROTO; -EPERM: it
+ * contains others; -ENOMEM. The caller frees *ret, also on failure. */
 int nccl_ras_parse(struct nccl_ras *ret, const struct json_t *o, int first, int workers);
 
-/* For nccl_ras_read(). NULL: out of memory, or too many. */
+/* Append a finding. NULL: out of memory, or there are NCCL_RAS_FINDINGS already. */
 struct nccl_ras_finding *nccl_ras_add(struct nccl_ras *s, enum nccl_ras_kind kind);
 int nccl_ras_add_named(struct nccl_ras *s, struct nccl_ras_set *set, int number, int pid);
 /* Copy text without control characters, cut. */

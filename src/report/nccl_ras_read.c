@@ -11,12 +11,12 @@ enum { RAS_GROUPS = 64, RAS_LINE = 512 };
 
 struct ras_reader {
     struct nccl_ras *ret;
-    int sizes[RAS_GROUPS]; /* ranks of a communicator, by the number of its group in the table */
+    int sizes[RAS_GROUPS]; /* ranks of each communicator of a group, by the group's number */
     bool in_table;
     bool known; /* a part of the text has been recognized */
     char communicator[NCCL_RAS_NAME];
     int size;
-    struct nccl_ras_finding *finding; /* that the next lines belong to; NULL: none */
+    struct nccl_ras_finding *finding; /* finding to which the next lines belong; NULL: none */
     struct nccl_ras_set *set;
     int rc;
 };
@@ -58,7 +58,7 @@ static bool ras_int(const char **p, int *ret)
     return true;
 }
 
-/* "process 4711" in a line, as in "GPU 0 managed by process 4711 on node 10.0.0.1"; 0: none. */
+/* Return the PID in a line such as "GPU 0 managed by process 4711 on node 10.0.0.1"; 0: none. */
 static int ras_pid(const char *p)
 {
     int pid = 0;
@@ -71,7 +71,7 @@ static int ras_pid(const char *p)
 
 /* ---- findings ---- */
 
-/* Further lines belong to no finding, if there are too many. */
+/* Begin a finding. If there are too many findings, the next lines belong to none. */
 static void ras_begin(struct ras_reader *r, enum nccl_ras_kind kind, const char *operation,
                       size_t len)
 {
@@ -86,7 +86,7 @@ static void ras_begin(struct ras_reader *r, enum nccl_ras_kind kind, const char 
     r->finding->size = r->size;
 }
 
-/* A finding with too many sets is kept without any, and says nothing. */
+/* Begin a set of the finding. Of a finding with too many sets, ignore the further ones. */
 static void ras_begin_set(struct ras_reader *r, int count, uint64_t operation, const char *what,
                           size_t len)
 {
@@ -110,8 +110,8 @@ static void ras_name(struct ras_reader *r, int number, int pid)
 
 /* ---- lines ---- */
 
-/* "    0         1         4         8        32        32   RUNNING  MISMATCH": a group of equal
- * communicators; their number and the ranks of each. */
+/* Read a line of the table, "    0         1         4         8        32        32   RUNNING
+ * MISMATCH": a group of equal communicators, with their number and the number of ranks of each. */
 static bool ras_table_line(struct ras_reader *r, const char *p)
 {
     int v[6] = {0};
@@ -129,7 +129,7 @@ static bool ras_table_line(struct ras_reader *r, const char *p)
     return true;
 }
 
-/* "#0-0 (27a079b828ff1a75) MISMATCH" */
+/* Read the heading of a communicator, "#0-0 (27a079b828ff1a75) MISMATCH". */
 static void ras_heading(struct ras_reader *r, const char *p)
 {
     int group = 0, number = 0;
@@ -143,7 +143,7 @@ static void ras_heading(struct ras_reader *r, const char *p)
     r->size = group < RAS_GROUPS ? r->sizes[group] : 0;
 }
 
-/* The line that begins a finding. */
+/* Begin a finding if the line is the first of one. */
 static bool ras_finding_line(struct ras_reader *r, const char *p)
 {
     static const char counts[] = " operation counts";
@@ -174,7 +174,7 @@ static bool ras_finding_line(struct ras_reader *r, const char *p)
     return false;
 }
 
-/* What a set has in common, after "7 ranks" or "Rank 2". False: the line says nothing of it. */
+/* Begin a set with the property that follows "7 ranks" or "Rank 2". False if none follows. */
 static bool ras_property(struct ras_reader *r, const char *p, int count)
 {
     uint64_t operation = 0;
@@ -196,7 +196,7 @@ static bool ras_property(struct ras_reader *r, const char *p, int count)
     return true;
 }
 
-/* The lines of a finding: sets, and the ranks in them. */
+/* Read a line within a finding: a set, or a rank or process of the set. */
 static void ras_set_line(struct ras_reader *r, const char *p)
 {
     const char *line = p;
@@ -234,7 +234,7 @@ static void ras_line(struct ras_reader *r, const char *line)
     if (*line == '#')
         ras_heading(r, line + 1);
     else if (*line != ' ')
-        ras_heading(r, ""); /* "INCOMPLETE", "DEAD": of processes, not of a communicator */
+        ras_heading(r, ""); /* "INCOMPLETE", "DEAD": headings of processes, not of a communicator */
     else if (!ras_finding_line(r, p))
         ras_set_line(r, p);
 }

@@ -1,4 +1,4 @@
-/* What NCCL reports about its communicators: as lines for users, and as JSON. */
+/* Writes what NCCL reports about its communicators: as lines for users, and as JSON. */
 #include "base/utf8.h"
 #include "report/nccl_ras.h"
 #include "report/report_lines_inner.h"
@@ -17,7 +17,8 @@ static const char *const ras_kinds[NCCL_RAS_KIND_MAX] = {
 
 /* ---- lines ---- */
 
-/* "rank 2", "ranks 0-1,3", "3 ranks", "3 ranks (2 of them: 0-1)", "rank 1 of the communicator" */
+/* Append "rank 2", "ranks 0-1,3", "3 ranks, among them 0-1", "rank 1 of the communicator (pid
+ * 4711)", "the process with pid 4711" or "3 ranks". */
 static int ras_put_set(const struct nccl_ras_set *set, struct dd_buf *out)
 {
     const size_t n = rank_set_count(&set->ranks);

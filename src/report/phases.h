@@ -13,22 +13,22 @@
 #include <stdint.h>
 
 enum phase_kind {
-    PHASE_BOOTSTRAP, /* a started node fetches its command from the node that started it */
-    PHASE_START,     /* ddrun reads its options and examines the machine */
-    PHASE_DAEMON,    /* the leader's node starts ddrund */
-    PHASE_RESOLVE,   /* the name of the leader's node becomes an address */
-    PHASE_SEARCH,    /* attempts to connect fail, as ddrund does not listen yet */
-    PHASE_CONNECT,   /* TCP */
-    PHASE_KEY,       /* hello, and the job's key */
-    PHASE_TLS,
+    PHASE_BOOTSTRAP,   /* a started node fetches its command from the node that started it */
+    PHASE_START,       /* ddrun reads its options and examines the machine */
+    PHASE_DAEMON,      /* the leader's node starts ddrund */
+    PHASE_RESOLVE,     /* the name of the leader's node becomes an address */
+    PHASE_SEARCH,      /* attempts to connect fail, as ddrund does not listen yet */
+    PHASE_CONNECT,     /* the node connects to ddrund by TCP */
+    PHASE_KEY,         /* exchange of hello messages, to agree on the job's key */
+    PHASE_TLS,         /* TLS handshake */
     PHASE_JOIN,        /* from JOIN to the first plan: waiting for other nodes */
     PHASE_PLAN,        /* from the plan to the fork of the first worker */
-    PHASE_SPAWN,       /* until all workers of the node have executed their program */
+    PHASE_SPAWN,       /* from the first fork until all workers of the node execute their program */
     PHASE_STOP,        /* from the stop signal until no worker is left */
-    PHASE_RESTART,     /* from then to the next plan: waiting for other nodes */
+    PHASE_RESTART,     /* from the end of the last worker to the next plan: waiting for nodes */
     PHASE_FIRST_STORE, /* a worker has connected to the store; recorded by the daemon */
-    PHASE_SPAWNED,     /* forked */
-    PHASE_WORKER,      /* from the fork to the exit */
+    PHASE_SPAWNED,     /* a worker was forked */
+    PHASE_WORKER,      /* from the fork of a worker to its exit */
     PHASE_FIRST_OUTPUT,
     PHASE_KIND_MAX
 };
@@ -39,13 +39,13 @@ struct phase_row {
     const char *name;
     bool of_rank;      /* belongs to one worker, not to the node */
     bool instant;      /* has no duration */
-    const char *value; /* meaning of phase.value; NULL: unused, always 0 */
+    const char *value; /* name of phase.value in the timeline; NULL: unused, always 0 */
 };
 extern const struct phase_row phase_rows[PHASE_KIND_MAX];
 
 struct phase {
     enum phase_kind kind;
-    int rank; /* -1: of the node */
+    int rank; /* -1: the phase belongs to the node */
     int value;
     int64_t begin_ns, end_ns;
 };

@@ -9,13 +9,13 @@ struct pickle_value {
     json_t *v;
     int depth;     /* containers within this one, itself included; 0: no container */
     bool recalled; /* another container may contain it, too, so it must not change */
-    size_t memo;   /* 1 + its place in the memo; 0: none */
+    size_t memo;   /* 1 + index of the value in the memo; 0: it is not there */
 };
 
 struct pickle_memo {
     json_t *v;
     int depth;
-    bool sealed; /* it was recalled: a container must not grow any more */
+    bool sealed; /* the value was recalled: a container must not grow any more */
 };
 
 /* The stack machine of a pickle: instructions push values, and move those above the last mark into
@@ -45,7 +45,7 @@ static int pickle_grow(struct pickle *p)
     return 0;
 }
 
-/* Takes ownership of v, also on failure. */
+/* Push v. Takes ownership of v, also on failure. */
 static int pickle_push(struct pickle *p, json_t *v, int depth)
 {
     int rc = v == NULL ? -ENOMEM : p->n == p->cap ? pickle_grow(p) : 0;
@@ -75,7 +75,7 @@ static int pickle_push_string(struct pickle *p)
     return v == NULL ? -EPROTO : pickle_push(p, v, 0); /* NULL also for invalid UTF-8 */
 }
 
-/* An integer of at most 8 bytes, little-endian, in two's complement. */
+/* Push an integer of at most 8 bytes, little-endian, in two's complement. */
 static int pickle_push_long(struct pickle *p)
 {
     size_t len = dd_rd_u8(&p->in);
@@ -162,7 +162,8 @@ static int pickle_put(struct pickle_value *container, const struct pickle_value 
     return rc < 0 ? -EPROTO : 0;
 }
 
-/* Each dictionary copies its keys, so one long string must not become the key of many. */
+/* True if v can be a key. Each dictionary copies its keys, so one long string must not become the
+ * key of many dictionaries. */
 static bool pickle_is_key(const json_t *v)
 {
     return json_is_string(v) && json_string_length(v) <= PICKLE_MAX_KEY;

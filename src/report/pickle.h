@@ -1,6 +1,6 @@
-/* A decoder for the pickles that PyTorch writes in C++: dictionaries with string keys, lists, flat
- * tuples, strings and numbers. It creates no objects of Python and calls nothing; a pickle with any
- * other instruction is refused. Pure.
+/* Decodes the pickles that PyTorch writes in C++: dictionaries with string keys, lists, flat
+ * tuples, strings and numbers. The decoder creates no objects of Python and calls nothing; it
+ * refuses a pickle with any other instruction. Pure.
  *
  * Src: pickle protocol 2, Python's pickletools; torch/csrc/jit/serialization/pickler.cpp of torch
  * 2.11. */
@@ -19,7 +19,7 @@ enum {
 };
 
 /* Decode the n bytes at p; the caller frees *ret with json_decref(). Tuples become arrays. -EPROTO:
- * no such pickle; -EMSGSIZE: beyond a limit; -ENOMEM. */
+ * invalid, or another kind of pickle; -EMSGSIZE: beyond a limit; -ENOMEM. */
 int pickle_decode(json_t **ret, const void *p, size_t n);
 
 #endif

@@ -32,7 +32,8 @@ static double profile_mean(const json_t *o, const char *sum, const char *count, 
     return n > 0 ? (double)profile_number(o, sum) / (double)n / unit : 0;
 }
 
-/* The operation with the largest sum of times first; without times, the most frequent one. */
+/* Compare operations: the one with the largest sum of times comes first; without times, the most
+ * frequent one. */
 static int profile_compare(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a;

@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The main thread has the id of the process. In another PID namespace, that id differs: use the
- * thread named MainThread, otherwise the last one, since py-spy lists the newest thread first. */
+/* Return the main thread, which has the id of the process. In another PID namespace, that id
+ * differs: return the thread named MainThread, otherwise the last one, since py-spy lists the
+ * newest thread first. NULL: no thread. */
 static const json_t *main_thread(const json_t *threads, int pid)
 {
     const json_t *named = NULL;
@@ -48,7 +49,7 @@ int py_spy_parse(const char *text, size_t len, int pid, struct dd_buf *frames)
     return rc;
 }
 
-/* py-spy prints "Error: …" and the causes, each as "Reason: …". */
+/* Use the first line: py-spy prints "Error: …", and then each cause as "Reason: …". */
 int py_spy_reason(const char *text, struct dd_buf *reason)
 {
     const char *use = text;

@@ -1,4 +1,4 @@
-/* The output of `py-spy dump --json`. Pure. Src: py-spy 0.4.1. */
+/* Parses the output of `py-spy dump --json`. Pure. Src: py-spy 0.4.1. */
 #ifndef DD_REPORT_PY_SPY_H
 #define DD_REPORT_PY_SPY_H
 
@@ -7,9 +7,9 @@
 #include <stddef.h>
 
 /* Append the frames of the main thread of the process in the form of report/stacks.h. -EPROTO: the
- * text is something else; -ENODATA: no thread has a frame. */
+ * text is not such output; -ENODATA: the main thread has no frame. */
 int py_spy_parse(const char *text, size_t len, int pid, struct dd_buf *frames);
-/* Append the reason of a failure, from what py-spy has printed: one line. */
+/* Append one line, why py-spy has failed. text: what py-spy has printed. */
 int py_spy_reason(const char *text, struct dd_buf *reason);
 
 #endif

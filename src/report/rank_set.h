@@ -1,4 +1,4 @@
-/* Sets of ranks, as text "0-1,3-7". Pure. */
+/* Sets of ranks, which are written as "0-1,3-7". Pure. */
 #ifndef DD_REPORT_RANK_SET_H
 #define DD_REPORT_RANK_SET_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { RANK_SET_MAX = 1 << 28 /* ranks from here on are refused */ };
+enum { RANK_SET_MAX = 1 << 28 /* a set parsed from text has lower ranks only */ };
 
 /* Ranks as ordered, disjoint ranges. */
 struct rank_range {
@@ -21,12 +21,12 @@ int rank_set_add(struct rank_set *s, int first, int last); /* 0 or -ENOMEM */
 bool rank_set_has(const struct rank_set *s, int rank);
 bool rank_set_has_any(const struct rank_set *s, int first, int n); /* first to first + n - 1 */
 size_t rank_set_count(const struct rank_set *s);
-int rank_set_nth(const struct rank_set *s, size_t n);            /* from 0; -1: there are fewer */
+int rank_set_nth(const struct rank_set *s, size_t n); /* n: from 0; -1: the set has fewer ranks */
 int rank_set_text(const struct rank_set *s, struct dd_buf *out); /* "0-1,3-7" */
-/* "0-1,3-7"; a long list ends after about 60 bytes: "0,2,4,... (512 ranks)". */
+/* Append "0-1,3-7"; a long list ends after about 60 bytes: "0,2,4,... (512 ranks)". */
 int rank_set_text_short(const struct rank_set *s, struct dd_buf *out);
-/* "rank 2" or "ranks 0-1,3-7", shortened as by rank_set_text_short(); "ranks" if the set is empty.
- */
+/* Append "rank 2" or "ranks 0-1,3-7", shortened as by rank_set_text_short(); "ranks" if the set is
+ * empty. */
 int rank_set_name(const struct rank_set *s, struct dd_buf *out);
 /* Parse "0-1,3-7". -EINVAL: invalid; the text may come from a peer. */
 int rank_set_parse(struct rank_set *s, const char *text);

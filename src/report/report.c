@@ -264,8 +264,8 @@ void report_finish(struct report *r, const char *cause, int code, uint64_t now_n
     r->end_ns = now_ns;
 }
 
-/* True if a failure that came after a cascade is its cause. Without a message, or with one about a
- * signal, it may also be the program's reaction to the stop of the round. */
+/* True if e, reported after cascade failures, is their cause. Without an exception, or with a
+ * CAUSE_SENDER one and no fatal signal, e may be a reaction to the stop of the round. */
 static bool explains(const struct report_exit *e)
 {
     size_t len;
@@ -293,8 +293,8 @@ bool report_has_crashed(const struct report_exit *e)
     return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE;
 }
 
-/* After a crash only an exception that is the last output explains it: earlier ones were logged,
- * and handled. */
+/* Only an exception that is the last output explains a crash: earlier exceptions were handled and
+ * logged. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len)
 {
     const bool crashed = report_has_crashed(e);
@@ -318,7 +318,7 @@ const char *report_exception(const struct report_exit *e, size_t *ret_len)
 }
 
 /* Return the last line of output if it is an error message of a command line, as Python's argparse
- * writes it, or Python itself for a missing script; NULL: it is none. */
+ * writes it, or Python itself for a missing script; NULL: it is something else. */
 static const char *usage_error(const struct report_exit *e, size_t *ret_len)
 {
     static const char *const parts[] = {": error: ", ": No module named ", ": can't open file "};

@@ -2,7 +2,7 @@
  * caller passes events with times of one clock and gets text for users and JSON (docs/report.md).
  *
  * Memory is bounded: the report keeps the earliest REPORT_EXITS failures of a round and the first
- * REPORT_ROUNDS rounds, and counts all. */
+ * REPORT_ROUNDS rounds, and counts all failures. */
 #ifndef DD_REPORT_REPORT_H
 #define DD_REPORT_REPORT_H
 
@@ -24,13 +24,13 @@ enum {
 /* A failed worker. Texts are borrowed as arguments; NULL and "" mean unknown. */
 struct report_exit {
     int rank, local_rank, pid, code, signal; /* pid 0: could not be started */
-    bool oom;                                /* the OOM killer killed a process in its cgroup */
-    uint64_t at_ns;                          /* time of the exit */
+    bool oom;       /* the OOM killer killed a process in the worker's cgroup */
+    uint64_t at_ns; /* time of the exit */
     const char *node;
-    const char *error, *trace; /* from its error file */
-    const char *tail;          /* last lines of its stderr, or of its stdout if stderr is empty */
-    const char *log;           /* path of the file with its stderr */
-    char *storage;             /* owner of the texts in a copy; NULL: they are borrowed */
+    const char *error, *trace; /* from the worker's error file */
+    const char *tail;          /* last lines of stderr, or of stdout if stderr is empty */
+    const char *log;           /* path of the file with the stderr of the worker */
+    char *storage;             /* owner of the texts in a copy; NULL: the texts are borrowed */
 };
 
 /* Workers of a node that did not fail by themselves. */
@@ -38,17 +38,17 @@ struct report_ends {
     int left;    /* exited with 0 before the round was stopped */
     int stopped; /* ended by the signal that stopped the round */
     int killed;  /* ended by SIGKILL after the grace period */
-    /* The first of the `left` ones; node NULL: unknown. */
+    /* The first of the workers that `left` counts; first_node NULL: unknown. */
     const char *first_node; /* borrowed as an argument */
     int first_rank;
-    uint64_t first_ns; /* time of its exit */
+    uint64_t first_ns; /* time of the exit of first_rank */
 };
 
 struct report_cfg {
     const char *job_id; /* borrowed until report_free() */
     int nnodes, max_restarts;
     uint64_t start_ns;      /* start of the job, on the clock of all other times */
-    uint64_t start_real_ns; /* the same, as wall-clock time */
+    uint64_t start_real_ns; /* start of the job, as wall-clock time */
 };
 
 struct report;
@@ -63,21 +63,21 @@ void report_round(struct report *r, int round, int world_size, uint64_t now_ns);
 int report_exit_add(struct report *r, const struct report_exit *e, bool by_itself);
 /* Take ownership of the content of s, the sorted stacks of the round. */
 void report_stacks_take(struct report *r, struct stacks *s);
-/* 0 or -ENOMEM */
+/* Add the workers of a node that did not fail by themselves. 0 or -ENOMEM. */
 int report_ends_add(struct report *r, const struct report_ends *e);
-/* Add what a health check of a node has found, once. Beyond REPORT_WARNINGS it is dropped. 0 or
- * -ENOMEM. */
+/* Add a warning about a node; the same warning is added once. Beyond REPORT_WARNINGS it is dropped.
+ * 0 or -ENOMEM. */
 int report_warning_add(struct report *r, const char *node, const char *text);
-/* From now on this rank of the node holds up the others. Beyond REPORT_STRAGGLERS it is dropped. 0
- * or -ENOMEM. */
+/* Record that this rank of the node holds up the others from now on. Beyond REPORT_STRAGGLERS it is
+ * dropped. 0 or -ENOMEM. */
 int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
                          uint64_t now_ns);
 void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
 /* Set the number of rounds whose first failure is charged to the node; why: the last failure.
  * Beyond REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
 int report_charge_set(struct report *r, const char *node, int n, const char *why);
-/* An unfit node has ended the job. check: the health check that failed; "": unknown. 0 or -ENOMEM.
- */
+/* Record that an unfit node has ended the job. check: the health check that failed; "": unknown. 0
+ * or -ENOMEM. */
 int report_unfit_set(struct report *r, const char *node, const char *check, const char *why);
 /* Set the reason why the job ends although restarts are left. 0 or -ENOMEM. */
 int report_verdict_set(struct report *r, const char *text);
@@ -95,11 +95,12 @@ const struct report_exit *report_first_failure(const struct report *r);
 
 /* Append the cause, "ValueError: boom" or "killed by the kernel, out of memory", if it is known. */
 int report_why(const struct report_exit *e, struct dd_buf *out);
-/* "rank 5 on node3 failed: ValueError: boom (exit code 1)" */
+/* Append "rank 5 on node3 failed: ValueError: boom (exit code 1)". */
 int report_sentence(const struct report_exit *e, struct dd_buf *out);
 /* Append the report for users: one sentence, then indented lines. Call after report_finish(). */
 int report_text(const struct report *r, struct dd_buf *out);
-/* brief: omit output of workers, for when the full report is too long for out (-EMSGSIZE). */
+/* Append the report as JSON. brief: omit output of workers. -EMSGSIZE: too long for out; -ENOMEM.
+ */
 int report_json(const struct report *r, bool brief, struct dd_buf *out);
 
 #endif

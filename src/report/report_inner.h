@@ -9,8 +9,8 @@ enum { REPORT_TIME = 80 };
 
 struct report_round {
     int round;
-    uint64_t start_ns, end_ns; /* 0: still running */
-    char *cause;               /* reason for its end; NULL: unknown */
+    uint64_t start_ns, end_ns; /* end_ns 0: the round is still running */
+    char *cause;               /* reason for the end of the round; NULL: unknown */
 };
 
 struct report_warning {
@@ -20,7 +20,7 @@ struct report_warning {
 struct report_straggler {
     char *node, *text;
     int rank, round;
-    uint64_t from_ns, to_ns; /* to_ns 0: until the end of its round */
+    uint64_t from_ns, to_ns; /* to_ns 0: until the end of the round */
 };
 
 /* First failures of rounds that were charged to a node. */
@@ -31,7 +31,7 @@ struct report_charge {
 
 /* The node whose health check has ended the job. */
 struct report_unfit {
-    char *node, *check, *why; /* NULL: no node */
+    char *node, *check, *why; /* node NULL: no health check has ended the job */
 };
 
 struct report {
@@ -42,7 +42,7 @@ struct report {
     int nkept, nfailed;
     bool by_itself; /* a worker's failure ended the round */
     struct report_ends ends;
-    char *first_node; /* ends.first_node */
+    char *first_node; /* owner of ends.first_node */
     struct stacks stacks;
     struct report_round rounds[REPORT_ROUNDS];
     int nrounds;
@@ -54,7 +54,7 @@ struct report {
     int ncharges;
     struct report_unfit unfit;
     char *cause;
-    char *verdict; /* NULL: none */
+    char *verdict; /* why the job ends although restarts are left; NULL: it does not */
     int code;
 };
 
@@ -62,8 +62,8 @@ struct report {
 bool report_is_of_job(const struct report_exit *e);
 /* True if a signal of the processor ended the worker: SIGSEGV, SIGBUS, SIGILL or SIGFPE. */
 bool report_has_crashed(const struct report_exit *e);
-/* Return the message of the exception: from the error file, else the last output line that looks
- * like one; NULL: none. */
+/* Return the message of the worker's exception: from the error file, else the last line of output
+ * that looks like such a message; NULL: none. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len);
 /* Format a time of the job's clock as "2026-11-21T12:40:03Z". */
 void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME]);

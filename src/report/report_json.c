@@ -1,4 +1,4 @@
-/* The report as JSON; docs/json.md describes the members. */
+/* Writes the report as JSON; docs/json.md describes the members. */
 #include "report/report_inner.h"
 
 #include "base/auto.h"
@@ -19,7 +19,7 @@ enum { STACKS_MOST = 40000, STACKS_BRIEF = 15000 };
 
 enum { WITH_OUTPUT = 8 }; /* number of failures that include output of the worker */
 
-/* Unknown texts become null. */
+/* Return a text as JSON; null if it is NULL or "", which mean unknown. */
 static json_t *report_json_text(const char *s)
 {
     if (s == NULL || s[0] == '\0')
@@ -53,7 +53,7 @@ static json_t *class_of(const char *error)
     return n > 0 && report_is_exception(error, n) ? json_stringn(error, n) : json_null();
 }
 
-/* What the sentence about a failure says after the colon; null: nothing. */
+/* Return the part of the sentence about a failure that follows the colon; null: there is none. */
 static json_t *why_of(const struct report_exit *e)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
@@ -79,7 +79,7 @@ static json_t *failure(const struct report *r, const struct report_exit *e, bool
                      known != NULL && (known->flags & CAUSE_CASCADE) != 0);
 }
 
-/* The node whose health check has ended the job; null: none has. */
+/* Return the node whose health check has ended the job, as a culprit; null: none has. */
 static json_t *unfit_culprit(const struct report_unfit *u)
 {
     return u->node == NULL ? json_null()
@@ -101,7 +101,7 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
         return unfit_culprit(&r->unfit);
     if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
-    const bool others = ranks.n > 0; /* than the one that failed first */
+    const bool others = ranks.n > 0; /* other ranks than the one that failed first are to blame */
     const bool known = others || blame != REPORT_BLAME_UNKNOWN || !report_is_of_job(e);
     if (!others && known && rank_set_add(&ranks, e->rank, e->rank) < 0)
         return NULL;
@@ -125,7 +125,8 @@ static json_t *first_to_end(const struct report *r)
                      report_json_text(n->first_node), "at", seconds(r, n->first_ns));
 }
 
-/* The fields that `ddctl report` needs to print the report again, and the counts of the others. */
+/* Add the members that `ddctl report` needs to print the report again, and the counts of the other
+ * workers. */
 static int add_rest(json_t *o, const struct report *r, const struct report_exit *e)
 {
     const struct failure_cause *known = e != NULL ? report_cause(r, e) : NULL;
@@ -162,7 +163,7 @@ static json_t *rounds(const struct report *r)
     return a;
 }
 
-/* NULL: none were read. */
+/* Return the stacks; null: none were read, or they are too long. */
 static json_t *stacks(const struct report *r, bool brief)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_MOST);

@@ -1,4 +1,4 @@
-/* Output of a worker, line by line, sanitized for a terminal. */
+/* Splits output of a worker into lines, and sanitizes it for a terminal. */
 #ifndef DD_REPORT_REPORT_LINES_INNER_H
 #define DD_REPORT_REPORT_LINES_INNER_H
 

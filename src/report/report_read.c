@@ -12,18 +12,18 @@
 
 enum {
     LINE_MAX_BYTES = 400,
-    NAME_MAX_BYTES = 2 * LINE_MAX_BYTES, /* node, path; a character may become longer */
-    TEXT_MAX_BYTES = 10000, /* message, traceback, output: what the agent sends at most */
+    NAME_MAX_BYTES = 2 * LINE_MAX_BYTES, /* of a node or path; sanitizing may lengthen it */
+    TEXT_MAX_BYTES = 10000, /* of a message, traceback or output: the most that an agent sends */
     TEXT_LINES = 100,
     LONGEST_S = 1000000000,
     COLLECTIVE_RANKS_MAX = 1 << 17, /* comparing more ranks takes too long */
 };
 #define NS_PER_S INT64_C(1000000000)
 #define LATEST_S INT64_C(8000000000) /* in the year 2223 */
-/* The start on the clock of the times: not 0, which means unknown. */
+/* Start of the job on the clock of the other times, in ns. It is not 0, which means unknown. */
 #define READ_START UINT64_C(1000000000)
 
-/* A file that is being read; keeps the first error. */
+/* State of reading a file: the first error. */
 struct reader {
     struct dd_err *err;
     int rc;
@@ -33,7 +33,8 @@ static void reader_fail(struct reader *rd, const char *name)
 {
     if (rd->rc == 0)
         rd->rc = dd_err_set(rd->err, -EINVAL,
-                            "not a report of ddrun: '%s' is missing or not as expected", name);
+                            "not a report of ddrun: '%s' is missing or not as this version expects",
+                            name);
 }
 
 static void reader_no_memory(struct reader *rd)
@@ -55,8 +56,8 @@ static int read_int(struct reader *rd, const json_t *o, const char *name, int le
     return (int)n;
 }
 
-/* Return a time in seconds after the start on the clock of the report; `missing` if it is null or
- * absent. */
+/* Convert a time from seconds after the start to nanoseconds on the clock of the report; return
+ * `missing` if it is null or absent. */
 static uint64_t read_time(struct reader *rd, const json_t *o, const char *name, uint64_t missing)
 {
     const json_t *v = json_object_get(o, name);
@@ -190,7 +191,7 @@ static void read_rounds(struct reader *rd, struct report *r, const json_t *a)
         r->round_ns = r->rounds[r->nrounds - 1].start_ns;
 }
 
-/* Older reports have none. */
+/* Read the warnings; older reports have none. */
 static void read_warnings(struct reader *rd, struct report *r, const json_t *a)
 {
     for (size_t i = 0; i < json_array_size(a) && i < REPORT_WARNINGS && rd->rc == 0; i++) {
@@ -245,7 +246,8 @@ static size_t read_count(const struct flight_groups *g)
     return n;
 }
 
-/* The stacks, as the nodes have sent them. A report without any has null, an older one nothing. */
+/* Read the stacks, in the form in which nodes send them; null if none were read, and absent in
+ * older reports. */
 static void read_stacks(struct reader *rd, struct report *r, const json_t *o)
 {
     DD_AUTO(stacks) struct stacks found = {0};
@@ -264,13 +266,13 @@ static void read_stacks(struct reader *rd, struct report *r, const json_t *o)
     report_stacks_take(r, &found);
 }
 
-/* True if a worker's failure ended the job. Older reports do not say so: there the cause is the
- * sentence about it. */
+/* True if a worker's failure ended the job. In older reports, which lack the culprit, the cause is
+ * then the sentence about that failure. */
 static bool read_by_itself(const json_t *o, const struct report *r)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(REPORT_TEXT_MAX);
     const json_t *culprit = json_object_get(o, "culprit");
-    if (culprit != NULL) /* of a node that is unfit: no index of a failure */
+    if (culprit != NULL) /* an unfit node as the culprit has no index of a failure */
         return json_is_integer(json_object_get(culprit, "failure"));
     return r->nkept > 0 && report_sentence(&r->exits[0], &sentence) == 0 && sentence.len > 0 &&
            strcmp(dd_buf_str(&sentence), r->cause) == 0;
@@ -381,7 +383,7 @@ static int put_report(const struct report *r, const char *job, struct dd_buf *ou
         rc = put_restarts(r, out);
     if (rc == 0)
         rc = report_text(r, &text);
-    if (rc == -EMSGSIZE) /* as ddrun prints it */
+    if (rc == -EMSGSIZE) /* print what fits, as ddrun does */
         rc = 0;
     if (rc == 0 && text.len > 0)
         rc = dd_buf_puts(out, "error: ");

@@ -1,4 +1,4 @@
-/* The report for users: a few lines of at most 100 columns, more with output of workers. */
+/* Writes the report for users: a few lines, and more with output and stacks of workers. */
 #include "report/report_inner.h"
 
 #include "base/auto.h"
@@ -203,7 +203,7 @@ static int put_collectives(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
 }
 
-/* Append what NCCL says of its communicators. */
+/* Append what NCCL reports about its communicators. */
 static int put_nccl_ras(const struct report *r, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);
@@ -232,8 +232,8 @@ static int put_stacks(const struct report *r, const struct report_exit *e, struc
     return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
 }
 
-/* "frame #3: c10d::ProcessGroupNCCL::Watchdog::run() + 0xd8 (0x7f…)": PyTorch prints some fifty of
- * these when a process group fails, after the lines that name the cause. */
+/* True for "frame #3: c10d::ProcessGroupNCCL::Watchdog::run() + 0xd8 (0x7f…)". PyTorch prints about
+ * fifty such lines when a process group fails, after the lines that name the cause. */
 static bool is_native_frame(const char *line)
 {
     static const char frame[] = "frame #";
@@ -261,8 +261,8 @@ int report_tail(const char *text, struct dd_buf *out)
     return report_put_block(out, "", report_last_lines(text, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
 }
 
-/* Append the warnings: of health checks, --collect and CUDA core dumps, and nodes that were left
- * out. One may be the cause. */
+/* Append the warnings: of health checks, --collect and CUDA core dumps, and about nodes that were
+ * left out. A warning may explain the failure. */
 static int put_warnings(const struct report *r, struct dd_buf *out)
 {
     int rc = 0;
@@ -283,7 +283,7 @@ static int put_warnings(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
-/* Append the ranks of the last round that held up the others to its end. */
+/* Append the ranks that held up the others until the end of the last round. */
 static int put_stragglers(const struct report *r, struct dd_buf *out)
 {
     int rc = 0;
@@ -301,7 +301,7 @@ static int put_stragglers(const struct report *r, struct dd_buf *out)
     return rc;
 }
 
-/* Append the number of failures charged to each node, if it is more than the last failure. */
+/* Append the number of failures charged to each node, if more than one failure was charged. */
 static int put_charges(const struct report *r, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
@@ -323,7 +323,7 @@ static int put_charges(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
-/* The end had another cause than a worker's failure. */
+/* Append the cause of an end that is not due to a worker's failure, and the charges. */
 static int put_cause(const struct report *r, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(REPORT_TEXT_MAX);

@@ -1,4 +1,4 @@
-/* What is known about one process at one moment. Pure. */
+/* Stack and state of one process at one moment. Pure. */
 #ifndef DD_REPORT_STACK_H
 #define DD_REPORT_STACK_H
 
@@ -6,11 +6,11 @@
 #include <stddef.h>
 
 enum stack_kind {
-    STACK_PYTHON, /* frames */
+    STACK_PYTHON, /* the Python frames */
     STACK_KERNEL, /* the kernel's state of the process, and its native frames where asked for */
     STACK_ENDED, /* the process had ended, or was about to; frames: of the traceback that it printed
                   */
-    STACK_UNREAD, /* nothing is known; the note says why */
+    STACK_UNREAD, /* nothing is known; note: the reason */
     STACK_KIND_MAX,
 };
 
@@ -20,8 +20,8 @@ enum stack_kind {
 /* What is known about one process. Texts are borrowed as arguments; NULL means "". */
 struct stack {
     enum stack_kind kind;
-    const char *frames; /* STACK_PYTHON, STACK_KERNEL with native ones, or STACK_ENDED */
-    const char *state;  /* of the process, if it is remarkable: "stopped"; always for KERNEL */
+    const char *frames; /* of STACK_PYTHON and STACK_ENDED; native frames of STACK_KERNEL */
+    const char *state;  /* state of the process; "" with Python frames if it is unremarkable */
     const char *note;   /* why no more is known */
 };
 
@@ -31,7 +31,7 @@ static inline const char *stack_text(const char *s)
     return s != NULL ? s : "";
 }
 
-/* Return the state of a process, a letter as in proc(5), if it is remarkable beside its frames. */
+/* Describe the state of a process, a letter of proc(5); "": not worth showing beside frames. */
 const char *stack_remarkable_state(char letter);
 bool stack_is_equal(const struct stack *a, const struct stack *b);
 /* Copy a stack; *storage holds its texts and is freed by the caller. 0 or -ENOMEM. */

@@ -14,24 +14,24 @@ struct json_t;
 
 enum {
     STACK_CHILDREN_GROUPS = 64, /* further stacks are omitted */
-    STACK_CHILDREN_OF_RANK = 4,
-    STACK_CHILDREN_READ = 16, /* of a rank; busy ones are shown before waiting ones */
+    STACK_CHILDREN_OF_RANK = 4, /* children of a rank that are shown, busy ones first */
+    STACK_CHILDREN_READ = 16,   /* children of a rank that are read */
 };
 
 enum stack_child_kind {
     STACK_CHILD_WORKS,
     STACK_CHILD_WAITS,  /* only library code: a DataLoader's process without a task, for example */
-    STACK_CHILD_HELPER, /* process of multiprocessing itself; no rank waits for it */
+    STACK_CHILD_HELPER, /* a process that multiprocessing needs; no rank waits for it */
 };
 
 struct stack_child {
-    bool loader; /* of PyTorch's DataLoader */
+    bool loader; /* the process belongs to PyTorch's DataLoader */
     int pid;
-    struct stack stack; /* its own frames */
+    struct stack stack; /* the child's own frames, without those of its parent */
 };
 
 struct stack_children_group {
-    struct stack_child child; /* the first one; its texts are in storage */
+    struct stack_child child; /* the first process of the group; its texts are in storage */
     char *storage;
     struct rank_set ranks;
     int processes;
@@ -47,7 +47,7 @@ bool stack_waits_for_child(const char *frames);
 /* Return how many bytes of the frames are those of the process itself: a fork also has the frames
  * of its parent at that time. */
 size_t stack_child_own(const char *frames);
-/* own: the frames of the process itself. */
+/* Classify a child. own: the frames of the process itself. */
 enum stack_child_kind stack_child_kind(const char *own);
 bool stack_child_is_loader(const char *own);
 
@@ -59,7 +59,8 @@ int stack_children_merge(struct stack_children *to, const struct stack_children 
 void stack_children_sort(struct stack_children *s); /* the rarest first */
 void stack_children_done(struct stack_children *s);
 
-/* depth: the number of frames of each. NULL: out of memory. The caller owns the reference. */
+/* Return an array. depth: number of frames of each stack. NULL: out of memory. The caller owns the
+ * reference. */
 struct json_t *stack_children_json(const struct stack_children *s, int depth);
 /* Parse the array of a peer; NULL: none. With workers >= 0, ranks first to first + workers - 1 are
  * permitted. 0, -EPROTO, -EPERM: another rank, or -ENOMEM. The caller frees *ret, also on failure.

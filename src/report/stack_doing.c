@@ -29,7 +29,8 @@ static bool function_waits(const struct stack *s, const char *headline)
     return false;
 }
 
-/* Return the name of a function of MPI without the P of its profiling interface, and its length. */
+/* Return the name of a function of MPI without the P of its profiling interface, and the length of
+ * the name; NULL: the function is not MPI's. */
 static const char *mpi_name(const struct stack_frame *f, int *ret_n)
 {
     const int p = f->nfunction > 0 && f->function[0] == 'P';
@@ -52,8 +53,8 @@ static bool waits_in_mpi(const struct stack *s)
     return waits;
 }
 
-/* True if an exception has just ended the rank's operation: PyTorch logs it on its way out of a
- * collective, or Python prints it. */
+/* True if an exception has just ended the rank's operation: PyTorch logs the exception as it leaves
+ * a collective, or Python prints the exception. */
 static bool fails(const struct stack *s)
 {
     struct stack_frame f;
@@ -107,8 +108,8 @@ static bool is_one_of(const char *const *names, size_t n, const char *name, int 
     return false;
 }
 
-/* The function that the program has called is the outermost one: MPI_Comm_split() may call
- * MPI_Allgather(). */
+/* True if the outermost function of MPI is a collective: MPI_Comm_split(), which is none here, may
+ * call MPI_Allgather(). */
 static bool in_collective_of_mpi(const struct stack *s, struct stack_frame *ret)
 {
     static const char *const names[] = {
@@ -134,8 +135,8 @@ static bool in_collective_of_mpi(const struct stack *s, struct stack_frame *ret)
     return found != NULL && is_one_of(names, sizeof(names) / sizeof(names[0]), found, len);
 }
 
-/* Functions of the same names elsewhere may compute. Point-to-point operations are no collectives:
- * their peers do something else. */
+/* Check the file, too: functions of the same names outside of torch.distributed may compute. Omit
+ * point-to-point operations, whose peers do something else. */
 bool stack_in_collective(const struct stack *s, struct stack_frame *ret)
 {
     static const char *const names[] = {

@@ -1,4 +1,4 @@
-/* What a rank does, by its stack: whether it waits, and for what. Pure. */
+/* Determines from a stack whether a rank waits, and for what. Pure. */
 #ifndef DD_REPORT_STACK_DOING_H
 #define DD_REPORT_STACK_DOING_H
 
@@ -7,22 +7,22 @@
 
 #include <stdbool.h>
 
-/* In the order in which they explain that others wait. */
+/* Activities of a rank; a later one explains better why other ranks wait. */
 enum stack_doing {
-    STACK_DOING_UNKNOWN, /* it had ended or failed, or could not be read */
+    STACK_DOING_UNKNOWN, /* the rank had ended or failed, or could not be read */
     STACK_DOING_WAITS,   /* in a collective operation, or in one that ends with a collective */
     STACK_DOING_WORKS,
     STACK_DOING_BLOCKED, /* in an uninterruptible system call: state D */
-    STACK_DOING_STOPPED, /* by a signal or a debugger */
+    STACK_DOING_STOPPED, /* stopped by a signal or a debugger */
 };
 
-/* headline: that of the stack. */
+/* headline: from stack_headline(), or "". */
 enum stack_doing stack_doing_of(const struct stack *s, const char *headline);
-/* True if the rank waits for a batch of a process of its DataLoader. *ret_user is the line of the
- * program that wants the batch, if there is one outside of libraries. */
+/* True if the rank waits for a batch of a process of its DataLoader. *ret_user becomes the frame
+ * that wants the batch, one of the program's if there is one. */
 bool stack_loads(const struct stack *s, struct stack_frame *ret_user);
 /* Find the frame of the collective that the rank is in: of PyTorch, or of MPI by its native frames.
- * False: it is in none. */
+ * False if the rank is in no collective. */
 bool stack_in_collective(const struct stack *s, struct stack_frame *ret);
 
 #endif

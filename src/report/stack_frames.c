@@ -79,7 +79,7 @@ bool stack_frame_is_internal(const struct stack_frame *f)
     return stack_frame_is_python(f) || is_shared_library(f) || is_libc_source(f);
 }
 
-/* Functions that only call another one: decorators and PyTorch's module hooks. */
+/* True for a function that only calls another one: a decorator, or a hook of PyTorch's modules. */
 static bool is_wrapper(const struct stack_frame *f)
 {
     static const char *const names[] = {"wrapper",    "inner",    "decorate_context",  "_fn",

@@ -1,4 +1,4 @@
-/* The frames in the text of a stack (report/stacks.h). Pure. */
+/* Reads the frames in the text of a stack (report/stacks.h). Pure. */
 #ifndef DD_REPORT_STACK_FRAMES_H
 #define DD_REPORT_STACK_FRAMES_H
 
@@ -8,16 +8,16 @@
 
 #define STACK_FRAME_NATIVE "native:"
 
-/* A frame. Its texts are borrowed from that of the stack, and not terminated. */
+/* A frame. Its texts point into the text of the stack, and are not terminated. */
 struct stack_frame {
     const char *function, *file, *line;
     int nfunction, nfile, nline; /* bytes */
 };
 
-/* Read the frame at *at, and advance. False: no frame is left. */
+/* Read the frame at *at, and advance. False if no frame is left. */
 bool stack_frame_next(const char **at, struct stack_frame *ret);
 bool stack_frame_is_function(const struct stack_frame *f, const char *name);
-/* True if the path of its file contains this part, as "/torch/distributed/". */
+/* True if the path of the frame's file contains this part, such as "/torch/distributed/". */
 bool stack_frame_is_in(const struct stack_frame *f, const char *part);
 /* True for a module that comes with Python. */
 bool stack_frame_is_python(const struct stack_frame *f);
@@ -27,9 +27,9 @@ bool stack_frame_is_native(const struct stack_frame *f);
 bool stack_frame_is_internal(const struct stack_frame *f);
 /* Append "train.py:81", or "libmpi.so.40" if the line is unknown. 0, -ENOMEM or -EMSGSIZE. */
 int stack_frame_put_place(const struct stack_frame *f, struct dd_buf *out);
-/* Find the innermost frame of the user's code, other than a native one, and that of the library
- * function that it calls there. If it calls none, or if no frame is the user's, both are the same
- * frame. False: the stack has no frame. */
+/* Find the innermost frame of the user's code, other than a native one, and the frame of the
+ * library function that this code calls. If it calls none, or if no frame is the user's, both are
+ * the same frame. False if the stack has no frame. */
 bool stack_frames_choose(const char *frames, struct stack_frame *ret_called,
                          struct stack_frame *ret_user);
 

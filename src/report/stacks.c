@@ -139,7 +139,7 @@ static bool is_inside_char(const char *s)
     return (*s & 0xc0) == 0x80;
 }
 
-/* Append at most STACKS_NAME bytes, without control characters. Of a path, keep its end. */
+/* Append at most STACKS_NAME bytes, without control characters; of a path, the last ones. */
 static int put_name(struct dd_buf *out, const char *s, bool path)
 {
     const size_t len = strlen(s);

@@ -1,5 +1,5 @@
 /* Stacks of workers: what each rank was executing at one moment. Equal stacks are folded into
- * groups. Pure: the agent fills groups from what it reads, the daemon merges those of all nodes.
+ * groups. Pure: the agent adds the stacks that it reads, and the daemon merges those of all nodes.
  *
  * A stack is text: one line "function\tfile\tline" per frame, the innermost frame first. */
 #ifndef DD_REPORT_STACKS_H
@@ -20,10 +20,10 @@
 struct json_t;
 
 enum {
-    STACKS_FRAMES = 100,          /* of a stack; outer frames beyond it are omitted */
+    STACKS_FRAMES = 100,          /* frames of a stack; further outer frames are omitted */
     STACKS_TEXT = 16 << 10,       /* bytes of a stack */
     STACKS_NAME = 160,            /* bytes of a function, a file, a state or a note */
-    STACKS_GROUPS = 1024,         /* further stacks count, without content */
+    STACKS_GROUPS = 1024,         /* groups; ranks with further stacks are one more group */
     STACKS_RANKS_TEXT = 32 << 10, /* bytes of a list of ranks */
     STACKS_MESSAGE = 256 << 10,   /* bytes of the JSON of one node */
     STACKS_TERMINAL_LINES = 20,
@@ -45,10 +45,10 @@ struct stacks {
     size_t n, cap;
     struct stacks_node *nodes; /* ordered by rank; empty in the message of one node */
     size_t nnodes;
-    struct stack_children children;   /* for which ranks wait */
-    struct flight_groups collectives; /* of PyTorch's flight recorder */
+    struct stack_children children;   /* processes for which ranks wait */
+    struct flight_groups collectives; /* from PyTorch's flight recorder */
     struct nccl_ras ras;              /* NCCL's communicators */
-    double seconds;                   /* time that it took */
+    double seconds;                   /* time that reading the stacks took */
 };
 
 /* Append a frame to the text of a stack, without control characters. line 0: unknown. */
@@ -59,40 +59,43 @@ int stacks_add_node(struct stacks *s, const char *name, int first_rank, int work
 int stacks_merge(struct stacks *to, const struct stacks *from);
 /* Find the ranks that NCCL has named, once all nodes have been merged. 0 or -ENOMEM. */
 int stacks_resolve(struct stacks *s);
-/* Order: the rarest stack first; what could not be seen last. */
+/* Sort the groups: the rarest stack first, workers that had ended or could not be read last. */
 void stacks_sort(struct stacks *s);
 void stacks_done(struct stacks *s);
-/* NULL: no node has the rank. */
+/* Return the node of a rank; NULL: no node has the rank. */
 const struct stacks_node *stacks_node_of(const struct stacks *s, int rank);
 bool stacks_has(const struct stacks *s, enum stack_kind kind);
 bool stacks_has_note(const struct stacks *s, const char *note);
 
-/* "read, data.py:40": the function that the innermost line of the user's code calls, and that
- * line. */
+/* Append "read, data.py:40": the function that the innermost line of the user's code calls, and
+ * that line. */
 int stack_headline(const struct stack *s, struct dd_buf *out);
-/* One line per group, each with this indent: "ranks 0-1,3-7: all_reduce, train.py:81". At most
- * `lines`, the last of which counts the rest, then some of children: "rank 5, DataLoader process
- * 1234: read, data.py:40". The groups must be sorted. */
+/* Append a line for each group, with this indent: "ranks 0-1,3-7: all_reduce, train.py:81". If
+ * there are more than `lines` groups, the last of these lines counts the rest. Then append a line
+ * for some children: "rank 5, DataLoader process 1234: read, data.py:40". The groups must be
+ * sorted. */
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
 /* Return the tip for stacks or native frames that could not be read; NULL: none. */
 const char *stacks_tip(const struct stacks *s);
-/* The same lines, each followed by the frames of the stack. */
+/* Append the lines of all groups and children, each followed by the frames of the stack; before
+ * them those of the flight records and of NCCL. */
 int stacks_text_long(const struct stacks *s, struct dd_buf *out);
 
 /* ---- stacks_json.c ---- */
 
-/* depth: the number of frames of each stack. NULL: out of memory. The caller owns the
+/* Return an object. depth: number of frames of each stack. NULL: out of memory. The caller owns the
  * reference. */
 struct json_t *stacks_json(const struct stacks *s, int depth);
-/* Append the JSON with as many frames as fit into `most` bytes; -EMSGSIZE: not even one fits. */
+/* Append the JSON with as many frames as fit into `most` bytes. -EMSGSIZE: it is too long even
+ * without frames and children. */
 int stacks_write(const struct stacks *s, size_t most, struct dd_buf *out);
 /* Parse the JSON of a peer. With `workers` >= 0, it may contain only ranks first_rank to first_rank
  * + workers - 1, and each once. The caller frees *ret, also on failure. */
 int stacks_parse(struct stacks *ret, const char *text, int first_rank, int workers,
                  struct dd_err *err);
 
-/* Return the time for the stacks of a hung job, which may take longer than those of a failed one:
- * PyTorch needs 5 s for its first flight record. limit_ns: --stacks-timeout. */
+/* Return the time limit for the stacks of a hung job, in ns. It may exceed that of a failed job,
+ * limit_ns (--stacks-timeout): PyTorch needs 5 s for its first flight record. */
 static inline uint64_t stacks_hang_ns(uint64_t limit_ns)
 {
     const uint64_t least = UINT64_C(10) * 1000 * 1000 * 1000;

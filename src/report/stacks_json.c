@@ -1,4 +1,4 @@
-/* Stacks as JSON: in the message of a node, in the report, and for ddctl. */
+/* Writes and parses stacks as JSON: in the message of a node, in the report, and for ddctl. */
 #include "report/stacks_json_inner.h"
 
 #include "base/auto.h"
@@ -177,7 +177,7 @@ int stacks_parse_ranks(struct rank_set *ret, const json_t *o, int first, int wor
     return 0;
 }
 
-/* seen: all ranks so far; a rank may occur once. */
+/* Parse a group. seen: ranks of the groups so far; a rank may occur only once. */
 static int parse_group(struct stacks *ret, const json_t *o, struct rank_set *seen, int first,
                        int workers)
 {
@@ -240,6 +240,8 @@ int stacks_parse(struct stacks *ret, const char *text, int first_rank, int worke
     const int rc = parse_all(ret, o, first_rank, workers);
     json_decref(o);
     if (rc == -EPERM)
-        return dd_err_set(err, rc, "stacks of a rank that does not belong to the node, or twice");
-    return rc < 0 ? dd_err_set(err, rc, "invalid stacks") : 0;
+        return dd_err_set(
+            err, rc, "stacks of a rank that does not belong to the node, or that occurs twice");
+    return rc < 0 ? dd_err_set(err, rc, "%s", rc == -ENOMEM ? "out of memory" : "invalid stacks")
+                  : 0;
 }

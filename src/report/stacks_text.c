@@ -43,7 +43,7 @@ int stack_headline(const struct stack *s, struct dd_buf *out)
 
 /* ---- lines ---- */
 
-/* "rank 2 on node1" or "ranks 0-1,3-7" */
+/* Append "rank 2 on node1" or "ranks 0-1,3-7". */
 static int put_ranks(const struct stacks *s, const struct rank_set *ranks, struct dd_buf *out)
 {
     int rc = rank_set_name(ranks, out);
@@ -77,7 +77,7 @@ static int put_group(const struct stacks *s, const struct stack_group *g, const 
     return rc < 0 ? rc : put_line(&line, &g->stack, indent, out);
 }
 
-/* "rank 5, DataLoader process 1234: read, data.py:40". */
+/* Append "rank 5, DataLoader process 1234: read, data.py:40". */
 static int put_child(const struct stacks *s, const struct stack_children_group *g,
                      const char *indent, struct dd_buf *out)
 {

@@ -24,8 +24,9 @@ const char *report_node_of(const struct report *r, int rank)
     return r->first_node != NULL && r->ends.first_rank == rank ? r->first_node : "";
 }
 
-/* True if e shows only that another rank did not do its part. A lost peer alone does not: it may
- * have exited. But a rank that timed out closes its connections, so the others lose theirs. */
+/* True if e shows only that another rank did not do its part. A lost peer alone does not show that,
+ * since the peer may have exited; but a rank that timed out closes its connections, and so other
+ * ranks lose a peer. */
 static bool suspects_are_wanted(const struct report *r, const struct report_exit *e)
 {
     if (!failure_is_cascade(e))
@@ -78,12 +79,12 @@ static bool suspects_have_one_headline(const struct stack *a, const struct stack
 
 /* The groups of stacks that matter. */
 struct suspects_found {
-    const struct stack_group *most;  /* the one whose activity matters most */
-    struct rank_set ranks;           /* of all groups with the headline of `most` */
-    const struct stack_group *waits; /* the largest that waits */
-    struct rank_set waiting;         /* of all groups with the headline of `waits` */
-    enum stack_doing doing;
-    bool several; /* groups with other headlines do what `most` does */
+    const struct stack_group *most;  /* group whose activity matters most */
+    struct rank_set ranks;           /* ranks of all groups with the headline of `most` */
+    const struct stack_group *waits; /* largest group that waits */
+    struct rank_set waiting;         /* ranks of all groups with the headline of `waits` */
+    enum stack_doing doing;          /* activity of `most` */
+    bool several;                    /* groups with other headlines do what `most` does */
 };
 
 static void dd_auto_suspects_found(struct suspects_found *f)
@@ -157,7 +158,7 @@ static int suspects_put_ranks(const struct report *r, const struct rank_set *ran
     return rc < 0 ? rc : dd_buf_puts(out, ", which ");
 }
 
-/* Append "while ranks 0-4,6-7 waited in all_reduce, train.py:81"; now: "wait in". */
+/* Append "while ranks 0-4,6-7 waited in all_reduce, train.py:81"; with `now`, "wait in". */
 static int suspects_put_waits(const struct rank_set *waits, const struct stack *s, bool now,
                               struct dd_buf *out)
 {
@@ -218,7 +219,8 @@ static int suspects_by_stacks(const struct report *r, const struct suspects_foun
     return rc < 0 ? rc : 1;
 }
 
-/* By the flight records: the sentence is "rank 2 has not entered …". */
+/* Find suspects by the flight records. Of the sentence "rank 2 has not entered …", omit the ranks.
+ */
 static int suspects_by_records(const struct report *r, struct rank_set *ret, struct dd_buf *why)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);
@@ -250,7 +252,7 @@ static int suspects_add_ended(const struct report *r, struct rank_set *to)
     return rc;
 }
 
-/* By NCCL itself: the sentence is "has launched …". */
+/* Find suspects by the reports of NCCL. The sentence is "has launched …". */
 static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct dd_buf *why)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);
@@ -270,13 +272,13 @@ static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct 
 
 /* Ranks that are in one collective at one line. */
 struct suspects_side {
-    struct stack stack; /* of one of them; its frames are in text */
-    struct dd_buf text;
-    struct rank_set ranks; /* empty: none */
+    struct stack stack;    /* stack of one of these ranks */
+    struct dd_buf text;    /* owner of stack.frames */
+    struct rank_set ranks; /* empty: the side is unused */
 };
 struct suspects_sides {
     struct suspects_side v[2];
-    struct rank_set known; /* of both */
+    struct rank_set known; /* ranks of both sides */
 };
 
 static void dd_auto_suspects_sides(struct suspects_sides *s)
@@ -288,8 +290,8 @@ static void dd_auto_suspects_sides(struct suspects_sides *s)
     rank_set_done(&s->known);
 }
 
-/* Add ranks with these Python frames, or native ones. 1; 0: they are in no collective, or in a
- * third one; -ENOMEM. */
+/* Add ranks with these Python or native frames. Return 1; 0: the ranks are in no collective, or in
+ * a third one; -ENOMEM. */
 static int suspects_add_to_side(struct suspects_sides *s, const struct stack *what,
                                 const struct rank_set *ranks)
 {
@@ -343,8 +345,8 @@ static int suspects_add_failure(struct suspects_sides *s, const struct report_ex
     return what.frames != NULL ? suspects_add_to_side(s, &what, &rank) : -ENOMEM;
 }
 
-/* Sort all ranks into two sides. 1; 0: there are not exactly two sides, or some rank is not known
- * to wait in a collective; -ENOMEM. */
+/* Sort all ranks into two sides. Return 1; 0: there are not exactly two sides, or a rank is not
+ * known to wait in a collective; -ENOMEM. */
 static int suspects_take_sides(const struct report *r, struct suspects_sides *ret)
 {
     int rc = 1;
@@ -357,7 +359,7 @@ static int suspects_take_sides(const struct report *r, struct suspects_sides *re
 }
 
 /* True if a few ranks wait in another collective than all others. Different lines that call the
- * same one show nothing: the calls may belong together. */
+ * same collective show nothing: the calls may belong together. */
 static bool suspects_differ(const struct suspects_side *few, const struct suspects_side *most)
 {
     const size_t n = rank_set_count(&few->ranks);

@@ -1,5 +1,5 @@
-/* The ranks for which the others waited when a job hung, or when collectives timed out: the
- * failures of these ranks, if any, do not show that. Pure. */
+/* Finds the ranks for which the others waited when a job hung or collectives timed out, which the
+ * failures alone do not show. Pure. */
 #ifndef DD_REPORT_SUSPECTS_H
 #define DD_REPORT_SUSPECTS_H
 
@@ -9,14 +9,14 @@
 /* Find the ranks that explain e, the failure of the first line (report_first_failure()), from what
  * all ranks were doing at that time: those that a signal has stopped, that have not entered a
  * collective by PyTorch's flight recorder, that do not answer NCCL or are behind others by its
- * counts, whose stacks are in none while those of the others are, or that wait in another one than
- * all others. Append "rank 5 on node1, which …" to why. Return 1, or 0 and append nothing if e
- * needs no explanation or nothing follows; -ENOMEM, -EMSGSIZE. */
+ * counts, whose stacks are in no collective while those of the others are, or that wait in another
+ * collective than all others. Append "rank 5 on node1, which …" to why. Return 1, or 0 and append
+ * nothing if e needs no explanation or nothing follows; -ENOMEM, -EMSGSIZE. */
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why);
 
-/* True if these ranks wait for a process of their DataLoader, by their stacks; if no rank explains
- * e, check all ranks that were read. */
+/* True if the ranks that explain e wait for a process of their DataLoader, by their stacks. If no
+ * rank explains e, check all ranks that were read. */
 bool report_suspects_load(const struct report *r, const struct report_exit *e);
 
 /* Return the node of a rank; "": unknown. */

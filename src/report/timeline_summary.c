@@ -17,7 +17,7 @@
 enum { ROUNDS_SHOWN = 4, ROUNDS_IN_JSON = 100, ROUND_MAX = 1 << 24, SHORT_US = 1000 };
 
 struct span {
-    const char *name; /* of the phase */
+    const char *name; /* name of the phase */
     int pid, tid, round;
     int64_t ts, dur; /* µs */
 };
@@ -26,10 +26,9 @@ struct summary {
     const json_t *events;
     struct span *spans; /* the phases among the events */
     size_t n;
-    const struct span *
-        *starts; /* the spans that instants are measured from, in the order of by_place() */
+    const struct span **starts; /* spans from whose beginning instants are measured; by_place() */
     size_t nstarts;
-    int64_t exec; /* when ddrun started */
+    int64_t exec; /* start of ddrun, µs */
     int first_round, last_round;
 };
 
@@ -72,7 +71,7 @@ static int64_t time_of(const json_t *e, const char *name)
     return us < 0 || us > INT64_MAX / 4 ? 0 : us;
 }
 
-/* The name of a node from the metadata. */
+/* Return the name of a node from the metadata; "?": unknown. */
 static const char *name_of(const struct summary *s, int pid)
 {
     const json_t *e;
@@ -84,7 +83,7 @@ static const char *name_of(const struct summary *s, int pid)
     return "?";
 }
 
-/* The first event of the job with that name, of that round unless it is -1. */
+/* Return the first event of the job with this name, in this round unless it is -1; NULL: none. */
 static const json_t *event_of(const struct summary *s, const char *name, int round)
 {
     const json_t *e;
@@ -105,7 +104,7 @@ static bool is_named(const struct span *p, enum phase_kind kind)
     return strcmp(p->name, phase_rows[kind].name) == 0;
 }
 
-/* The phase from whose beginning that instant is measured; PHASE_KIND_MAX: none. */
+/* Return the phase from whose beginning this instant is measured; PHASE_KIND_MAX: none. */
 static enum phase_kind start_of(const struct span *p)
 {
     return is_named(p, PHASE_FIRST_OUTPUT)  ? PHASE_SPAWNED
@@ -118,7 +117,8 @@ static int compare(int64_t a, int64_t b)
     return (a > b) - (a < b);
 }
 
-/* By node, rank and round: the phase of a node and that of a worker never have the same rank. */
+/* Compare by node, thread and round: a phase of a node and one of a worker have different threads.
+ */
 static int by_place(const void *a, const void *b)
 {
     const struct span *x = *(const struct span *const *)a;
@@ -129,7 +129,7 @@ static int by_place(const void *a, const void *b)
     return rc == 0 ? compare(x->round, y->round) : rc;
 }
 
-/* Prepare begin_of(). */
+/* Fill s->starts, for begin_of(). */
 static int summary_sort_starts(struct summary *s)
 {
     s->starts = calloc(s->n + 1, sizeof(*s->starts));
@@ -203,7 +203,8 @@ static int by_duration(const void *a, const void *b)
     return ((*x)->dur > (*y)->dur) - ((*x)->dur < (*y)->dur);
 }
 
-/* Select the spans of a phase, by duration: those of `round`, or of no round at all. free(). */
+/* Return the spans of a phase in `round` or in no round, ordered by duration; NULL: out of memory.
+ * The caller frees the array. */
 static const struct span **spans_of(const struct summary *s, const char *name, int round,
                                     size_t *ret_n)
 {
@@ -226,14 +227,15 @@ static double seconds(int64_t us)
     return (double)us / 1e6;
 }
 
-/* The file may be of another user: its texts must not control the terminal. */
+/* Append a text of the file, which may be another user's, so that it cannot control the terminal.
+ */
 static void put_text(struct dd_buf *out, const char *text)
 {
     char shown[300];
     (void)dd_buf_puts(out, dd_log_escape(shown, sizeof(shown), text, strlen(text)));
 }
 
-/* "rank 3 on node2", "node2" */
+/* Append "rank 3 on node2" or "node2". */
 static void put_place(const struct summary *s, struct dd_buf *out, const struct span *p)
 {
     const int rank = trace_rank_of(p->tid);
@@ -260,7 +262,7 @@ static void put_phase(const struct summary *s, struct dd_buf *out, struct dd_buf
     (void)dd_buf_puts(out, "\n");
 }
 
-/* True for phases of a start; the lines of the rounds show those of an end. */
+/* True for phases of a start; the lines of the rounds show the phases of an end. */
 static bool is_of_start(int kind)
 {
     return kind != PHASE_STOP && kind != PHASE_RESTART && kind != PHASE_SPAWNED &&
@@ -299,7 +301,7 @@ static bool find_workers(const struct summary *s, int64_t *ret_first, int64_t *r
     return *ret_last > 0;
 }
 
-/* First and last worker of the first round, and the node that joined last. */
+/* Append the times of the first and the last worker of the first round, and of the last node. */
 static void put_start(const struct summary *s, struct dd_buf *out)
 {
     int64_t first;
@@ -335,7 +337,7 @@ static void put_slowest(const struct summary *s, struct dd_buf *out, const char 
     (void)dd_buf_puts(out, ")");
 }
 
-/* The time from the first failure of a round to the last worker of the next one. */
+/* Append the time from the first failure of a round to the last fork of the next round. */
 static void put_recovery(const struct summary *s, struct dd_buf *out, const json_t *exit_event,
                          int round)
 {
@@ -349,7 +351,8 @@ static void put_recovery(const struct summary *s, struct dd_buf *out, const json
                             seconds(last - time_of(exit_event, "ts")));
 }
 
-/* Return the event of the first failure of a round if one rank is to blame for it, else NULL. */
+/* Return the arguments of `failed`, the first failure of a round; NULL: there is none, or no rank
+ * is to blame. */
 static const json_t *failure_of_rank(const json_t *failed)
 {
     const json_t *why = json_object_get(failed, "args");
@@ -408,7 +411,7 @@ static json_t *summary_clean(const char *text)
     return clean != NULL ? json_string(dd_utf8_clean(clean)) : NULL;
 }
 
-/* A phase with the span that took longest; v is sorted by duration and not empty. */
+/* Return a phase as JSON. v: its n spans, sorted by duration; n > 0. */
 static json_t *summary_phase(const struct summary *s, const struct span *const *v, size_t n)
 {
     const struct span *slowest = v[n - 1];

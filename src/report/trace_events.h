@@ -1,5 +1,5 @@
-/* Trace events as Perfetto and chrome://tracing read them: one JSON object each, and an array of
- * them in a file. Pure. Src: Trace Event Format (JSON Array Format). */
+/* Writes trace events for Perfetto and chrome://tracing: a file is a JSON array with an object for
+ * each event. Pure. Src: Trace Event Format (JSON Array Format). */
 #ifndef DD_REPORT_TRACE_EVENTS_H
 #define DD_REPORT_TRACE_EVENTS_H
 
@@ -36,9 +36,9 @@ struct trace_event {
  * The array is complete with TRACE_END after the last event; viewers accept a file without it. */
 #define TRACE_END "\n]\n"
 int trace_event_put(struct dd_buf *out, bool *started, const struct trace_event *e);
-/* The name of a process (tid -1) or thread. */
+/* Append the name of a process (tid -1) or thread. */
 int trace_event_put_name(struct dd_buf *out, bool *started, int pid, int tid, const char *name);
-/* A phase of node `pid`, whose times are wall-clock times. round -1: of no round. */
+/* Append a phase of node `pid`, whose times are wall-clock times. round -1: it belongs to none. */
 int trace_event_put_phase(struct dd_buf *out, bool *started, int pid, int round,
                           const struct phase *p);
 

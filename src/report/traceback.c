@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line `  File "/u/train.py", line 81, in main`, without its end. */
+/* Parts of a line `  File "/u/train.py", line 81, in main`, which are not terminated. */
 struct traceback_line {
     const char *file, *function;
     int nfile, nfunction, line;
@@ -56,7 +56,8 @@ static int traceback_put(const struct traceback_line *l, struct dd_buf *frames)
     return rc;
 }
 
-/* Find the innermost STACKS_FRAMES lines of the last traceback; return their number, in a ring. */
+/* Store the innermost STACKS_FRAMES lines of the last traceback in a ring. Return the number of all
+ * its lines; 0: none, or the exception was raised while another one was handled. */
 static size_t traceback_find(const char *text, struct traceback_line *ring)
 {
     static const char *const chained[] = {

@@ -1,4 +1,4 @@
-/* The traceback that Python prints when an exception ends a program. Pure. */
+/* Parses the traceback that Python prints when an exception ends a program. Pure. */
 #ifndef DD_REPORT_TRACEBACK_H
 #define DD_REPORT_TRACEBACK_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 /* Append the frames of the last traceback in text, in the form of report/stacks.h. Outer frames may
- * be missing, as at the start of a worker's last lines. -ENODATA: there is none, or it is that of
+ * be missing, as at the start of a worker's last lines. -ENODATA: there is no traceback, or that of
  * an exception raised while another one was handled, so the program was elsewhere before; -ENOMEM.
  * Outer frames that do not fit are omitted. */
 int traceback_frames(const char *text, struct dd_buf *frames);
@@ -16,7 +16,7 @@ int traceback_frames(const char *text, struct dd_buf *frames);
  * another rank: the frames show where it waited. Otherwise -ENODATA. */
 int traceback_of_waiting(const char *tail, struct dd_buf *frames);
 
-/* True if these frames belong to a Python that prints the traceback: the program has ended. */
+/* True if these frames show that Python prints a traceback: the program has ended. */
 bool traceback_is_printed(const char *frames);
 
 #endif

@@ -9,8 +9,8 @@ static bool is_count(const json_t *v)
     return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
-/* Return [index, percent, memory, total memory, clock, highest clock] as an object, or NULL. All
- * but the index may be null. */
+/* Return [index, percent, memory, total memory, clock, highest clock] as an object; NULL:
+ * malformed, or out of memory. All but the index may be null. */
 static json_t *gpu_object(const json_t *a)
 {
     static const char *const names[] = {

@@ -1,4 +1,4 @@
-/* What workers use and print, in the answer of a node to USAGE_REQUEST. Pure. */
+/* Parses what workers use and print, from the answer of a node to USAGE_REQUEST. Pure. */
 #ifndef DD_REPORT_USAGE_H
 #define DD_REPORT_USAGE_H
 
@@ -6,7 +6,7 @@
 
 enum {
     USAGE_LINES = 150,         /* last lines of a worker */
-    USAGE_GPUS = 64,           /* of a worker */
+    USAGE_GPUS = 64,           /* GPUs of a worker */
     USAGE_MESSAGE = 256 << 10, /* bytes of the JSON of one node */
 };
 
