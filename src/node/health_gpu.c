@@ -75,8 +75,9 @@ static int pci_check(const struct node_health *h, struct dd_err *why)
     }
     if (there >= needed)
         return 0;
-    (void)dd_err_set(why, 1, "only %d of %d GPUs respond; %s has fallen off the bus", there,
-                     (int)h->gpus.n, lost);
+    (void)dd_err_set(why, 1,
+                     "only %d of %d GPUs respond; %s cannot be read, or has fallen off the bus",
+                     there, (int)h->gpus.n, lost);
     return 1;
 }
 
