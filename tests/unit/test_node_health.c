@@ -78,7 +78,7 @@ static void invalid_list_is_refused(void **state)
         {"disk=scratch:1G", "absolute path"},
         {"storage=/1,storage=/2,storage=/3,storage=/4,storage=/5,storage=/6,storage=/7,storage=/8,"
          "storage=/9",
-         "more than 8"},
+         "at most 8"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct node_health_list l;
