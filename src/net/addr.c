@@ -162,7 +162,8 @@ int net_split_hostport(const char *text, char *host, size_t host_size, uint16_t 
         start = text + 1;
         end = strchr(start, ']');
         if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-            return dd_err_set(err, -EINVAL, "invalid address '%s': expected [ADDRESS]:PORT", text);
+            return dd_err_set(err, -EINVAL,
+                              "invalid address '%s': expected [ADDRESS] or [ADDRESS]:PORT", text);
         colon = end[1] == ':' ? end + 1 : NULL;
     } else {
         const char *first = strchr(text, ':');
@@ -174,7 +175,8 @@ int net_split_hostport(const char *text, char *host, size_t host_size, uint16_t 
     if (len == 0)
         return dd_err_set(err, -EINVAL, "'%s' has no host name", text);
     if (len >= host_size)
-        return dd_err_set(err, -EINVAL, "the host name in '%.80s...' is too long", text);
+        return dd_err_set(err, -EINVAL, "the host name in '%.80s...' is longer than %zu bytes",
+                          text, host_size - 1);
     if (colon != NULL && dd_num_u64(colon + 1, 1, 65535, &n) < 0)
         return dd_err_set(err, -EINVAL, "invalid port '%s' in '%s': expected 1 to 65535", colon + 1,
                           text);

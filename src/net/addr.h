@@ -22,7 +22,7 @@ struct net_addr {
 
 enum { NET_ADDR_TEXT = 64 };
 
-int net_addr_parse(struct net_addr *ret, const char *numeric, uint16_t port); /* -EINVAL */
+int net_addr_parse(struct net_addr *ret, const char *numeric, uint16_t port); /* 0 or -EINVAL */
 int net_addr_from_sockaddr(struct net_addr *ret, const struct sockaddr *sa, socklen_t len);
 /* Format as "10.0.0.1" or "fd00::1": no brackets, no port; link-local addresses end with %iface.
  * Return out. */
@@ -55,8 +55,8 @@ int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, stru
 /* Check that this node has the interface named by --iface, with an address that other nodes can
  * reach. -EINVAL with a message. */
 int net_iface_check(const char *name, struct dd_err *err);
-/* Connect, bound to the interface; NULL: to none. Return a non-blocking, close-on-exec descriptor
- * or -errno; -ETIMEDOUT after the limit. */
+/* Connect with a socket bound to this interface; name NULL: not bound. Return a non-blocking,
+ * close-on-exec descriptor or -errno; -ETIMEDOUT after limit_ms. */
 int net_iface_connect(const char *name, const struct net_addr *to, unsigned limit_ms);
 /* Wait until a connection bound to the interface succeeds, or fails, or the limit expires. 0 or
  * -errno. */

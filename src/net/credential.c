@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CREDENTIAL_ENDED "the thread for MUNGE has ended"
+#define CREDENTIAL_ENDED "the thread that calls MUNGE has ended unexpectedly"
 
 enum { CREDENTIAL_STACK = 256 << 10 };
 
-/* From the thread, as one packet. */
+/* Sent by the thread as one packet. */
 struct credential_reply {
     int rc; /* < 0: text says why there is no credential */
     char text[sizeof(((struct hello_reply *)NULL)->cred)];
@@ -31,8 +31,8 @@ struct credential_read_reply {
 /* The thread owns this and shares nothing with the event loop: the two exchange packets. */
 struct credential_thread {
     int fd;
-    struct net_key key; /* to put into credentials */
-    char *cred;         /* to read */
+    struct net_key key; /* to put into new credentials */
+    char *cred;         /* credential to decode; NULL: the thread makes credentials */
     char *job_id, *munge_socket;
 };
 
@@ -84,7 +84,9 @@ static void credential_make(const struct credential_thread *t, struct credential
     struct dd_err err = {0};
     r->rc = net_key_credential(&cred, &t->key, &in, &err);
     if (r->rc == 0 && strlen(cred) >= sizeof(r->text))
-        r->rc = dd_err_set(&err, -EMSGSIZE, "the credential is too long");
+        r->rc = dd_err_set(&err, -EMSGSIZE,
+                           "this node's credential (%zu bytes) exceeds the limit of %zu",
+                           strlen(cred), sizeof(r->text) - 1);
     (void)snprintf(r->text, sizeof(r->text), "%s", r->rc == 0 ? cred : err.text);
 }
 
@@ -114,7 +116,7 @@ static void *credential_thread_read(void *arg)
     return NULL;
 }
 
-/* Signals are for the event loop's thread. */
+/* Start the thread with all signals blocked: the event loop's thread handles them. */
 static int credential_thread_start(pthread_t *ret, struct credential_thread *t,
                                    void *(*run)(void *))
 {
@@ -123,7 +125,7 @@ static int credential_thread_start(pthread_t *ret, struct credential_thread *t,
     int rc = pthread_attr_init(&attr);
     if (rc != 0)
         return -rc;
-    (void)pthread_attr_setstacksize(&attr, CREDENTIAL_STACK); /* whatever ulimit -s says */
+    (void)pthread_attr_setstacksize(&attr, CREDENTIAL_STACK); /* independent of ulimit -s */
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(ret, &attr, run, t);
@@ -132,7 +134,7 @@ static int credential_thread_start(pthread_t *ret, struct credential_thread *t,
     return -rc;
 }
 
-/* key or cred is NULL. */
+/* Either key or cred is NULL: the thread decodes cred, or makes credentials of key. */
 static struct credential_thread *credential_thread_new(const struct net_key *key, const char *cred,
                                                        const struct net_key_input *in)
 {
@@ -156,7 +158,7 @@ static struct credential_thread *credential_thread_new(const struct net_key *key
 
 /* ---- the event loop's end ---- */
 
-/* is_idle: the thread does not wait for munged, and ends at once. */
+/* is_idle: the thread does not wait for munged, so it ends at once. */
 static void credential_end_close(struct credential_end *e, bool is_idle)
 {
     if (e->readable != NULL)
@@ -170,7 +172,7 @@ static void credential_end_close(struct credential_end *e, bool is_idle)
     *e = (struct credential_end){.fd = -1};
 }
 
-/* Start the thread, which takes t in any case; NULL: there was no memory for it. */
+/* Start the thread with t, which is freed on failure. -ENOMEM if t is NULL. */
 static int credential_end_open(struct credential_end *e, struct event_base *base,
                                event_callback_fn on_readable, void *arg,
                                struct credential_thread *t, void *(*run)(void *))
@@ -284,7 +286,8 @@ int credential_reader_new(struct credential_reader **ret, struct event_base *bas
                           const struct credential_reader_cb *cb, struct dd_err *err)
 {
     struct credential_reader *r;
-    int rc = net_key_prepare(NET_KEY_MUNGE, err); /* here, since a fork may meet the thread */
+    int rc = net_key_prepare(
+        NET_KEY_MUNGE, err); /* not in the thread: a fork during dlopen() would copy its lock */
     if (rc < 0)
         return rc;
     r = calloc(1, sizeof(*r));

@@ -13,14 +13,15 @@ struct net_piece {
     size_t len;
 };
 
-/* Load OpenSSL now, so that processes that are forked later share it. If that fails, so will their
- * first use of it, with a message. */
+/* Load OpenSSL now, so that processes that are forked later share it. A failure is reported by the
+ * first use of OpenSSL, which tries again. */
 void net_crypto_preload(void);
 
-/* SHA-256 of n pieces, one after the other. -ENOMEM; -ELIBACC: OpenSSL cannot be loaded; -EIO. */
+/* Compute SHA-256 of n concatenated pieces. 0; -ELIBACC: OpenSSL cannot be loaded; -ENOMEM; -EIO:
+ * another failure of OpenSSL. */
 int net_sha256(unsigned char ret[NET_SHA256], const struct net_piece *pieces, size_t n,
                struct dd_err *err);
-/* HMAC with SHA-256. The same errors. Src: RFC 2104. */
+/* Compute HMAC with SHA-256. Errors as for net_sha256(). Src: RFC 2104. */
 int net_hmac_sha256(unsigned char ret[NET_SHA256], struct net_piece key, struct net_piece text,
                     struct dd_err *err);
 

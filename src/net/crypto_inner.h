@@ -1,4 +1,5 @@
-/* What ddrun uses of OpenSSL, as a table: the functions of tls_inner.h and crypto.h call it.
+/* The operations that ddrun needs from OpenSSL, as a table of functions, which tls_inner.h and
+ * crypto.h wrap.
  *
  * OpenSSL takes 2 ms to load, and a job of one node does not need it. So openssl.c is a module,
  * ddrun-openssl.so, that the first use loads; a program that needs OpenSSL in any case, or that is
@@ -22,17 +23,20 @@ struct net_crypto {
                     int fd, const struct net_tls_open *how, struct dd_err *err);
     int (*tls_check)(struct bufferevent *bev);
     void (*tls_forget)(struct bufferevent *bev);
-    /* NET_TLS_LOST without a text: OpenSSL has reported no error */
+    /* NET_TLS_LOST and an empty out: OpenSSL has reported no error */
     enum net_tls_fault (*tls_fault)(struct bufferevent *bev, char *out, size_t size);
 };
 
-/* Load OpenSSL if it is not loaded yet; it stays. NULL: it cannot be loaded. */
+/* Load OpenSSL, if it is not loaded yet, for the life of the process. NULL: it cannot be loaded. */
 const struct net_crypto *net_crypto_load(struct dd_err *err);
-/* NULL: it has not been loaded, so no connection of this process uses TLS. */
+/* Return the table if OpenSSL is loaded. NULL: it is not, so no connection of this process uses
+ * TLS. */
 const struct net_crypto *net_crypto_loaded(void);
 
-/* Of openssl.c, which openssl_linked.c makes part of a program. */
+/* Defined in openssl.c. */
 extern const struct net_crypto ddrun_openssl;
+/* Defined in openssl_linked.c, in programs that contain openssl.c; in others, its address is NULL.
+ */
 extern const struct net_crypto *const net_crypto_linked __attribute__((weak));
 
 #endif

@@ -2,7 +2,7 @@
  *
  * FRAME_CONTROL carries one JSON object (rdzv/msg.h). FRAME_BYE marks a deliberate end of the
  * stream. FRAME_PING is empty and only shows that the sender is alive. FRAME_EXCHANGE carries a
- * piece of an exchange between nodes (rdzv/exchange.h), FRAME_BOOTSTRAP the bootstrap payload
+ * part of an exchange between nodes (rdzv/exchange.h), FRAME_BOOTSTRAP the bootstrap payload
  * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT messages between a parent and the
  * nodes that it starts (launch/launch_msg.h), FRAME_STAGE parts of a staged directory
  * (stage/stage_codec.h), FRAME_STORE messages between the store and the relays of the nodes
@@ -34,7 +34,8 @@ struct frame {
 };
 
 void frame_header(unsigned char out[FRAME_HEADER], uint16_t type, uint32_t n);
-int frame_encode(struct dd_buf *out, uint16_t type, const void *data, size_t n); /* -EMSGSIZE */
+int frame_encode(struct dd_buf *out, uint16_t type, const void *data,
+                 size_t n); /* 0, -EMSGSIZE or -ENOMEM */
 /* Return the bytes consumed (header and data); 0: incomplete, *need (may be NULL) is set to the
  * size of header and data; -EPROTO: longer than max. */
 long frame_decode(struct frame *ret, const void *p, size_t n, uint32_t max, size_t *need);

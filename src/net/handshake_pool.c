@@ -151,7 +151,7 @@ static void pool_pause(struct handshake_pool *p)
     const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
     if (!p->reported_full && p->unproven.n == 0) {
         dd_log(p->cfg.accept.log, DD_LOG_WARN,
-               "cannot accept connections: the limit of open files is reached (%d); retrying"
+               "cannot accept connections: out of file descriptors (limit %d) or memory; retrying"
                "\n  tip: raise 'ulimit -n'",
                p->fds_limit + p->cfg.fds_reserved);
         p->reported_full = true;
@@ -217,7 +217,7 @@ int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_
 {
     struct handshake_pool *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the listener");
     p->cfg = *cfg;
     p->cfg.accept.shared = &p->shared;
     p->fds_limit = pool_fds_limit(cfg->fds_reserved);
@@ -228,7 +228,7 @@ int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_
     if (p->listener == NULL || p->resume == NULL || p->sweep == NULL ||
         event_add(p->listener, NULL) < 0) {
         handshake_pool_free(p);
-        return dd_err_set(err, -ENOMEM, "cannot watch the listening socket");
+        return dd_err_set(err, -ENOMEM, "cannot watch the listening socket: out of memory");
     }
     *ret = p;
     return 0;

@@ -65,11 +65,12 @@ int home_file_open(struct home_file *ret, const struct home_file_name *name, boo
     const char *home = dd_env_get_nonempty(name->env, "HOME");
     struct home_file f = {.dirfd = -1};
     if (home == NULL || home[0] != '/')
-        return dd_err_set(err, -ENOKEY, "no home directory (HOME is not set)");
+        return dd_err_set(err, -ENOKEY, "no home directory: HOME is not an absolute path");
     if ((size_t)snprintf(f.dir, sizeof(f.dir), "%s/.ddrun", home) >= sizeof(f.dir))
-        return dd_err_set(err, -ENAMETOOLONG, "the path of the home directory is too long");
+        return dd_err_set(err, -ENAMETOOLONG, "the home directory's path '%.80s...' is too long",
+                          home);
     if (name->job_id == NULL || name->job_id[0] == '\0' || home_job_name(f.name, name->job_id) < 0)
-        return dd_err_set(err, -EINVAL, "no job id to name the file");
+        return dd_err_set(err, -EINVAL, "cannot name a file in '%s' after the job id", f.dir);
     if (create && mkdir(f.dir, 0700) < 0 && errno != EEXIST)
         return dd_err_set(err, -errno, "cannot create directory '%s': %m", f.dir);
     DD_AUTO(fd) int fd = open(f.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -118,7 +119,7 @@ int home_file_write(const struct home_file *f, const void *text, size_t n, time_
     DD_AUTO(fd) int fd = openat(f->dirfd, part,
                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot write to directory '%s': %m", f->dir);
+        return dd_err_set(err, -errno, "cannot create a file in directory '%s': %m", f->dir);
     rc = dd_write_full(fd, text, n);
     if (rc == 0 &&
         (fsync(fd) < 0 || fstat(fd, &st) < 0 || renameat(f->dirfd, part, f->dirfd, f->name) < 0))

@@ -21,7 +21,7 @@ struct home_file {
 struct home_file_name {
     char *const *env;   /* HOME */
     const char *job_id; /* any text */
-    const char *suffix; /* at most 40 bytes: "charges" */
+    const char *suffix; /* at most 40 bytes, without a dot before it: "charges" */
 };
 
 /* Open the directory. create: make it if it does not exist. Errors have messages: -ENOKEY: no home
@@ -35,8 +35,8 @@ void home_file_close(struct home_file *f);
  */
 int home_file_read(const struct home_file *f, const char *what, unsigned char *out, size_t size,
                    struct dd_err *err);
-/* Write the file, so that no reader finds a part of it. *ret_now: the clock of the file system. 0
- * or -errno with a message. */
+/* Write the file, so that no reader finds a part of it. *ret_now: the time of the write by the file
+ * system's clock. 0 or -errno with a message. */
 int home_file_write(const struct home_file *f, const void *text, size_t n, time_t *ret_now,
                     struct dd_err *err);
 int home_file_remove(const struct home_file *f); /* 0 or -errno */

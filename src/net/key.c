@@ -22,7 +22,7 @@ static const struct key_ops *const methods[] = {
 };
 _Static_assert(sizeof(methods) / sizeof(methods[0]) == NET_KEY_METHOD_MAX, "a row per method");
 
-/* SHA-256 of "ddrun-secret-1" NUL secret. */
+/* Set the key to SHA-256 of "ddrun-secret-1" NUL secret. */
 static int from_secret(struct net_key *ret, const void *secret, size_t n, struct dd_err *err)
 {
     static const char label[] = "ddrun-secret-1";
@@ -33,7 +33,7 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
     return rc;
 }
 
-/* shown: quoted after the name; NULL: the name is sufficient. */
+/* name and shown are for the message; shown: quoted after the name, NULL: not printed. */
 static int check_strength(const unsigned char *secret, size_t n, const char *name,
                           const char *shown, struct dd_err *err)
 {
@@ -86,7 +86,7 @@ static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
     return rc;
 }
 
-/* Return 1 if there is a shared key, 0 if there is none. */
+/* Return 1 if there is a shared key, 0 if there is none, or -errno with a message. */
 static int find_shared(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     const char *file = in->key_file;
@@ -237,7 +237,8 @@ int net_key_credential(char **ret, const struct net_key *key, const struct net_k
                        struct dd_err *err)
 {
     if (methods[key->method]->credential == NULL)
-        return dd_err_set(err, -EINVAL, "%s sent no credentials", methods[key->method]->name);
+        return dd_err_set(err, -EINVAL, "no credential can be made for this key source: %s",
+                          methods[key->method]->name);
     return methods[key->method]->credential(ret, key, in, err);
 }
 

@@ -23,20 +23,20 @@ enum net_key_method {
 struct net_key {
     enum net_key_method method;
     unsigned char bytes[NET_KEY_LEN];
-    bool guessable;   /* PBS's cookie: derive nothing from it that other users can observe */
+    bool guessable;   /* from PBS_JOBCOOKIE: derive nothing from it that other users can observe */
     char source[300]; /* for messages: "key file '/home/u/k'", "PBS_JOBCOOKIE", "MUNGE" */
 };
 
 struct net_key_input {
-    char *const *env;       /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
-    const char *key_file;   /* --key-file, overrides the environment; NULL */
-    const char *psk;        /* secret of this job (struct alloc) with at least 128 bits, NULL */
+    char *const *env;     /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
+    const char *key_file; /* --key-file, overrides the environment; NULL: none */
+    const char *psk;      /* secret of this job (struct alloc) with at least 128 bits; NULL: none */
     const char *psk_source; /* origin of psk for messages; NULL: the launcher */
-    const char *cookie;     /* PBS_JOBCOOKIE or NULL; a key only if use_cookie is set, because other
-                               users can compute it */
+    const char *cookie;     /* PBS_JOBCOOKIE; NULL: none; a key only if use_cookie is set, because
+                               other users can compute it */
     bool use_cookie;        /* --key-source=pbs-cookie */
-    const char *run;        /* distinguishes two runs with the same job id, not secret; NULL */
-    const char *munge_socket; /* --munge-socket, NULL: munge's default */
+    const char *run; /* distinguishes runs with the same job id, not secret; NULL: no distinction */
+    const char *munge_socket; /* --munge-socket; NULL: munge's default */
     const char *job_id;
     bool insecure;
 };
@@ -65,8 +65,8 @@ int net_key_may_accept(const struct net_key_input *in, enum net_key_method metho
                        struct dd_err *err);
 
 /* Get an agent's key by that method, if net_key_may_accept(). cred: the leader's credential
- * (NUL-terminated) or NULL. -EACCES: the credential is from another uid; -ENOENT: the file does not
- * exist (yet); -ENOTSUP: built without MUNGE; -ELIBACC: libmunge cannot be loaded; each with a
+ * (NUL-terminated); NULL: none. -EACCES: the credential is from another uid; -ENOENT: the file does
+ * not exist (yet); -ENOTSUP: built without MUNGE; -ELIBACC: libmunge cannot be loaded; each with a
  * message. NET_KEY_NONE is refused unless in->insecure. */
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);

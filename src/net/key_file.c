@@ -24,7 +24,7 @@ static int check_owner(int fd, const struct key_path *path, struct dd_err *err)
     if (fstat(fd, &st) < 0)
         return dd_err_set(err, -errno, "cannot read %s '%s': %m", path->what, path->shown);
     if (!S_ISREG(st.st_mode))
-        return dd_err_set(err, -EINVAL, "%s '%s' is not a file", path->what, path->shown);
+        return dd_err_set(err, -EINVAL, "%s '%s' is not a regular file", path->what, path->shown);
     if (st.st_uid != geteuid())
         return dd_err_set(err, -EINVAL, "%s '%s' belongs to uid %u, not to you (uid %u)",
                           path->what, path->shown, (unsigned)st.st_uid, (unsigned)geteuid());

@@ -45,7 +45,8 @@ static int key_home_read_key(const struct home_file *p, unsigned char out[NET_KE
     int rc = key_from_hex(out, text);
     explicit_bzero(text, sizeof(text));
     if (rc < 0)
-        return dd_err_set(err, rc, "key file '%s' is damaged", p->shown);
+        return dd_err_set(err, rc, "key file '%s' is damaged: it does not begin with a key",
+                          p->shown);
     return 0;
 }
 
@@ -76,7 +77,7 @@ static int key_home_offer(struct net_key *ret, const struct net_key_input *in, s
     if (rc < 0)
         return dd_err_set(err, rc, "getrandom failed: %s", strerror(-rc));
     if (tag_of(tag, key.bytes) < 0)
-        return dd_err_set(err, -EIO, "cannot compute the tag of the key");
+        return dd_err_set(err, -EIO, "cannot name the key file: SHA-256 failed");
     rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
@@ -99,7 +100,7 @@ static int key_home_credential(char **ret, const struct net_key *key,
     (void)in;
     int rc = tag_of(tag, key->bytes);
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot hash the key: SHA-256 is not available");
+        return dd_err_set(err, rc, "cannot hash the key with SHA-256: %s", strerror(-rc));
     *ret = strdup(tag);
     return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
@@ -111,14 +112,14 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
     struct home_file p = {.dirfd = -1};
     char tag[KEY_TAG + 1];
     if (cred == NULL || !key_is_tag(cred) || cred[KEY_TAG] != '\0')
-        return dd_err_set(err, -EPROTO, "the leader did not name its key file");
+        return dd_err_set(err, -EPROTO, "the leader sent no valid name of a key file");
     int rc = take_place(&p, in, cred, false, err);
     if (rc == 0) {
         rc = key_home_read_key(&p, key.bytes, err);
         home_file_close(&p);
     }
     if (rc == 0 && (tag_of(tag, key.bytes) < 0 || strcmp(tag, cred) != 0))
-        rc = dd_err_set(err, -EINVAL, "key file '%s' is damaged", p.shown);
+        rc = dd_err_set(err, -EINVAL, "cannot verify that '%s' contains the leader's key", p.shown);
     name_source(&key, &p);
     if (rc == 0)
         *ret = key;

@@ -14,10 +14,10 @@ enum { KEY_TAG = 16, KEY_HOME_MAX = KEY_HEX + 1 + DD_OWNER_MAX };
 /* A method to pass the key from the leader to the other agents. */
 struct key_ops {
     const char *name;
-    /* Leader: makes the key available. After any error the leader tries the next method. NULL:
-     * never chosen this way. */
+    /* Make a key available to the other agents, on the leader. After any error the leader tries the
+     * next method. NULL: the leader does not try this method. */
     int (*offer)(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
-    /* Other agents. */
+    /* Get the leader's key, on another agent. NULL: not used. */
     int (*accept)(struct net_key *ret, const struct net_key_input *in, const char *cred,
                   struct dd_err *err);
     /* Load what credential() and accept() need; NULL: nothing. */
@@ -40,7 +40,7 @@ struct key_path {
 };
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
 
-bool key_is_tag(const char *text); /* the first KEY_TAG characters are a tag */
+bool key_is_tag(const char *text); /* true if it begins with a tag */
 /* Remove key files of dead processes, a few per call. now: from the file system's clock. */
 void key_sweep(int dirfd, time_t now);
 

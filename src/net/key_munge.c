@@ -95,7 +95,7 @@ static int own_uid(const struct munge *m, uid_t *ret, struct dd_err *err)
     if (e == EMUNGE_SUCCESS)
         e = m->munge_decode(cred, m->ctx, NULL, NULL, ret, &gid);
     free(cred);
-    return e == EMUNGE_SUCCESS ? 0 : key_munge_fail(m, e, "make a credential", err);
+    return e == EMUNGE_SUCCESS ? 0 : key_munge_fail(m, e, "report this user's uid", err);
 }
 
 static int encode(char **ret, const struct net_key *key, const struct net_key_input *in,
@@ -106,7 +106,8 @@ static int encode(char **ret, const struct net_key *key, const struct net_key_in
     struct munge m;
     char *cred = NULL;
     if (job > 256)
-        return dd_err_set(err, -EINVAL, "the job id is too long");
+        return dd_err_set(err, -EINVAL, "the job id (%zu bytes) is too long for a MUNGE credential",
+                          job - 1);
     int rc = open_munge(&m, in, err);
     if (rc < 0)
         return rc;
@@ -140,7 +141,7 @@ static int take_payload(struct net_key *ret, const struct net_key_input *in, con
     if (n < 0 || (size_t)n != sizeof(label) + job + NET_KEY_LEN ||
         memcmp(bytes, label, sizeof(label)) != 0 ||
         memcmp(bytes + sizeof(label), in->job_id, job) != 0)
-        return dd_err_set(err, -EACCES, "the MUNGE credential belongs to another job");
+        return dd_err_set(err, -EACCES, "the leader's MUNGE credential was not made for this job");
     *ret = (struct net_key){.method = NET_KEY_MUNGE, .source = "MUNGE"};
     memcpy(ret->bytes, bytes + sizeof(label) + job, NET_KEY_LEN);
     return 0;
@@ -170,7 +171,8 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
         rc = key_munge_fail(&m, e, "decode the leader's credential", err);
     else if (uid != own)
-        rc = dd_err_set(err, -EACCES, "the MUNGE credential is from uid %u, not yours (uid %u)",
+        rc = dd_err_set(err, -EACCES,
+                        "the leader's MUNGE credential is from uid %u, not yours (uid %u)",
                         (unsigned)uid, (unsigned)own);
     else
         rc = take_payload(ret, in, payload, n, err);

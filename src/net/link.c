@@ -28,13 +28,13 @@ struct link {
     struct event *bye_timer; /* NULL until link_bye() is called */
     struct event *beat;      /* NULL: no heartbeat */
     unsigned beat_ms, patience_ms;
-    uint64_t heard_ns, beaten_ns; /* last frame from the peer, last frame sent */
+    uint64_t heard_ns, beaten_ns; /* times of the last data from the peer, of the last tick */
     uint64_t excused_ns;          /* the peer may be silent until then */
     unsigned depth;               /* callbacks in progress */
     bool closed;                  /* on_close was called */
     bool freed;                   /* freed once depth is 0 */
     bool lacks_memory;
-    char failed[128]; /* reason from link_fail(), for the pending on_close; "" */
+    char failed[128]; /* reason from link_fail(), for the pending on_close; "": none */
     uint32_t max;
     struct net_addr local, peer;
     struct link_times times;
@@ -144,7 +144,7 @@ static void take_bye(struct link *l, const struct frame *f)
     close_link(l, true, n > 0 ? dd_log_escape(why, sizeof(why), f->data, n) : LINK_GOODBYE);
 }
 
-/* Handle one frame; false if none is complete. */
+/* Handle one frame. False: none is complete, or the link was closed because of an invalid one. */
 static bool take_frame(struct link *l)
 {
     struct evbuffer *in = bufferevent_get_input(l->bev);
@@ -402,8 +402,8 @@ void link_fail(struct link *l, const char *what, int rc)
         return;
     if (rc == -ENOBUFS)
         (void)snprintf(l->failed, sizeof(l->failed),
-                       "it does not read: '%.32s' does not fit behind %d MiB of unread messages",
-                       what, LINK_HIGH_WATER >> 20);
+                       "it does not read: '%.32s' does not fit into the queue of %d MiB", what,
+                       LINK_HIGH_WATER >> 20);
     else if (rc == -EPROTO)
         (void)snprintf(l->failed, sizeof(l->failed), "it has sent %.64s", what);
     else

@@ -37,7 +37,7 @@ void link_set_cb(struct link *l, const struct link_cb *cb);
 enum { LINK_FRAME_MAX = 1 << 20 };
 void link_set_max(struct link *l, uint32_t max);
 /* Send at least one frame every ms / 3, and declare the peer dead (on_close) if it sends nothing
- * for ms. Time during which this process was suspended does not count. */
+ * for ms. Time during which this process was suspended does not count. 0 or -ENOMEM. */
 int link_set_heartbeat(struct link *l, unsigned ms);
 /* Tolerate ms more of silence at any time, from a peer that may serve many others first. */
 void link_set_patience(struct link *l, unsigned ms);
@@ -86,7 +86,7 @@ struct link_times {
 struct link_times *link_times(struct link *l); /* lent until link_free() */
 /* Inside on_close: the link was lost because this process is out of memory. */
 bool link_lacks_memory(const struct link *l);
-const char *link_node(const struct link *l); /* node name from the peer's hello; "" */
+const char *link_node(const struct link *l); /* node name from the peer's hello; "": none */
 
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
  */
@@ -98,7 +98,7 @@ struct link_shared {
     struct net_tls *tls;
     struct credential_maker *maker; /* of MUNGE credentials; NULL: not started */
     char *cred;
-    uint64_t cred_ns; /* when it was made or the attempt failed */
+    uint64_t cred_ns; /* time at which cred was made or making it failed; 0: never */
     struct dd_err cred_err;
     uint64_t log_since_ns;
     unsigned logged, unlogged;
@@ -107,7 +107,7 @@ struct link_shared {
         struct link_accept *tqh_first, **tqh_last;
     } uncredited,       /* hellos that wait for the credential */
         waiting;        /* whole ClientHellos that wait for a handshake, in the order of arrival */
-    struct event *turn; /* begins some of these; NULL: none has waited yet */
+    struct event *turn; /* begins some of the waiting handshakes; NULL: none has waited yet */
 };
 /* Create the TLS context now, including everything that OpenSSL loads for it, rather than on the
  * first connection, and the thread that makes MUNGE credentials. */
@@ -128,8 +128,8 @@ struct link_accept_cfg {
 struct link_accept;
 struct link_accept_cb {
     void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why);
-    /* The peer has done its part and gets the timeout again. waits: not yet, since it waits for
-     * this process, without a limit. NULL: ignored. */
+    /* Called when the peer has completed a step, which restarts its timeout. waits: the peer now
+     * waits for this process, and its timeout is suspended. NULL: ignored. */
     void (*on_progress)(void *arg, bool waits);
     void *arg;
 };
@@ -152,15 +152,15 @@ bool link_accept_is_suspect(const struct link_accept *a);
 struct link_find_cfg {
     const char *job_id, *node; /* node: name of this node */
     const char *host;          /* name or numeric address of the leader's node */
-    char *const *addrs;    /* its numeric addresses, NULL-terminated; nothing else is tried. NULL:
-                              resolve host */
-    bool try_scontrol;     /* may ask Slurm for the host's address */
-    bool host_is_me;       /* accept loopback addresses of the name */
-    const uint16_t *ports; /* candidates, copied */
+    char *const *addrs;        /* numeric addresses of host, NULL-terminated; no others are tried.
+                                  NULL: resolve host */
+    bool try_scontrol;         /* may ask Slurm for the host's address */
+    bool host_is_me;           /* accept loopback addresses of the name */
+    const uint16_t *ports;     /* candidates, copied */
     size_t nports;
-    size_t nfurther; /* additional ports after those, which a daemon uses if others are occupied;
-                        tried a few per pass */
-    const char *bind_addr;              /* source address for outgoing connections, or NULL */
+    size_t nfurther; /* number of further ports after the nports candidates, which a daemon uses if
+                        the candidates are occupied; a few are tried per pass */
+    const char *bind_addr;              /* source address of outgoing connections; NULL: any */
     const struct net_key_input *key_in; /* borrowed for the life of the search */
     struct net_tls **tls; /* TLS context shared by several searches, borrowed and created on first
                              use; NULL: the search has its own */
@@ -168,8 +168,8 @@ struct link_find_cfg {
     unsigned attempt_ms; /* limit for hello and handshake of one connection, 0: 3000; after timeouts
                             up to 8 times as long */
     unsigned
-        nnodes; /* of the job: their number extends the patience with a daemon that has accepted the
-              connection (link_find() keeps it rather than go to the end of the queue) */
+        nnodes; /* of the job: more nodes extend the patience with a daemon that has accepted the
+                   connection (a new connection would go to the end of the daemon's queue) */
     /* This process has been unable to connect to any address for 1 s: it is out of memory, or
      * OpenSSL does not start (link_probe ignores this). The search is over; the callback may free
      * it. NULL: go on searching. */
@@ -196,7 +196,7 @@ enum link_listener {
     LINK_LISTENER_NONE,
     LINK_LISTENER_SILENT,
     LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
-    LINK_LISTENER_BUSY,    /* this job's daemon, which has answered the hello so far */
+    LINK_LISTENER_BUSY,    /* this job's daemon, which has answered the hello but not more */
     LINK_LISTENER_OURS,    /* this job's daemon, even if no link could be opened */
 };
 enum link_listener link_find_listener(const struct link_find *f);
@@ -209,10 +209,10 @@ void link_find_free(struct link_find *f);
 /* ---- one probe of many nodes ---- */
 
 struct link_probe_cfg {
-    struct link_find_cfg find; /* host is ignored; attempt_ms: of each port, not 0 */
+    struct link_find_cfg find; /* host is ignored; attempt_ms: limit of each port, not 0 */
     char *const *hosts;
     size_t nhosts;
-    /* A link to a daemon of this job, given; may be called several times. */
+    /* Takes l, a link to a daemon of this job; may be called several times. */
     void (*found)(void *arg, struct link *l);
     void (*done)(void *arg); /* once, at the end: every node has responded or timed out */
     void *arg;

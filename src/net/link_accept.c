@@ -257,7 +257,7 @@ static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
     a->psk.identity = a->cfg.job_id;
     rc = net_key_psk(a->psk.key, a->cfg.key, a->cfg.key_in);
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot derive the session's key");
+        return dd_err_set(err, rc, "cannot derive the session key: %s", strerror(-rc));
     rc = net_tls_open(&a->bev, s->tls, a->base, a->fd,
                       &(struct net_tls_open){.is_server = true, .psk = &a->psk}, err);
     if (rc < 0)
@@ -355,18 +355,19 @@ static bool is_credential_recent(const struct link_shared *s)
     return s->cred_ns != 0 && dd_now_ns() - s->cred_ns < valid;
 }
 
-/* text: NULL if there is none. */
+/* text: the new credential; NULL: making it failed, err has the reason. */
 static void keep_credential(struct link_shared *s, const char *text, const struct dd_err *err)
 {
     free(s->cred);
     s->cred = text != NULL ? strdup(text) : NULL;
     s->cred_err = *err;
     if (text != NULL && s->cred == NULL)
-        (void)dd_err_set(&s->cred_err, -ENOMEM, "out of memory");
+        (void)dd_err_set(&s->cred_err, -ENOMEM, "out of memory for the credential");
     s->cred_ns = dd_now_ns();
 }
 
-/* Return the credential (borrowed). */
+/* Return the shared credential, lent until it is renewed. Renew an outdated one, except for MUNGE.
+ */
 static int link_accept_credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
@@ -394,7 +395,10 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
             rc = link_accept_credential(a, &cred, err);
         if (rc == 0 && cred != NULL &&
             (size_t)snprintf(r.cred, sizeof(r.cred), "%s", cred) >= sizeof(r.cred))
-            rc = dd_err_set(err, -EMSGSIZE, "the credential is too long");
+            rc = dd_err_set(
+                err, -EMSGSIZE,
+                "cannot reply: this node's credential (%zu bytes) exceeds the limit of %zu",
+                strlen(cred), sizeof(r.cred) - 1);
         if (rc < 0)
             return rc;
     }
@@ -453,21 +457,21 @@ int link_shared_prepare(struct link_shared *s, struct event_base *base, const st
     return rc == 0 ? link_shared_make_maker(s, base, key, in, err) : rc;
 }
 
-/* Have a credential made. A process without a system call filter starts the thread only now. < 0:
- * there will be none. */
+/* Request a credential. A process without a system call filter starts the thread only now. < 0: the
+ * request failed, and keep_credential() has stored the reason. */
 static int link_accept_ask(struct link_accept *a)
 {
     struct link_shared *s = a->cfg.shared;
     struct dd_err err = {0};
     int rc = link_shared_make_maker(s, a->base, a->cfg.key, a->cfg.key_in, &err);
     if (rc == 0 && (rc = credential_maker_ask(s->maker)) < 0)
-        (void)dd_err_set(&err, rc, "cannot ask the thread for MUNGE: %s", strerror(-rc));
+        (void)dd_err_set(&err, rc, "cannot ask the thread that calls MUNGE: %s", strerror(-rc));
     if (rc < 0)
         keep_credential(s, NULL, &err);
     return rc;
 }
 
-/* Answer the hello, now or once there is a credential. */
+/* Answer the hello now, or once the credential is ready. */
 static void link_accept_on_call(struct link_accept *a)
 {
     struct link_shared *s = a->cfg.shared;
@@ -517,7 +521,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
     if (dd_now_ns() - a->since_ns > (a->cfg.timeout_ms + (uint64_t)LATE_MS) * DD_NS_PER_MS)
         note_progress(a, false);
     else
-        link_accept_refuse(a, DD_LOG_INFO, "its hello timed out");
+        link_accept_refuse(a, DD_LOG_INFO, "its handshake timed out");
 }
 
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,

@@ -27,7 +27,7 @@ struct link_attempt {
     struct link_times times;
     bool is_late; /* limit_ms has passed; silent_ms or busy_ms runs */
     enum link_verdict doomed;
-    char why[400]; /* message for `doomed` */
+    char why[400]; /* reason for `doomed` */
 };
 
 static void drop_io(struct link_attempt *t)
@@ -169,7 +169,8 @@ static void use_key(struct link_attempt *t, const struct net_key *key)
     memcpy(t->source, key->source, sizeof(t->source));
     t->times.keyed = dd_now_ns();
     if (rc < 0)
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "cannot derive the session's key");
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL,
+                            "is of this job, but the session key cannot be derived here");
     else if (key->method == NET_KEY_NONE)
         link_attempt_start_plain(t);
     else
@@ -303,7 +304,8 @@ static void link_attempt_on_late(struct link_attempt *t, unsigned more_ms,
 /* libmunge has limits of its own, and a new attempt would ask munged once more. */
 static void link_attempt_on_late_key(struct link_attempt *t)
 {
-    static const char why[] = "is of this job, but munged of this node does not give its key";
+    static const char why[] =
+        "is of this job, but munged on this node has not decoded its credential";
     if (t->cfg.busy_ms == 0)
         link_attempt_finish(t, ATTEMPT_BUSY, NULL, why);
     else if (t->cfg.slow != NULL)

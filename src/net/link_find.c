@@ -61,8 +61,8 @@ struct link_find {
     bool skipped_loopback, warned;
     unsigned lookups; /* look-ups started so far */
     char lookup_why[600];
-    uint64_t
-        lacking_since_ns; /* every attempt since then has failed in this process; 0: none has */
+    uint64_t lacking_since_ns; /* every attempt since then has failed for lack of memory or OpenSSL
+                                  in this process; 0: the last one has not */
     char lack_why[600];
     char status[1200];
     void (*done)(void *arg, struct link *l);
@@ -166,7 +166,7 @@ static void learn_patience(struct target *g)
         g->limit_ms *= 2;
 }
 
-/* The attempt goes on. Report meanwhile what it waits for. */
+/* Note what an attempt that goes on waits for, so that link_find_status() reports it. */
 static void link_find_on_slow(void *arg, enum link_verdict v, const char *why)
 {
     struct target *g = arg;
@@ -433,12 +433,14 @@ static int check_cfg(const struct link_find_cfg *cfg, struct dd_err *err)
     struct net_addr a;
     if (cfg->job_id == NULL || cfg->job_id[0] == '\0' || strlen(cfg->job_id) > 255 ||
         cfg->node == NULL || strlen(cfg->node) > 255)
-        return dd_err_set(err, -EINVAL, "the job id or the node's name is empty or too long");
+        return dd_err_set(err, -EINVAL, "invalid job id or node name: expected 1 to 255 bytes");
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX || cfg->nfurther > FURTHER_MAX)
-        return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
-                          cfg->nports, PORTS_MAX);
+        return dd_err_set(err, -EINVAL,
+                          "invalid number of ports to try: %zu first (expected 1 to %d), %zu later "
+                          "(expected at most %d)",
+                          cfg->nports, PORTS_MAX, cfg->nfurther, FURTHER_MAX);
     if (cfg->bind_addr != NULL && net_addr_parse(&a, cfg->bind_addr, 0) < 0)
-        return dd_err_set(err, -EINVAL, "'%s' is not a numeric address to connect from",
+        return dd_err_set(err, -EINVAL, "invalid source address '%s': expected a numeric address",
                           cfg->bind_addr);
     return 0;
 }

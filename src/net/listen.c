@@ -6,8 +6,7 @@
 
 #include <errno.h>
 
-/* Bind a new socket to the address with SO_REUSEADDR or SO_REUSEPORT. Set *ret_fd and return 0, or
- * return -errno. */
+/* Bind a new socket to the address with `option`, SO_REUSEADDR or SO_REUSEPORT. 0 or -errno. */
 static int try_bind(const struct net_addr *a, int option, bool listening, int *ret_fd)
 {
     static const int on = 1;

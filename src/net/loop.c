@@ -7,7 +7,7 @@
 static void log_error(int severity, const char *text)
 {
     if (severity == EVENT_LOG_ERR)
-        (void)fprintf(stderr, "%s: error: cannot create the event loop: %s\n",
+        (void)fprintf(stderr, "%s: error: the event loop failed: %s\n",
                       program_invocation_short_name, text);
 }
 

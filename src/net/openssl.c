@@ -1,4 +1,4 @@
-/* The functions of crypto_inner.h by OpenSSL. */
+/* The functions of crypto_inner.h, implemented with OpenSSL. */
 #include "net/crypto_inner.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static int openssl_hmac_sha256(unsigned char ret[NET_SHA256], struct net_piece k
         return rc;
     return HMAC(EVP_sha256(), key.data, (int)key.len, text.data, text.len, ret, &len) != NULL
                ? 0
-               : openssl_failed(err, "hash with HMAC and SHA-256");
+               : openssl_failed(err, "compute HMAC with SHA-256");
 }
 
 /* The PSK is bound to the hash of its cipher suite, SHA-256, so only one suite is offered. */

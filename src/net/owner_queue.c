@@ -16,10 +16,11 @@ struct owner_queue {
     struct event *turn;
     TAILQ_HEAD(, owner_query) waiting; /* for the next reading */
     size_t nwaiting;
-    struct owner_query **v; /* sought in the list, ordered by their lines; has room for all */
+    struct owner_query *
+        *v; /* sought in the list, sorted by line; has room for the waiting ones, too */
     size_t n, cap;
     FILE *list; /* NULL: none is being read */
-    int family; /* of the list */
+    int family; /* AF_INET: the list is /proc/net/tcp; AF_INET6: /proc/net/tcp6 */
 };
 
 int owner_queue_new(struct owner_queue **ret, struct event_base *base, struct net_peer *peer)
@@ -95,8 +96,7 @@ static void owner_queue_open(struct owner_queue *s, int family)
     s->list = fopen(family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6", "re");
 }
 
-/* Return a query about the socket of this line, "  17: LOCAL REMOTE STATE …"; NULL: there is none.
- */
+/* Return a query about the socket of this line, "  17: LOCAL REMOTE STATE …"; NULL: none. */
 static struct owner_query *owner_queue_find(const struct owner_queue *s, const char *line)
 {
     const char *key = strchr(line, ':');
@@ -118,7 +118,8 @@ static struct owner_query *owner_queue_find(const struct owner_queue *s, const c
     return NULL;
 }
 
-/* Answer the queries about the sockets of the next lines. False: that was the end of the list. */
+/* Answer the queries about the sockets of the next lines. False: no more lines are needed or left.
+ */
 static bool owner_queue_read(struct owner_queue *s)
 {
     char line[512];

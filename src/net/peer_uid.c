@@ -96,7 +96,7 @@ static int search_list(int family, const struct net_addr *local, const struct ne
     return -ENOENT;
 }
 
-/* -EAGAIN: only the list can tell. */
+/* -EAGAIN: only the list of all sockets in /proc has the answer. */
 static int peer_uid_quick(struct net_peer *p, const struct net_addr *local,
                           const struct net_addr *remote, uid_t *ret)
 {

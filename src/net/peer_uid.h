@@ -1,4 +1,5 @@
-/* Whose socket is at the other end of a TCP connection. Src: sock_diag(7), tcp(7), Linux.
+/* Find the owner of the socket at the other end of a TCP connection. Src: sock_diag(7), tcp(7),
+ * Linux.
  *
  * The kernel answers for a pair of addresses and ports, not for a connection, and another process
  * may have the same pair a moment later. Bytes of connection S belong to the user that the kernel
@@ -21,8 +22,8 @@
  *
  * Not covered: a host that translates addresses for others (a container or machine behind NAT of a
  * node has that node's address, and its port may be one that a process of the node uses itself);
- * somebody who can read or write packets on the way; a SYN cookie answered by a segment that a
- * later RST and SYN have overtaken. */
+ * an attacker who can read or write packets on the network; a SYN cookie answered by a segment that
+ * a later RST and SYN have overtaken. */
 #ifndef DD_NET_PEER_UID_H
 #define DD_NET_PEER_UID_H
 
@@ -46,13 +47,13 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
  * net_peer_uid(). */
 int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
                  uid_t *ret_uid);
-/* The same, but -EAGAIN if only the list of all sockets can tell. */
+/* As net_peer_own(), but -EAGAIN if only the list of all sockets in /proc has the answer. */
 int net_peer_own_quick(struct net_peer *p, const struct net_addr *local,
                        const struct net_addr *remote, uid_t *ret_uid);
 /* Make the result of net_peer_own() from that of net_peer_uid(). */
 int net_peer_judge(const struct net_peer *p, int rc, uid_t uid, uid_t *ret_uid);
-/* The same for the other end of an accepted connection, which is still connected when 0 is
- * returned. -ENOTCONN: it is disconnected. */
+/* As net_peer_own(), for the other end of an accepted connection, which is still connected when 0
+ * is returned. -ENOTCONN: it is disconnected. */
 int net_peer_own_fd(struct net_peer *p, int fd, uid_t *ret_uid);
 /* True if the connection was neither reset nor timed out; the peer may have sent FIN. */
 bool net_peer_is_connected(int fd);

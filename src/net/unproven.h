@@ -19,7 +19,7 @@ struct unproven {
     struct unproven_source *source;
     uint64_t since_ns, keep_until_ns;
     bool foreign;
-    bool waits;                        /* for this process: its age does not count */
+    bool waits;                        /* the peer waits for this process: no age limit */
     void (*evict)(struct unproven *u); /* closes the connection; calls unproven_remove() */
 };
 
@@ -40,18 +40,18 @@ void unproven_set_done(struct unproven_set *s); /* evicts all */
 void unproven_source_of(int fd, struct net_addr *ret);
 
 int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
-                 uint64_t now_ns);        /* 0 or -ENOMEM */
-void unproven_remove(struct unproven *u); /* also allowed if it is in no set */
-void unproven_is_foreign(struct unproven *u);
+                 uint64_t now_ns);            /* 0 or -ENOMEM */
+void unproven_remove(struct unproven *u);     /* also allowed if it is in no set */
+void unproven_is_foreign(struct unproven *u); /* another user is known to own it */
 
-/* unproven_evict_one() evicts it before that time only if it is foreign: a peer that does not retry
- * has that long to authenticate, whatever the rate of a flood. */
+/* Protect a connection that is not foreign from unproven_evict_one() until until_ns: a peer that
+ * does not retry then has time to authenticate, whatever the rate of a flood. */
 void unproven_keep(struct unproven *u, uint64_t until_ns);
 
 /* Evict one connection. False: none can be evicted yet. */
 bool unproven_evict_one(struct unproven_set *s, uint64_t now_ns);
-/* The peer has completed a step: restart its age. waits: it now waits for this process, and its
- * age does not count. */
+/* Restart the age of a connection whose peer has completed a step. waits: the peer now waits for
+ * this process, so the age does not count. */
 void unproven_renew(struct unproven *u, uint64_t now_ns, bool waits);
 /* Evict connections older than max_age_ns, except those that wait for this process. */
 void unproven_expire(struct unproven_set *s, uint64_t now_ns, uint64_t max_age_ns);

@@ -137,7 +137,7 @@ DAMAGES = {
     "readable by others": (lambda file: file.chmod(0o644), "accessible to other users"),
     "of another user": (other_owner, "belongs to uid 12345"),
     "a link": (lambda file: file.rename(file.with_suffix(".real")).parent.joinpath(file.name).symlink_to(file.with_suffix(".real")), "cannot open"),
-    "a directory": (lambda file: (file.unlink(), file.mkdir()), "is not a file"),
+    "a directory": (lambda file: (file.unlink(), file.mkdir()), "is not a regular file"),
 }
 
 

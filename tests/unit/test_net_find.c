@@ -118,7 +118,7 @@ static void wrong_key_is_told_once_and_tried_again(void **state)
 
 static bool waits_for_munged(struct world *w)
 {
-    return status_has(w, "munged of this node does not give its key");
+    return status_has(w, "munged on this node has not decoded its credential");
 }
 
 static bool has_found(struct world *w)

@@ -120,14 +120,14 @@ static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
 {
     struct fixture *f = *state;
     f->in.key_file = f->dir;
-    assert_refused(f, -EINVAL, "is not a file");
+    assert_refused(f, -EINVAL, "is not a regular file");
     f->in.key_file = "/nonexistent/key";
     assert_refused(f, -ENOENT, "cannot open key file '/nonexistent/key'");
     char path[256];
     (void)snprintf(path, sizeof(path), "%s/fifo", f->dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     f->in.key_file = path;
-    assert_refused(f, -EINVAL, "is not a file"); /* without blocking in open() */
+    assert_refused(f, -EINVAL, "is not a regular file"); /* without blocking in open() */
     char *big = malloc(70001);
     memset(big, 'x', 70000);
     big[70000] = '\0';
@@ -443,7 +443,7 @@ static void home_refuses_damage(void **state)
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "is damaged"},
         {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600,
-         "is damaged"}, /* of another key */
+         "cannot verify that"}, /* another key */
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600"},
     };
     use_home(f);
@@ -672,7 +672,7 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
     assert_int_equal(net_key_credential(&again, &leader, &f->in, &f->err), 0);
     f->in.job_id = "slurm-2.0";
     assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, again, &f->err), -EACCES);
-    assert_non_null(strstr(f->err.text, "belongs to another job"));
+    assert_non_null(strstr(f->err.text, "was not made for this job"));
     f->in.job_id = "slurm-1.0";
 
     if (geteuid() == 0) {

@@ -246,8 +246,7 @@ static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
     world_run_until(w, has_closed);
     assert_false(w->clean);
-    assert_string_equal(w->why,
-                        "it does not read: 'stop' does not fit behind 32 MiB of unread messages");
+    assert_string_equal(w->why, "it does not read: 'stop' does not fit into the queue of 32 MiB");
 }
 
 static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
@@ -418,12 +417,12 @@ static void silent_caller_is_sent_away_in_time(void **state)
     unsigned char back[100];
     h->timeout_ms = 100;
     assert_int_equal(refused(w, "", 0, back, sizeof(back)), 0);
-    assert_string_equal(h->why, "its hello timed out");
+    assert_string_equal(h->why, "its handshake timed out");
     /* a correct hello without a TLS handshake */
     h->timeout_ms = 30000;
     static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
     assert_int_equal(refused_after(w, hello, sizeof(hello), 9, back, sizeof(back)), 9);
-    assert_string_equal(h->why, "its hello timed out");
+    assert_string_equal(h->why, "its handshake timed out");
 }
 
 static void hello_may_come_byte_by_byte(void **state)
