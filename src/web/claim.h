@@ -20,7 +20,7 @@ enum claim_event {
     CLAIM_LEASE_GONE, /* the lease has expired; may also be the reply to a write */
     CLAIM_WON,        /* the key was written */
     CLAIM_BEATEN,     /* not written: another node has changed the key */
-    CLAIM_FAILED,     /* no reply */
+    CLAIM_FAILED,     /* no reply, or an unexpected one */
     CLAIM_TIME,       /* wait_ms has elapsed */
     CLAIM_CHANGED,    /* claim_set() was called */
     CLAIM_CHECK,      /* check now: a caller waits for the result */
@@ -46,9 +46,9 @@ enum claim_do {
 struct claim_seen {
     bool there;
     bool mine;     /* written by this node, on its current lease */
-    bool same;     /* mine, with the current content */
-    bool started;  /* a round of its job has started */
-    int64_t epoch; /* of its daemon */
+    bool same;     /* `mine` is set, and the content is current */
+    bool started;  /* a round of the writer's job has started */
+    int64_t epoch; /* of the writer's daemon */
     int64_t revision;
 };
 

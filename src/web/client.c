@@ -28,7 +28,7 @@ struct web {
     struct web_cfg cfg;
     pid_t pid; /* 0: not running */
     int fd;
-    struct event *readable;        /* event on fd; NULL: none */
+    struct event *readable;        /* event on fd; NULL: the helper is not running */
     struct event *later;           /* fails requests that could not be sent, from the loop */
     TAILQ_HEAD(, request) waiting; /* the first one has been sent if `sent` is set */
     int nwaiting;
@@ -147,7 +147,7 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    fail_first(arg, "cannot start the helper ddrun-web");
+    fail_first(arg, "cannot start the helper ddrun-web, or send it the request");
     send_next(arg);
 }
 
@@ -177,7 +177,7 @@ static void on_lost_helper(struct web *w)
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
     const bool killed = end_helper(w);
     if (r != NULL && (++r->tries >= TRIES_MAX || !killed))
-        fail_first(w, "the helper ddrun-web exited; check its libraries with ldd");
+        fail_first(w, "the helper ddrun-web ended without an answer (ddrun-web --check tests it)");
 }
 
 /* Read one answer. True: there may be more. */
@@ -227,14 +227,14 @@ int web_new(struct web **ret, const struct web_cfg *cfg, struct dd_err *err)
 {
     struct web *w = calloc(1, sizeof(*w));
     if (w == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for web requests");
     w->cfg = *cfg;
     w->fd = -1;
     TAILQ_INIT(&w->waiting);
     w->later = evtimer_new(cfg->base, on_later, w);
     if (w->later == NULL) {
         free(w);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for web requests");
     }
     *ret = w;
     return 0;

@@ -1,7 +1,7 @@
-/* ddrun-web: sends the POST requests of its agent (or daemon), one at a time, and exits when its
- * connection closes. It is the only program linked with libcurl and its thirty libraries, so that
- * jobs without web requests do not load them. ddrun-web --check tests whether libcurl is
- * available and prints the reason if not. */
+/* ddrun-web: sends the POST requests of its agent (or daemon), one at a time, and exits when the
+ * connection to its parent closes. It is the only program that loads libcurl and the thirty
+ * libraries that libcurl needs. ddrun-web --check tests whether libcurl is available and prints the
+ * reason if not. */
 #include "base/buf.h"
 #include "base/library.h"
 #include "web/web_wire.h"
@@ -89,8 +89,9 @@ static void set_up(CURL *c, const struct web_request *r, struct curl_slist *head
         (void)libcurl.curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
-/* True if the server has refused our certificate. OpenSSL's texts for the alerts of RFC 8446, 6.2:
- * they arrive after the handshake, during a send or receive, so libcurl may return any code. */
+/* True if the server has refused our certificate. The alerts arrive after the handshake, during a
+ * send or receive, so libcurl may return any code; compare OpenSSL's texts for the alerts of
+ * RFC 8446, 6.2. */
 static bool is_our_certificate_refused(const char *error)
 {
     const char *alert = strstr(error, " alert ");
@@ -155,7 +156,7 @@ static int ddrun_web_answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
     const struct web_answer no_text = {
-        .status = a->status, .from = a->from, .error = "the reply is not text"};
+        .status = a->status, .from = a->from, .error = "the reply is not text, or too long"};
     if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
         return -1;
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;

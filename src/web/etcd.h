@@ -25,7 +25,7 @@ struct etcd_ask {
     int ttl;          /* GRANT, seconds */
 };
 
-const char *etcd_path(enum etcd_call call); /* path of its URL */
+const char *etcd_path(enum etcd_call call); /* path of the call's URL */
 /* Encode the body; the caller frees *ret. -ENOMEM. */
 int etcd_ask_encode(char **ret, const struct etcd_ask *ask);
 

@@ -34,7 +34,7 @@ void etcd_url_done(struct etcd_url *u)
 
 static int etcd_url_no_memory(struct dd_err *err)
 {
-    return dd_err_set(err, -ENOMEM, "out of memory");
+    return dd_err_set(err, -ENOMEM, "out of memory for the etcd URL");
 }
 
 /* Decode %XX in the n bytes at p; the result must be UTF-8 without control characters, since it is
@@ -57,7 +57,7 @@ static int etcd_url_decode(char **ret, const char *p, size_t n, const char *what
         }
         if ((unsigned char)c < ' ' || c == '\x7f') {
             free(out);
-            return dd_err_set(err, -EINVAL, "invalid escape in the %s", what);
+            return dd_err_set(err, -EINVAL, "control character in the %s", what);
         }
         out[len++] = c;
     }
@@ -191,7 +191,7 @@ static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_
     if (rc == 0 && (u->cert == NULL) != (u->key == NULL))
         rc = dd_err_set(err, -EINVAL, "cert=FILE and key=FILE need each other");
     if (rc == 0 && u->password_file != NULL && u->user == NULL)
-        rc = dd_err_set(err, -EINVAL, "a password needs a user: etcd://USER@HOST");
+        rc = dd_err_set(err, -EINVAL, "password-file=FILE needs a user: etcd://USER@HOST");
     return rc;
 }
 

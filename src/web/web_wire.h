@@ -21,7 +21,7 @@ struct web_request {
     const char *urls[WEB_LIST_MAX + 1];    /* NULL-terminated */
     const char *headers[WEB_LIST_MAX + 1]; /* "Name: value", NULL-terminated */
     const char *body;
-    const char *cacert, *cert, *key; /* files for TLS, or NULL */
+    const char *cacert, *cert, *key; /* files for TLS; NULL: not set */
     unsigned limit_ms;               /* for each URL */
     bool direct;                     /* ignore the proxy settings of the environment */
 };
@@ -29,9 +29,9 @@ struct web_request {
 struct web_answer {
     int status;        /* HTTP status; 0: no answer, see error */
     int from;          /* index of the URL */
-    bool set_up;       /* no answer, and a retry is useless: a file or certificate is wrong */
-    const char *body;  /* text; "" if there is none */
-    const char *error; /* a message, or "" */
+    bool set_up;       /* no answer, and a retry is useless: a file, certificate or URL is wrong */
+    const char *body;  /* text; "": none */
+    const char *error; /* a message; "": none */
     char *storage;     /* owner of both texts in a decoded answer; NULL: they are borrowed */
 };
 
