@@ -86,8 +86,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
 
 /* ---- variables of several jobs ---- */
 
-/* Find the job that the variables of a source describe, if any, in *ret; index -1: this host is not
- * in it. */
+/* Set *ret to the job that the variables of a source describe; its index is -1 if this host is not
+ * a node of it. False: they describe none. */
 static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct alloc_input *in)
 {
     struct alloc_input list = *in;
@@ -171,7 +171,7 @@ static int refuse_stale(const char *why, const struct alloc_ops *ops, const stru
 }
 
 /* True if this machine alone is acceptable although variables describe a job: the user has chosen
- * that, or the caller is a worker of ddrun, which knows its nodes from DDRUN_NODES. */
+ * that, or the caller is a worker of ddrun, whose nodes are in DDRUN_NODES. */
 static bool may_be_alone(const struct alloc_input *in)
 {
     return in->max_nodes == 1 ||
@@ -182,7 +182,7 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
 {
     const struct alloc_ops *stale = NULL;
     const char *left_over = NULL;
-    size_t said = 0; /* index of the warning about the stale source */
+    size_t said = 0; /* index of the warning about `stale` */
     for (size_t i = 0; alloc_table[i] != NULL; i++) {
         const struct alloc_ops *ops = alloc_table[i];
         if (left_over != NULL && ops->variables != NULL && strcmp(ops->variables, left_over) == 0)
@@ -303,7 +303,8 @@ int alloc_name_run(struct alloc *a, const char *id, struct dd_err *err)
 {
     char hash[17];
     if (*id == '\0')
-        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; use any name for the job");
+        return dd_err_set(err, -EINVAL,
+                          "invalid value '' for --rdzv-id: expected a name for the job");
     (void)snprintf(hash, sizeof(hash), "%016" PRIx64, alloc_hash(id));
     if (alloc_set(&a->run_id, "%s", id) < 0 || append_to_ids(a, alloc_id_ok(id) ? id : hash) < 0)
         return alloc_no_memory(err);

@@ -18,7 +18,7 @@
 
 /* What the agents have exchanged through an outer launcher. */
 struct alloc_peers {
-    char *const *names;       /* names of their hosts, by rank */
+    char *const *names;       /* host names of the agents, by rank */
     int n, index;             /* index: this agent */
     const char *job, *secret; /* the same for all agents */
 };
@@ -32,12 +32,12 @@ struct alloc_input {
     void *machine;
     /* Reads a file (node files, host files): dd_read_file(), or a function of a test. */
     int (*read_file)(const char *path, struct dd_buf *out, struct dd_err *err);
-    /* Options of the user; NULL, or 0 / -1 for numbers, if not given. */
-    int min_nodes, max_nodes;  /* --nnodes=N or MIN:MAX; 0 */
+    /* Options of the user; texts: NULL if not given. */
+    int min_nodes, max_nodes;  /* --nnodes=N or MIN:MAX; 0: not given */
     bool spares;               /* MIN:MAX: there may be more nodes than take part at once */
-    int node_rank;             /* --node-rank; -1 */
+    int node_rank;             /* --node-rank; -1: not given */
     const char *master_addr;   /* --master-addr */
-    int master_port;           /* --master-port; 0 */
+    int master_port;           /* --master-port; 0: not given */
     const char *rdzv_endpoint; /* --rdzv-endpoint=HOST[:PORT], "[v6]:port" */
     const char *rdzv_id;       /* --rdzv-id */
     const char *hosts;         /* --hosts: a host list expression */
@@ -59,7 +59,7 @@ struct alloc {
     char *job_id;       /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
     char *requeue_id;   /* job_id without what differs between the runs of a job that the scheduler
                            requeues, with a hash of the command if ddruns of the job are not
-                           numbered; NULL: none does */
+                           numbered; NULL: the job is not requeued */
     bool requeued;      /* the scheduler has run the job before, or may have: PBS counts no runs */
     char *run_id;       /* what workers see as TORCHELASTIC_RUN_ID */
     struct hostlist
@@ -71,18 +71,18 @@ struct alloc {
                    list_only: not a node of the job */
     bool first_by_address; /* index is 0 because the endpoint is this host: other agents on this
                               host may conclude the same */
-    char *host_addr;       /* address or name of the first node from an option, or NULL: nodes[0] */
+    char *host_addr; /* address or name of the first node from an option; NULL: use nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, from the user or the scheduler */
     int nports;                      /* 0: elect them (rdzv/elect.h) */
     bool port_is_fixed;              /* chosen by the user: use no other port */
     struct dd_strv gpus; /* for each node the numbers of the job's GPUs, in the order of the PCI
                             addresses: "0,2"; empty: unknown */
-    char *psk;           /* secret of this job with at least 128 bits, or NULL */
-    char *cookie;  /* PBS_JOBCOOKIE, or NULL: differs between runs of a job; other users can compute
-                      it */
-    bool script;   /* with list_only: this process is the job's script or shell, not a task */
-    bool on_slurm; /* the commands of Slurm (scontrol) can be used */
-    uint64_t end_time;       /* end of the allocation in seconds since 1970; 0: unknown */
+    char *psk;           /* secret of this job with at least 128 bits; NULL: none */
+    char *cookie;        /* PBS_JOBCOOKIE, which differs between runs of a job, but other users can
+                            compute it; NULL: none */
+    bool script;         /* with list_only: this process is the job's script or shell, not a task */
+    bool on_slurm;       /* the commands of Slurm (scontrol) can be used */
+    uint64_t end_time;   /* end of the allocation in seconds since 1970; 0: unknown */
     struct dd_strv warnings; /* messages for the user, such as ignored stale variables */
 };
 
@@ -104,7 +104,8 @@ bool alloc_is_told(const struct alloc_input *in);
 enum { ALLOC_WRONG_FOR_ALL = -EUSERS };
 
 /* Result of detect: the variables of the source belong to a job of another machine, as a warning
- * says. Other sources are tried; if only this machine is left, that is an error. */
+ * reports. Other sources are tried; if no source but this machine alone is left, that is an error.
+ */
 enum { ALLOC_STALE = 2 };
 
 enum { ALLOC_ID_SIZE = 256 };

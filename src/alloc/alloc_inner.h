@@ -27,15 +27,15 @@ extern const struct alloc_ops alloc_local;
  * name. */
 bool alloc_is_me(const struct alloc_input *in, const char *host);
 /* Return the position of this machine in a list: by full name, by local address, or by short name.
- * -ENOENT; -ENOTUNIQ if several names are this machine. */
+ * -ENOENT: no name is this machine; -ENOTUNIQ: several are. */
 int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
 
 /* ---- variables of MPI launchers (mpi_launchers.c) */
 
 /* True if an MPI launcher has started this process. */
 bool alloc_is_mpi(const struct alloc_input *in);
-/* -EINVAL if it has started several ddruns on this node, or not one on each node of the list, as
- * far as its variables show. */
+/* -EINVAL or ALLOC_WRONG_FOR_ALL if an MPI launcher has started several ddruns on this node, or not
+ * one on each node of the list, as far as the launcher's variables show. */
 int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, struct dd_err *err);
 /* Return which of n nodes this is, from the rank of the only process on each node, if names do not
  * help; -ENOENT: unknown. */
@@ -56,7 +56,7 @@ static inline const char *alloc_either(const struct alloc_input *in, const char 
 
 /* Format a host list as an expression, shortened to fit a message. Lent by s. */
 const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
-/* Replace *to by formatted text, and free the old text. */
+/* Replace *to by formatted text, and free the old text. 0 or -ENOMEM. */
 int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True for text that can be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */
 bool alloc_id_ok(const char *text);
@@ -80,14 +80,14 @@ struct alloc_hostport {
     int port; /* -1: not given */
 };
 
-/* "HOST", "HOST:PORT", "[v6]", "[v6]:PORT", "v6". -EINVAL. */
+/* Parse "HOST", "HOST:PORT", "[v6]", "[v6]:PORT" or "v6". 0 or -EINVAL. */
 int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd_err *err);
 
 /* Determine the endpoint from --rdzv-endpoint, which takes precedence, --master-addr and
  * --master-port: host is empty, and port -1, if not given (explicit.c). */
 int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct dd_err *err);
 
-bool alloc_is_etcd(const struct alloc_input *in); /* --rdzv-endpoint is one (etcd_endpoint.c) */
+bool alloc_is_etcd(const struct alloc_input *in); /* --rdzv-endpoint is an etcd URL */
 
 /* ---- files (hostfile.c) */
 

@@ -72,7 +72,8 @@ static const char *pbs_value(const char *text, const char *name)
     return NULL;
 }
 
-/* Add a length to a date that strptime() reads by `format`. */
+/* Set *ret to the end of what starts at a date, which strptime() reads by `format`, and takes
+ * `length`, a clock time as in take_clock(). */
 static int end_of(const char *start, const char *format, const char *length, int64_t *ret)
 {
     struct tm tm = {.tm_isdst = -1};
@@ -150,7 +151,7 @@ static int sge_length(const char *text, int64_t *ret)
     return -ENOENT;
 }
 
-/* Seconds; UINT_MAX: no limit. Src: flux-core, flux-job(1). */
+/* Read the remaining seconds; UINT32_MAX: no limit. Src: flux-core, flux-job(1). */
 static int flux_time_left(const char *text, int64_t *ret)
 {
     const char *p = text + strspn(text, " \t\n");
@@ -165,19 +166,19 @@ static int flux_time_left(const char *text, int64_t *ret)
 /* ---- commands of the schedulers ---- */
 
 enum told {
-    AT,
-    LEFT,
-    LENGTH
-}; /* seconds since 1970; seconds from now; seconds from the start of the script */
+    AT,    /* seconds since 1970 */
+    LEFT,  /* seconds from now */
+    LENGTH /* seconds from the start of the job's script */
+};
 
 struct alloc_end_row {
-    const char *sources; /* sources of allocations (alloc_table), comma separated */
-    const char *job;     /* variable with the job's id; another name for it, or NULL */
-    const char *also;
-    const char *index;     /* variable with the index in an array job, 0 outside; NULL */
-    const char *needs;     /* variable without which `job` means something else; NULL */
+    const char *sources;   /* sources of allocations (alloc_table), comma separated */
+    const char *job;       /* variable with the job's id */
+    const char *also;      /* alternative name of that variable; NULL: none */
+    const char *index;     /* variable with the index in an array job, 0 outside; NULL: none */
+    const char *needs;     /* variable without which `job` means something else; NULL: none */
     const char *command;   /* words of the command; %job is the job's id */
-    const char *directory; /* directory of the command if PATH does not contain it; NULL */
+    const char *directory; /* directory of the command if PATH does not contain it; NULL: unknown */
     enum told told;
     int (*read)(const char *text, int64_t *ret);
 };
@@ -299,7 +300,7 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
                      {"PBS_WALLTIME", "pbs", LENGTH}};
     enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
     bool is_scheduler =
-        false; /* only this variable counts: others may be inherited from another job */
+        false; /* if so, only the variable of its row counts: others may be of another job */
     for (size_t i = 0; i < VARIABLES; i++)
         is_scheduler |= is_among(variables[i].sources, source);
     for (size_t i = 0; i < ROWS; i++)
@@ -317,7 +318,7 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
 
 /* ---- reason ---- */
 
-/* True if `name` is among the words separated by '|' that contain the value of " NAME=". */
+/* True if the value after `name`, such as " Reason=", is one of `words`, separated by '|'. */
 static bool slurm_is(const char *text, const char *name, const char *words)
 {
     const char *at = strstr(text, name);

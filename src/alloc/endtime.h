@@ -25,10 +25,10 @@ int alloc_pbs_end_time(const char *text, int64_t *ret);
  * wall time only. */
 int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start_s, uint64_t *ret);
 
-/* Return the row of the scheduler's command for an allocation from this source, or NULL. */
+/* Return the row of the scheduler's command for an allocation from this source; NULL: none. */
 const struct alloc_end_row *alloc_end_find(const char *source, char *const *env);
-/* Return the words of its command; *ret_directory becomes its directory if PATH may not contain
- * it, or NULL. 0 or -ENOMEM. */
+/* Return the words of the row's command. *ret_directory: directory of the command if PATH may not
+ * contain it; NULL: unknown. 0 or -ENOMEM. */
 int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret,
                       const char **ret_directory);
 /* Parse the output of the command, read at the time now_s. Return 0 and seconds since 1970, or

@@ -1,5 +1,5 @@
-/* torchrun's options: the number of nodes (--nnodes), the index of this one (--node-rank) and the
- * address of the first (--rdzv-endpoint, --master-addr). The names of other nodes are unknown.
+/* torchrun's options: the number of nodes (--nnodes), the index of this node (--node-rank) and the
+ * address of the first node (--rdzv-endpoint, --master-addr). The names of other nodes are unknown.
  *
  * Two rows: complete options (--nnodes and a rank or an endpoint) take precedence over schedulers;
  * incomplete ones apply only outside of schedulers' jobs.
@@ -76,10 +76,10 @@ static int check(const struct alloc *a, const struct alloc_input *in,
     if (meet->port == 0 && (a->nnodes > 1 || a->index != 0))
         return dd_err_set(
             err, -EINVAL,
-            "--rdzv-endpoint=%.200s: port 0 works with one node only, since others could not "
-            "know the port"
+            "invalid endpoint '%.200s': port 0 is possible with one node only, since other nodes "
+            "could not find the port"
             "\n  tip: choose a port, for example %d",
-            in->rdzv_endpoint != NULL ? in->rdzv_endpoint : "", ENDPOINT_PORT);
+            in->rdzv_endpoint != NULL ? in->rdzv_endpoint : in->master_addr, ENDPOINT_PORT);
     return 0;
 }
 

@@ -68,7 +68,7 @@ static int add_line(struct hostlist **names, char *line, struct dd_err *err)
     for (char *word; (word = strtok_r(NULL, blanks, &rest)) != NULL;)
         if (!is_slots(word))
             return dd_err_set(err, -EINVAL,
-                              "unknown attribute '%.80s': expected a line NAME [slots=N]", word);
+                              "invalid attribute '%.80s': expected a line NAME [slots=N]", word);
     cut_slots(first);
     int rc = hostlist_parse(&these, first, err);
     for (size_t i = 0; rc == 0 && i < hostlist_count(these); i++)
@@ -89,7 +89,8 @@ int alloc_hostfile_parse(struct hostlist **ret, const char *path, const char *te
         const char *nl = memchr(text, '\n', (size_t)(end - text));
         size_t len = (size_t)((nl != NULL ? nl : end) - text);
         if (len >= sizeof(line) || memchr(text, '\0', len) != NULL)
-            return dd_err_set(err, -EINVAL, "%s:%u: expected a host name", path, no);
+            return dd_err_set(err, -EINVAL, "%s:%u: the line has a NUL byte, or more than %d bytes",
+                              path, no, LINE_MAX_BYTES - 1);
         memcpy(line, text, len);
         line[len] = '\0';
         rc = add_line(&names, line, err);

@@ -1,5 +1,6 @@
 /* An outer launcher of MPI programs has started one ddrun on each node (mpiexec -ppn 1 ddrun …),
- * and there is no scheduler: the agents have got their number from it and exchanged their names. */
+ * and there is no scheduler: the agents have got their ranks from the launcher and exchanged their
+ * host names. */
 #include "alloc/alloc_inner.h"
 
 static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)

@@ -14,7 +14,8 @@
 
 struct row {
     const char *rank, *size, *local_size; /* NULL: the launcher does not set it */
-    const char *node; /* numbers the nodes; NULL: use the rank, with one process on each node */
+    const char *node; /* variable with the node's number; NULL: use the rank, with one process on
+                         each node */
     const char *name;
     const char *write; /* command that starts one process on each of %zu nodes */
 };

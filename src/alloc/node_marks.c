@@ -11,7 +11,7 @@
 
 enum { WORDS_MAX = 100000 /* the kernel accepts words of 128 KiB */, REASON_MAX = 120 };
 
-/* A part of the output; p NULL: it is missing. */
+/* A part of the output; p NULL: not in the output. */
 struct span {
     const char *p;
     size_t n;
@@ -25,20 +25,20 @@ struct state {
 struct alloc_marks_row {
     const char *sources; /* sources of allocations (alloc_table), comma separated */
     const char *job;     /* variable with the job's id */
-    const char *nodes;   /* variable with a host list of the job's nodes, or NULL */
+    const char *nodes;   /* variable with a host list of the job's nodes; NULL: none */
     const char *scheduler;
-    const char *command;    /* words of the command, before the nodes */
-    bool folded;            /* the nodes are one word, a host list */
-    const char *directory;  /* directory of the command if PATH does not contain it; NULL */
-    const char *separators; /* of the words of a state */
+    const char *command;   /* words of the command, before the nodes */
+    bool folded;           /* the nodes are one word, a host list */
+    const char *directory; /* directory of the command if PATH does not contain it; NULL: unknown */
+    const char *separators; /* characters between the words of a state */
     const struct state *states;
     int (*read)(const struct alloc_marks_row *row, const char *text, struct dd_buf *out);
 };
 
 /* ---- what both formats share ---- */
 
-/* Of a state with several words, the first row that is among them counts. A word may end with
- * signs, as in DOWN* of a node that does not respond. */
+/* Return the meaning of the first row whose word occurs in the state; NULL: none occurs. A word of
+ * the state may end with signs, as in DOWN* of a node that does not respond. */
 static const char *meaning_of(const struct alloc_marks_row *row, struct span state)
 {
     for (const struct state *s = row->states; s->word != NULL; s++)
@@ -156,7 +156,7 @@ static void pbs_take(struct span *to, struct span line, const char *name)
 }
 
 /* Src: pbsnodes(8B); OpenPBS 23.06, measured 2026-11-23: a line with the name, then indented
- * attributes, "state = job-busy,offline", "comment = …". TORQUE says "note = …". */
+ * attributes, "state = job-busy,offline", "comment = …". TORQUE prints "note = …". */
 static int pbs_read(const struct alloc_marks_row *row, const char *text, struct dd_buf *out)
 {
     struct span name = {0};
@@ -192,8 +192,8 @@ static int pbs_read(const struct alloc_marks_row *row, const char *text, struct 
 
 /* ---- the schedulers ---- */
 
-/* A node that is drained has DRAIN while the job uses it; DRAINING and DRAINED are the names of
- * both together in other outputs and versions. */
+/* scontrol prints DRAIN beside the other words of a state. Other outputs and versions print
+ * DRAINING for a drained node that runs jobs, and DRAINED for one that does not. */
 static const struct state slurm_states[] = {
     {"DRAIN", "being drained"},
     {"DRAINING", "being drained"},

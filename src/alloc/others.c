@@ -19,12 +19,11 @@
 struct other {
     const char *name; /* name of the system, for messages */
     const char *jobs; /* variables that form the job's id, comma separated; the first must be set */
-    const char *also; /* alternative name of the first; NULL: none */
+    const char *also; /* alternative name of the first variable in jobs; NULL: none */
     const char *needs; /* variable that must also be set, because the first one's name is too
                           common; NULL: none */
-    const char
-        *files;      /* variables that contain the name of the file; the first that is set counts */
-    bool first_word; /* only the first word of each line counts */
+    const char *files; /* variables with the path of the node file; the first that is set counts */
+    bool first_word;   /* only the first word of each line counts */
     int (*list)(struct hostlist **ret, const struct alloc_input *in,
                 struct dd_err *err); /* function for systems without a file */
     bool elsewhere;                  /* the script does not run on a node of the job */

@@ -95,8 +95,9 @@ static bool are_alike(const char *a, const char *b)
     }
 }
 
-/* Return the position from PBS_NODENUM if the file does not contain this host's name, as in a
- * container with its own host name. Not for a node whose line is missing. */
+/* Return the position from the variables of the MPI launcher or PBS_NODENUM if the file does not
+ * contain this host's name, as in a container with its own host name. Fail for a node whose line is
+ * missing. */
 static int place_by_number(const struct alloc_input *in, const struct hostlist *nodes,
                            const char *path, struct dd_err *err)
 {
@@ -190,8 +191,7 @@ static int check_list(const struct alloc_input *in, const struct hostlist *nodes
     if (hostlist_count(nodes) == 0)
         return dd_err_set(
             err, -EINVAL,
-            "the node file %.200s of job %.80s is empty, because all of its chunks have "
-            "mpiprocs=0"
+            "the node file %.200s of job %.80s is empty; all of its chunks may have mpiprocs=0"
             "\n  tip: request -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter",
             path, var(in, "PBS_JOBID"));
     if (by == BY_UNKNOWN && me < 0) {

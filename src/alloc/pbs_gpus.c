@@ -26,7 +26,8 @@ static bool is_same_host(const char *a, const char *b, bool whole)
     return n == strcspn(b, ".") && strncasecmp(a, b, n) == 0;
 }
 
-/* Search from the last result on: the lines of a host are adjacent. */
+/* Return the index of the node; -1: none. Search from the last result on: the lines of a host are
+ * adjacent. */
 static int find_node(const struct hostlist *nodes, const char *host, size_t from)
 {
     const size_t n = hostlist_count(nodes);
@@ -85,7 +86,7 @@ static int read_lines(struct gpus *all, const struct hostlist *nodes, const char
         if (len > 0 && (node = find_node(nodes, line, (size_t)node)) < 0)
             return dd_err_set(
                 err, -EINVAL,
-                "%s:%u: %.80s is not a node of the job (%s); PBS_GPUFILE belongs to another job",
+                "%s:%u: %.80s is not a node of the job (%s); PBS_GPUFILE may be of another job",
                 path, no, line, alloc_show(&shown, nodes));
         if (len > 0) {
             all[node].has[number] = 1;

@@ -43,7 +43,7 @@ static bool step_id(const struct alloc_input *in, uint64_t *ret)
            dd_num_u64(text, 0, FIRST_SPECIAL_STEP - 1, ret) == 0;
 }
 
-/* "slurm.CLUSTER.JOB.STEP.rN"; the last one changes when Slurm requeues the job under its old id.
+/* Name the job "slurm.CLUSTER.JOB.STEP.rN"; N changes when Slurm requeues the job under its old id.
  */
 static int set_job(struct alloc *a, const struct alloc_input *in, const char *step,
                    struct dd_err *err)
@@ -75,7 +75,7 @@ static const char *by_srun(const struct alloc_input *in)
     return alloc_either(in, "start ddrun with srun", "run ddctl with srun");
 }
 
-/* Slurm sets these names to the same value: different values belong to two jobs. */
+/* Slurm sets both variables of a pair to the same value: different values belong to two jobs. */
 static int check_job(const struct alloc_input *in, struct dd_err *err)
 {
     static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"},
@@ -109,7 +109,7 @@ static int check_count(const struct alloc_input *in, const char *name, int n, co
                       name, said, list, var(in, list), n, name, by_srun(in));
 }
 
-/* Flux can run inside a Slurm step, and forwards its variables to tasks. */
+/* Flux can run inside a Slurm step, and forwards the step's variables to the tasks of Flux. */
 static bool is_in_flux(const struct alloc_input *in)
 {
     return var(in, "FLUX_JOB_ID") != NULL;

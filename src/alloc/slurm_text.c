@@ -66,7 +66,8 @@ int alloc_tasks_parse(struct alloc_tasks *ret, const char *text, struct dd_err *
     if (rc == -ENOMEM)
         return alloc_no_memory(err);
     if (rc == -E2BIG)
-        return dd_err_set(err, -EINVAL, "'%.80s' has more than %d tasks", text, HOSTLIST_MAX);
+        return dd_err_set(err, -EINVAL, "'%.80s' has more than %d nodes or tasks", text,
+                          HOSTLIST_MAX);
     return dd_err_set(err, -EINVAL, "'%.80s' is not a list of tasks per node such as 4(x2),1",
                       text);
 }

@@ -12,7 +12,7 @@
  * documents. */
 static const struct row {
     const char *launcher;
-    const char *mark; /* must be set, too; NULL */
+    const char *mark; /* variable that must be set, too; NULL: none */
     const char *rank, *size, *local_rank, *local_size;
 } rows[] = {
     {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
@@ -23,7 +23,7 @@ static const struct row {
     {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
 };
 
-/* 1: applies, 0: does not, -EINVAL */
+/* Return 1 if all variables of the row are set, 0 if not, -EINVAL if they are invalid. */
 static int read_row(struct alloc_task *ret, const struct row *r, char *const *env,
                     struct dd_err *err)
 {
@@ -50,9 +50,10 @@ static int read_row(struct alloc_task *ret, const struct row *r, char *const *en
     }
     if (t.rank >= t.size || t.local_rank > t.rank || t.local_size > t.size ||
         (t.local_size > 0 && t.local_rank >= t.local_size))
-        return dd_err_set(err, -EINVAL,
-                          "%s=%d, %s=%d and %s=%d contradict each other; they may be stale",
-                          r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank);
+        return dd_err_set(
+            err, -EINVAL, "%s=%d, %s=%d, %s=%d%s%s contradict each other; they may be stale",
+            r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank,
+            r->local_size != NULL ? " and " : "", r->local_size != NULL ? r->local_size : "");
     *ret = t;
     return 1;
 }

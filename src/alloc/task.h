@@ -11,7 +11,7 @@ struct alloc_task {
 };
 
 /* Read the variables of srun, or of an mpiexec. 1: found, 0: no launcher has started this process,
- * -EINVAL: the numbers contradict each other. */
+ * -EINVAL: a variable is not a number, or the numbers contradict each other. */
 int alloc_task_find(struct alloc_task *ret, char *const *env, struct dd_err *err);
 
 #endif

@@ -71,7 +71,7 @@ int alloc_add_command(struct alloc *a, const struct alloc_input *in)
 
 int alloc_no_memory(struct dd_err *err)
 {
-    return dd_err_set(err, -ENOMEM, "out of memory");
+    return dd_err_set(err, -ENOMEM, "out of memory while finding the nodes of the job");
 }
 
 int alloc_env_int(const struct alloc_input *in, const char *name, int min, int max, int *ret,

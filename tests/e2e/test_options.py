@@ -178,7 +178,7 @@ def test_rdzv_id_names_a_simulated_job(tmp_path):
     assert job.p.returncode == 0 and job.out == "sleepy\n" * 2, job.err
     assert re.fullmatch(r"simulated\.[0-9a-f]{16}\.sleepy", json.loads(report.read_text())["job"])
     assert [name.split("_")[0] for name in os.listdir(tmp_path / "logs")] == ["sleepy"] * 2
-    assert "--rdzv-id is empty" in run("--simulate-nodes=2", "--rdzv-id=", "true").err
+    assert "invalid value '' for --rdzv-id" in run("--simulate-nodes=2", "--rdzv-id=", "true").err
 
 
 @pytest.mark.parametrize("how, expected", [

@@ -56,7 +56,7 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
          "called it\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
         {S "gpupertask.1.3", "node2", "--ntasks-per-node=1 ddrun --nproc-per-node=3 ..."},
         {P "all0.script", "node1",
-         "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty, because all of its chunks have "
+         "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty; all of its chunks may have "
          "mpiprocs=0\n  tip: request -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter"},
         {P "scatter1.script", "node1",
          "from the script of job 0.pbshead, which has 2 nodes (node[1-2].cluster.test), and "

@@ -295,7 +295,7 @@ static const struct {
      with_an_empty_file,
      {"the node file /var/spool/pbs/aux/", "is empty", "mpiprocs=1"}},
     {TASK, with_a_short_file, {"is not in /var/spool/pbs/aux/", "mpiprocs=1"}},
-    {TASK | SCRIPT, with_a_broken_file, {":1: unknown attribute 'gpus=4'", "NAME [slots=N]"}},
+    {TASK | SCRIPT, with_a_broken_file, {":1: invalid attribute 'gpus=4'", "NAME [slots=N]"}},
     {TASK,
      with_the_number_of_the_first,
      {"PBS_NODENUM=0 belongs to another host: this host (node", "start ddrun with pbs_tmrsh"}},
