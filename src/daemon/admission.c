@@ -26,11 +26,11 @@ int admission_new(struct admission **ret, const struct admission_cfg *cfg, struc
 {
     struct admission *a = calloc(1, sizeof(*a));
     if (a == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the admission of workers");
     a->cfg = *cfg;
     if (net_peer_new(&a->peer) < 0 || owner_queue_new(&a->owners, cfg->base, a->peer) < 0) {
         admission_free(a);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the admission of workers");
     }
     *ret = a;
     return 0;
@@ -69,7 +69,7 @@ static enum owner admission_owner(struct admission_query *q, int rc, uid_t uid)
 {
     if (rc == 0)
         return OWNER_SELF;
-    q->why = "the kernel reports no owner";
+    q->why = "the kernel does not report its owner";
     if (rc != -EPERM)
         return OWNER_UNKNOWN;
     q->why = NULL;
@@ -118,7 +118,7 @@ enum owner admission_ask(struct admission *a, struct admission_query *q, int fd)
         return OWNER_UNKNOWN;
     if (admission_is_local(a, &q->remote))
         return admission_ask_kernel(a, q);
-    q->why = "its address belongs to no node of this job";
+    q->why = "its address belongs to no node that has joined this job";
     q->node = a->cfg.find_node(a->cfg.arg, &q->remote);
     if (q->node == NULL)
         return OWNER_UNKNOWN;
@@ -152,7 +152,7 @@ void admission_reply(struct admission *a, struct admission_node *n, int64_t id, 
             break;
     if (q != NULL) {
         admission_forget(q);
-        q->why = "its node reports another user as the owner";
+        q->why = "its node reports another owner, or none";
         q->answered(q, is_ours ? OWNER_SELF : OWNER_OTHER);
     }
     admission_send(a, n);

@@ -28,9 +28,9 @@ struct admission_node;
 /* Part of the object that owns the connection. */
 struct admission_query {
     TAILQ_ENTRY(admission_query) entry;
-    struct admission_node *node; /* whose agent is queried; NULL: none */
+    struct admission_node *node; /* node whose agent is queried; NULL: none */
     int64_t id;                  /* 0: not yet sent */
-    struct owner_query here;     /* while the owner of a socket of this machine is looked up */
+    struct owner_query here;     /* query about a socket of this machine */
     struct net_addr ours, remote;
     uid_t uid;       /* for OWNER_OTHER */
     const char *why; /* reason for refusing the connection; NULL: owned by uid */
@@ -51,6 +51,7 @@ struct admission_cfg {
     /* Ask the node's agent for the owner of its socket `local`, which is connected to `remote`. */
     void (*ask)(void *arg, struct admission_node *n, int64_t id, const char *local,
                 const char *remote);
+    /* Called for the count-th refused connection; uid: its owner, NULL: unknown. */
     void (*refused)(void *arg, uint64_t count, const struct net_addr *from, const uid_t *uid,
                     const char *why);
     void *arg;

@@ -11,12 +11,12 @@ struct charges_follow {
     struct journal_subscriber subscriber;
     const struct rdzv *machine; /* borrowed */
     struct session *to;         /* NULL: none */
-    int64_t id;                 /* of its request */
+    int64_t id;                 /* of the request of `to` */
 };
 
 /* Subscribe to the journal, which borrows f for as long as it exists. */
 void charges_follow_init(struct charges_follow *f, struct journal *j, const struct rdzv *machine);
-/* Send the charges to s now, at each charge, and when a round starts, if there are any. A later
+/* Send the charges to s, if there are any: now, at each charge, and when a round starts. A later
  * call replaces s. */
 void charges_follow_start(struct charges_follow *f, struct session *s, int64_t id);
 void charges_follow_forget(struct charges_follow *f, const struct session *s); /* s ends */

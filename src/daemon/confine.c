@@ -269,8 +269,8 @@ void confine(const struct dd_log *log)
                "ddrund runs without a system call filter: cannot handle SIGSYS: %m");
         return;
     }
-    /* For all threads. Do not enable the speculation mitigations that a filter implies by default:
-     * before Linux 5.16 they slow down every system call. */
+    /* Filter all threads. Do not enable the speculation mitigations that a filter implies by
+     * default: before Linux 5.16 they slow down every system call. */
     if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER,
                 SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) != 0 &&
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog) != 0)

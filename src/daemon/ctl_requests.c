@@ -28,7 +28,7 @@ __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, 
         s, MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
 }
 
-/* Answer with o, which is taken. */
+/* Send o as the answer; takes o. */
 static void ctl_answer(struct session *s, int64_t id, json_t *o)
 {
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
@@ -38,12 +38,12 @@ static void ctl_answer(struct session *s, int64_t id, json_t *o)
     else if (strlen(text) > SESSION_ANSWER_MAX)
         ctl_refuse(s, id, "the answer exceeds %d MiB", SESSION_ANSWER_MAX >> 20);
     else if (session_answer(s, id, text, strlen(text), true) < 0)
-        ctl_refuse(s, id, "the link to this node is too busy to send the answer");
+        ctl_refuse(s, id, "the answer does not fit into the queue to this node");
 }
 
 /* ---- status ---- */
 
-/* Add the warnings of the node's last health check, if it had any. */
+/* Add the warnings of the node's last health check, if there were any. */
 static void ctl_put_warnings(json_t *node, const struct session *s)
 {
     DD_AUTO(strv) struct dd_strv lines = {0};
@@ -55,7 +55,7 @@ static void ctl_put_warnings(json_t *node, const struct session *s)
     (void)json_object_set_new(node, "warnings", list);
 }
 
-/* node_rank < 0: the node does not take part in the round. s: its session; NULL: none. */
+/* node_rank < 0: the node does not take part in the round. s: the node's session; NULL: none. */
 static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
                          const struct session *s, int node_rank, int first_rank)
 {
@@ -167,7 +167,7 @@ static void ctl_on_blame(const struct ctl_requests *c, struct session *s,
                          nodes));
 }
 
-/* A request of an agent with a terminal, once a second. */
+/* Answer an agent with a terminal, which sends this request once a second. */
 static void ctl_on_waiting(const struct ctl_requests *c, struct session *s,
                            const struct msg_ctl_request *m)
 {
@@ -349,7 +349,7 @@ static void ctl_on_metrics(const struct ctl_requests *c, struct session *s,
     else if (job_metrics_text(c->metrics, &text) < 0)
         ctl_refuse(s, m->id, "the daemon is out of memory");
     else if (session_answer(s, m->id, (char *)text.data, text.len, true) < 0)
-        ctl_refuse(s, m->id, "the link to this node is too busy to send the answer");
+        ctl_refuse(s, m->id, "the answer does not fit into the queue to this node");
 }
 
 /* "follow" is for the agent of the daemon's node, which prints the profile at the end. */
@@ -376,9 +376,9 @@ static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
     (void)id;
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(SESSION_ANSWER_MAX);
     if (stacks_write(found, STACKS_ANSWER, &text) < 0 || dd_buf_str(&text) == NULL)
-        ctl_refuse(k->session, k->id, "the stacks are too long");
+        ctl_refuse(k->session, k->id, "the stacks are too long, or the daemon is out of memory");
     else if (session_answer(k->session, k->id, (char *)text.data, text.len, true) < 0)
-        ctl_refuse(k->session, k->id, "the link to this node is too busy to send the answer");
+        ctl_refuse(k->session, k->id, "the answer does not fit into the queue to this node");
 }
 
 /* The ranks and nodes that a question concerns. */
@@ -386,7 +386,7 @@ struct ctl_asked {
     struct rank_set ranks;  /* empty: all */
     struct rank_set there;  /* ranks of the round, or of the node */
     struct hostlist *nodes; /* of the round */
-    bool known;             /* the node is one of them */
+    bool known;             /* the requested node is in `nodes` */
 };
 
 static void ctl_asked_done(struct ctl_asked *a)

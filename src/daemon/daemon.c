@@ -121,7 +121,7 @@ static int daemon_start_port(struct daemon *d, struct dd_err *err)
                                             .arg = d};
     int rc = store_server_new(&d->store, d->base, d->cfg.log, &d->cfg.limits, d->cfg.old, err);
     if (rc == 0 && d->cfg.profile && store_server_measure(d->store) < 0)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
+        rc = dd_err_set(err, -ENOMEM, "out of memory for the profile of the store");
     if (rc == 0)
         rc = admission_new(&d->admission, &admission, err);
     if (rc < 0) {
@@ -146,8 +146,8 @@ static int daemon_start_port(struct daemon *d, struct dd_err *err)
     return demux_new(&d->demux, &demux, err);
 }
 
-/* The report subscribes first, because FINISH carries its exit code and other subscribers may end
- * links while they handle an event. */
+/* The report subscribes first, because FINISH carries the report's exit code and other subscribers
+ * may end links while they handle an event. */
 static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
 {
     const struct report_collect_cfg report = {.job_id = d->cfg.job_id,
@@ -169,7 +169,7 @@ static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
                                           .log = d->cfg.log};
     int rc = report_collect_new(&d->report, &d->journal, &report, err);
     if (rc == 0 && event_log_new(&d->events, &d->journal, session_answer) < 0)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
+        rc = dd_err_set(err, -ENOMEM, "out of memory for the event log");
     if (rc == 0 && d->cfg.notify != NULL)
         rc = notify_new(&d->notify, &d->journal, &notify, err);
     if (rc == 0 && d->cfg.timeline != NULL)
@@ -231,7 +231,7 @@ static void daemon_wire_dispatch(struct daemon *d)
     };
 }
 
-/* The leader's agent is connected from the start. */
+/* Make the session of the leader's agent, which is connected from the start. */
 static int daemon_add_leader(struct daemon *d, struct dd_err *err)
 {
     const struct link_cb none = {0};
@@ -240,7 +240,7 @@ static int daemon_add_leader(struct daemon *d, struct dd_err *err)
     d->cfg.leader_fd = -1;
     int rc = link_new_trusted(&link, d->base, fd, &none, err);
     if (rc == 0 && session_new(&d->sessions, link, true) == NULL)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
+        rc = dd_err_set(err, -ENOMEM, "out of memory for the leader's agent");
     return rc;
 }
 
@@ -250,7 +250,9 @@ static int daemon_start_steps(struct daemon *d, struct dd_err *err)
                                          .machine = job_machine(d->job),
                                          .journal = &d->journal,
                                          .log = d->cfg.log};
-    return step_collect_new(&d->steps, &cfg) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+    return step_collect_new(&d->steps, &cfg) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "out of memory for the step times");
 }
 
 static int daemon_start_job(struct daemon *d, struct dd_err *err)
@@ -297,7 +299,7 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
 {
     struct daemon *d = calloc(1, sizeof(*d));
     if (d == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the daemon");
     d->cfg = *cfg;
     d->base = base;
     journal_init(&d->journal);

@@ -15,10 +15,10 @@
 enum {
     UNPROVEN_MAX = 4096,
     UNPROVEN_PER_NODE = 4, /* beyond UNPROVEN_MAX: connections that an agent may try in parallel */
-    KEEP_MS = 5000, /* time that an agent has to reply, also during a flood: torch's clients do
-                     * not reconnect */
+    KEEP_MS = 5000, /* time that an agent has to report an owner, also during a flood: torch's
+                     * clients do not reconnect */
     SILENT_S = 10,
-    HELLO_MS = 10000,  /* for hello and TLS together */
+    HELLO_MS = 10000,  /* limit for each of hello, ClientHello and TLS handshake */
     FDS_RESERVED = 16, /* descriptors for key files, munged and helpers */
 };
 
@@ -37,7 +37,7 @@ struct demux {
     struct demux_cfg cfg;
     struct handshake_pool *pool;
     TAILQ_HEAD(, pending) pending;
-    uint64_t refused; /* number of agents that did not prove the key */
+    uint64_t refused; /* number of agents that failed to authenticate or sent invalid data */
 };
 
 static void pending_free(struct pending *p)
@@ -62,7 +62,7 @@ static void pending_evict(struct unproven *u)
 {
     struct pending *p = (struct pending *)(void *)((char *)u - offsetof(struct pending, unproven));
     if (p->is_worker)
-        pending_refuse(p, "its node did not report the owner in time");
+        pending_refuse(p, "its owner was not known in time");
     else
         pending_free(p);
 }
@@ -113,7 +113,7 @@ static void pending_is_worker(struct pending *p)
     p->is_worker = true;
     if (cfg->open_store)
         p->owner = OWNER_SELF;
-    if (p->owner == OWNER_UNKNOWN) /* its node may have joined since */
+    if (p->owner == OWNER_UNKNOWN) /* the worker's node may have joined since */
         p->owner = admission_ask(cfg->admission, &p->query, p->fd);
     pending_settle(p);
 }
@@ -190,7 +190,7 @@ int demux_new(struct demux **ret, const struct demux_cfg *cfg, struct dd_err *er
     struct demux *d = calloc(1, sizeof(*d));
     if (d == NULL) {
         close(cfg->listen_fd);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the listening socket");
     }
     d->cfg = *cfg;
     TAILQ_INIT(&d->pending);

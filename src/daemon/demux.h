@@ -1,6 +1,6 @@
-/* The listening socket: accept connections, look up the owner of each, and determine its kind from
- * its first byte: 0xdd is an agent's link, 0x00-0x1f a worker that speaks c10d; everything else is
- * refused.
+/* The listening socket: accept connections, look up the owner of each connection, and determine the
+ * peer's kind from the first byte: 0xdd is an agent's link, 0x00-0x1f a worker that speaks c10d. A
+ * connection with any other first byte is closed.
  *
  * A connection that is known to be owned by this user may stay silent forever. All others are
  * unproven (net/unproven.h): their number and duration are bounded, and some descriptors are
@@ -22,13 +22,14 @@ struct demux_cfg {
     struct store_server *store;
     struct admission *admission;
     struct link_accept_cfg accept;  /* for agents; demux sets the timeout */
-    bool (*may_connect)(void *arg); /* whether agents are accepted; NULL: never */
+    bool (*may_connect)(void *arg); /* true if one more agent may connect; NULL: none may */
     void (*on_worker)(void *arg,
-                      const struct net_addr *from); /* a worker was admitted; may be NULL */
+                      const struct net_addr *from); /* a worker was admitted; NULL: ignored */
     void (*on_link)(
         void *arg,
         struct link *l); /* takes l, the link of an agent that has proved the job's key */
-    /* Called for the count-th agent that failed to prove the job's key; uid is NULL. */
+    /* Called for the count-th agent that failed to prove the job's key, or sent invalid data; uid
+     * is NULL. */
     void (*on_refused)(void *arg, uint64_t count, const struct net_addr *from, const uid_t *uid,
                        const char *why);
     void *arg;

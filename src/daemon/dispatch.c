@@ -68,7 +68,7 @@ static void dispatch_warnings(struct dispatch *d, struct session *s, const struc
     session_set_warnings(s, text);
 }
 
-/* Publish which nodes get a mark of the scheduler, and which lose theirs. */
+/* Publish which nodes get a mark of the scheduler, and which nodes lose it. */
 static void dispatch_publish_marks(const struct dispatch *d, const struct rdzv_marks *to)
 {
     struct rdzv_view v;
@@ -101,7 +101,7 @@ static void dispatch_started(struct dispatch *d, struct session *s, const struct
              &(struct rdzv_event){.kind = RDZV_STARTED, .id = s->id, .round = m->started.round});
 }
 
-/* Publish a failure of the current round. why: receives its cause. */
+/* Publish a failure of the current round. why: receives the cause of the failure. */
 static void dispatch_publish_exit(const struct dispatch *d, const struct report_exit *e, int round,
                                   struct dd_buf *why)
 {
@@ -309,7 +309,7 @@ static void dispatch_on_closed(void *arg, struct session *s, bool clean, const c
     const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
     char text[LINK_WHY_MAX];
     (void)snprintf(text, sizeof(text), "%s",
-                   s->is_leader ? "its ddrun exited"
+                   s->is_leader ? "its ddrun exited or does not respond"
                    : left       ? "it left the job"
                                 : why);
     job_lose_session(d->job, s, clean, text, false);
@@ -324,7 +324,7 @@ static void dispatch_on_gone(void *arg, struct session *s)
     event_log_forget(d->events, s, -1);
     job_metrics_forget(d->metrics, s);
     charges_follow_forget(d->charges, s);
-    if (d->job == NULL) /* the daemon ends, and has freed it */
+    if (d->job == NULL) /* the daemon ends, and has freed the job */
         return;
     stacks_collect_forget(job_stacks(d->job), s);
     usage_collect_forget(job_usage(d->job), s);
@@ -339,8 +339,8 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
     struct exchange_piece p;
     struct dd_err err;
     if (s->id < 0 || exchange_piece_decode(&p, f->data, f->len) < 0) {
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring malformed exchange message from %s",
-               s->name);
+        dd_log(s->set->cfg.log, DD_LOG_WARN,
+               "ignoring an exchange message from %s: malformed, or sent before JOIN", s->name);
         return;
     }
     /* While a round is being stopped, its nodes still agree on what comes back (--collect). */
@@ -348,8 +348,9 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
         p.round != (uint32_t)rdzv_round(machine))
         return; /* a message of an earlier round */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "%s is not a member of exchange '%s' as node rank %u",
-               s->name, p.name, p.node_rank);
+        dd_log(s->set->cfg.log, DD_LOG_WARN,
+               "ignoring a part of exchange '%s' from %s: it does not have node rank %u", p.name,
+               s->name, p.node_rank);
         return;
     }
     if (exchange_relay_take(&d->exchange, &p, rdzv_round(machine), rdzv_planned(machine)->n, &err) <
@@ -387,7 +388,7 @@ static void dispatch_on_store(void *arg, struct session *s, const struct frame *
     int rc = s->carrier == NULL ? store_server_carrier(d->store, &s->carrier, &cfg) : 0;
     if (rc == 0)
         rc = store_carrier_take(s->carrier, (uint32_t)rdzv_round(machine), f->data, f->len, &err);
-    if (rc < 0) /* its workers could wait for a reply forever */
+    if (rc < 0) /* the node's workers could wait for a reply forever */
         link_fail(s->link, rc == -EPROTO ? "a malformed store message" : "a store reply", rc);
 }
 

@@ -21,7 +21,8 @@ struct dispatch {
     struct exchange_relay exchange;
 };
 
-/* Return the callbacks of the sessions. d must be complete before the first session is made. */
+/* Return the callbacks of the sessions, for struct session_cfg. d must be complete before the first
+ * session is made. */
 struct session_ops dispatch_session_ops(struct dispatch *d);
 /* True if agents send this message type; false for the daemon's own types. */
 bool dispatch_handles(enum msg_type type);

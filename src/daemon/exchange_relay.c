@@ -26,7 +26,7 @@ struct exchange_batch {
     struct link_frames *frames; /* not sent yet; NULL: none */
 };
 
-/* Add the next piece of a part. Pieces are sent in batches, because each link keeps a reference per
+/* Add the next piece of a part. Send pieces in batches, because each link keeps a reference per
  * batch. */
 static int exchange_batch_add(struct exchange_batch *b, uint32_t node_rank,
                               const struct exchange_part *part, size_t *at)
@@ -64,7 +64,7 @@ static int exchange_relay_distribute(struct exchange_relay *x, const char *name,
     return rc;
 }
 
-/* Request the parts of all nodes. */
+/* Ask all nodes to send their parts of the exchange. */
 static int exchange_relay_ask(struct exchange_relay *x, const char *name, int nnodes)
 {
     struct exchange_batch b = {.relay = x, .name = name, .nnodes = nnodes};

@@ -26,9 +26,9 @@ struct job {
     struct event *progress, *timer, *stop, *end;
     int round;      /* last round that was published; -1: none */
     int stopping;   /* last round whose stop was published; -1: none */
-    int charged;    /* charges that were published */
+    int charged;    /* number of charges that were published */
     bool started;   /* a round has begun, or no other node is expected */
-    bool node_lost; /* since the round began */
+    bool node_lost; /* a node was lost since the round began */
     bool stop_requested;
     bool published_end;
     bool all_left; /* finished, and all agents that joined have left */
@@ -147,7 +147,7 @@ static void job_send_stop(struct job *j, struct session *s, const struct rdzv_ac
     session_send(s, MSG(STOP, .round = round, .signal = a->signal));
 }
 
-/* The exit code of the finished job. */
+/* Return the exit code of the finished job. */
 static int job_code(const struct job *j)
 {
     const int code = rdzv_code(j->machine);
@@ -167,7 +167,7 @@ static void job_send_finish(struct job *j, struct session *s, const struct rdzv_
                         .detail = dd_buf_str(&json)));
 }
 
-/* Actions for several nodes are one event to users. */
+/* Publish one event, although there is an action for each node. */
 static void job_send_signal(struct job *j, struct session *s, const struct rdzv_action *a)
 {
     if (!j->signals) {
@@ -263,7 +263,7 @@ static void job_release_stop(struct job *j)
     }
 }
 
-/* All workers have been read: the agents may end those that hang. */
+/* Report to all agents that the stacks have been read: they may end the workers that hang. */
 static void job_send_taken(struct job *j)
 {
     j->hung = false;
@@ -505,7 +505,8 @@ void job_step(struct job *j, const struct rdzv_event *e)
         return;
     }
     if (rc < 0)
-        dd_log(j->cfg.log, DD_LOG_WARN, "ddrund refused event '%s' of member %d in state '%s'",
+        dd_log(j->cfg.log, DD_LOG_WARN,
+               "ddrund ignored the unexpected event '%s' (node id %d) while the job was '%s'",
                rdzv_event_name(e->kind), e->id, rdzv_state_name(before));
     const enum rdzv_state after = rdzv_state(j->machine);
     j->started |= after == RDZV_RUNNING;
@@ -560,7 +561,7 @@ static void job_on_progress(evutil_socket_t fd, short what, void *arg)
     if (leader != NULL && !leader->shows_wait && rdzv_waiting(j->machine, dd_now_ns(), &w) &&
         rdzv_missing(j->machine, &missing) == 0) {
         char text[1024];
-        const bool named = w.names[0] != '\0'; /* else `missing` is their number */
+        const bool named = w.names[0] != '\0'; /* else `missing` is a number of nodes */
         waiting_notice(text, sizeof(text), &w, named ? dd_buf_str(&missing) : NULL);
         session_send(leader, MSG(STATUS, .text = text));
     }
@@ -614,7 +615,7 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
     const struct timeval first = {.tv_sec = PROGRESS_S};
     struct job *j = calloc(1, sizeof(*j));
     if (j == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the job");
     *j = (struct job){.cfg = *cfg,
                       .start_ns = dd_now_ns(),
                       .round = -1,
@@ -637,7 +638,7 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
         .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
     if (stacks_collect_new(&j->stacks, &stacks) < 0 || usage_collect_new(&j->usage, &usage) < 0) {
         job_free(j);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for requests to the nodes");
     }
     job_set_timer(j);
     *ret = j;

@@ -14,8 +14,8 @@ struct job;
 /* When the stacks of all workers are read without a request of ddctl. */
 struct job_stacks_cfg {
     bool on_failure, on_hang;
-    bool all;          /* also of workers without Python frames */
-    uint64_t limit_ns; /* for all nodes together */
+    bool all;          /* also read workers without Python frames */
+    uint64_t limit_ns; /* time limit for all nodes together */
 };
 
 struct job_cfg { /* all pointers are borrowed until job_free() */
@@ -44,10 +44,11 @@ void job_step(struct job *j, const struct rdzv_event *e);
 struct rdzv *job_machine(const struct job *j);
 struct stacks_collect *job_stacks(const struct job *j);
 struct usage_collect *job_usage(const struct job *j);
-/* Record that the workers of this agent are idle, or that one is active again. Once those of all
- * nodes are idle, the agents get HUNG. */
+/* Record that the workers of this agent are idle, or that one is active again. Once the workers of
+ * all nodes are idle, the agents get HUNG. */
 void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m);
-/* A worker of this agent is hung: read the stacks of all, then send STACKS_TAKEN to all agents. */
+/* A worker of this agent is hung: read the stacks of all workers, then send STACKS_TAKEN to all
+ * agents. */
 void job_read_hang(struct job *j, struct session *s, int round);
 uint64_t job_start_ns(const struct job *j); /* start time of this daemon */
 

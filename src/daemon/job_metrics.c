@@ -27,7 +27,7 @@ struct job_metrics {
     struct job_times times;
     uint64_t start_real_ns, refused;
     struct session *follower; /* NULL: none */
-    int64_t id;               /* of its request */
+    int64_t id;               /* of the follower's request */
     struct session *profile_follower;
     int64_t profile_id;
     struct event *timer;
@@ -35,7 +35,7 @@ struct job_metrics {
 
 /* ---- values ---- */
 
-/* Resident memory of this process; 0: unknown. */
+/* Return the resident memory of this process in bytes; 0: unknown. */
 static uint64_t job_metrics_memory(void)
 {
     DD_AUTO(buf) struct dd_buf statm = DD_BUF_INIT(256);
@@ -61,7 +61,7 @@ static void job_metrics_put_job(const struct job_metrics *m, struct metrics *v)
     if (t->finished)
         metrics_set(v, METRIC_EXIT_CODE, (uint64_t)t->code);
     metrics_set(v, METRIC_MAX_RESTARTS, (uint64_t)m->cfg.rdzv->max_restarts);
-    /* a later daemon learns the numbers of earlier rounds with its first round */
+    /* a later daemon gets the numbers of earlier rounds with its first round */
     const bool begun = rdzv_has_begun(m->machine);
     if (begun || m->cfg.rdzv->epoch == 0) {
         metrics_set(v, METRIC_ROUNDS, begun ? (uint64_t)rdzv_round(m->machine) + 1 : 0);
@@ -242,7 +242,7 @@ int job_metrics_new(struct job_metrics **ret, struct journal *j, const struct jo
     struct job_metrics *m = calloc(1, sizeof(*m));
     if (m == NULL || (m->timer = evtimer_new(cfg->base, job_metrics_on_timer, m)) == NULL) {
         free(m);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the metrics");
     }
     m->cfg = *cfg;
     m->start_real_ns = dd_now_real_ns() - (now - start);

@@ -29,15 +29,15 @@ struct job_metrics_cfg { /* all pointers are borrowed until job_metrics_free() *
 int job_metrics_new(struct job_metrics **ret, struct journal *j, const struct job_metrics_cfg *cfg,
                     struct dd_err *err);
 void job_metrics_free(struct job_metrics *m); /* NULL does nothing */
-/* Set what is made later. */
+/* Set the parts that the daemon creates after the metrics; borrowed. */
 void job_metrics_attach(struct job_metrics *m, const struct rdzv *machine,
                         const struct step_collect *steps);
 
 void job_metrics_note_refused(struct job_metrics *m); /* one connection was refused */
 /* Append the present metrics as text. 0, -ENOMEM or -EMSGSIZE. */
 int job_metrics_text(const struct job_metrics *m, struct dd_buf *out);
-/* Send the metrics to s now, whenever the state of the job changes, and every ten seconds. One
- * session at a time; a later call replaces it. */
+/* Send the metrics to s now, whenever the state of the job changes, and every ten seconds. A later
+ * call replaces s. */
 void job_metrics_follow(struct job_metrics *m, struct session *s, int64_t id);
 /* Return the profile of the store; owned by the caller. NULL: out of memory. */
 struct json_t *job_metrics_profile(const struct job_metrics *m);

@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 struct job_times {
-    uint64_t start_ns;    /* of the job; 0: another daemon started it */
+    uint64_t start_ns;    /* start of the job; 0: another daemon started the job */
     uint64_t running_at;  /* start of the running phase; 0: not all workers are running */
     uint64_t running_ns;  /* sum of the finished running phases */
     uint64_t stopped_at;  /* end of the last round; 0: none, or the next one runs */
-    uint64_t startup_ns;  /* 0: unknown */
-    uint64_t recovery_ns; /* of the last restart; 0: none */
+    uint64_t startup_ns;  /* from start_ns to the first running phase; 0: unknown */
+    uint64_t recovery_ns; /* from the last stop to the next running phase; 0: none */
     uint64_t lost_nodes, failed_workers;
     bool finished;
     int code; /* if finished */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an agent knows of the job from earlier daemons. */
+/* The job's history with earlier daemons, as an agent sends it. */
 struct join_history {
     struct rdzv_members committed, planned;
     uint64_t ages[RESTART_AGES_MAX];
@@ -23,7 +23,7 @@ static int join_parse_history(struct join_history *h, const struct msg_join *m, 
     for (int i = 0; i < h->nages; i++)
         h->ages[i] *= DD_NS_PER_MS;
     if (charges_parse(&h->charges, m->charges, 0) < 0)
-        return dd_err_set(err, -EPROTO, "invalid charges of nodes");
+        return dd_err_set(err, -EPROTO, "invalid field 'charges' in JOIN");
     int rc = rdzv_members_parse(&h->committed, m->committed, err);
     return rc < 0 ? rc : rdzv_members_parse(&h->planned, m->members, err);
 }
@@ -86,7 +86,7 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m,
         session_bye(s);
         return;
     }
-    if (!hostlist_name_ok(m->name)) { /* no round with it could be planned */
+    if (!hostlist_name_ok(m->name)) { /* no round with this node could be planned */
         session_refuse(s, "the name of this node is not a valid host name");
         return;
     }

@@ -45,7 +45,7 @@ struct journal_event {
     const struct net_addr *address; /* of the peer; NULL or len 0: none */
     const uid_t *uid;               /* NULL: unknown */
     int round, rank, code, signal, nodes, workers, count; /* set for the kinds that have them */
-    const struct report_exit *exit;                       /* EXIT; NULL: it is no failure */
+    const struct report_exit *exit;                       /* EXIT; NULL: the exit is no failure */
     bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */
     struct stacks *stacks;          /* STACKS: a subscriber may take them */

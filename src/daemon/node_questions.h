@@ -54,15 +54,15 @@ bool node_questions_full(const struct node_questions *all);
 
 /* Register a question, zeroed except for caller, and assign an id > 0 to it. */
 void node_question_add(struct node_questions *all, struct node_question *q);
-/* Remove it and free what it holds, but not the question itself. */
+/* Remove a question and free what it holds, but not the question itself. */
 void node_question_done(struct node_question *q);
 
-/* Whether to ask the node that has ranks first to first + v->slots - 1, and runs; 0 or 1, or
+/* Return 1 to ask the node that has ranks first to first + v->slots - 1, 0 not to ask it, or
  * -errno. Called also for nodes whose workers have all ended, which are not asked. */
 typedef int node_question_wants_f(struct node_question *q, const struct rdzv_view *v, int first);
 
-/* Choose the nodes, and start the time limit. -ENOENT: no node fits; -ENOMEM; or the error of
- * wants(). */
+/* Choose the nodes, and start the time limit. 0; -ENOENT: no node was chosen; -ENOMEM; or the error
+ * of wants(). */
 int node_question_begin(struct node_question *q, node_question_wants_f *wants, uint64_t limit_ns);
 /* Return the i-th of the q->n nodes that were chosen. */
 struct session *node_question_session(const struct node_question *q, int i);

@@ -6,11 +6,11 @@
 
 enum node_state {
     NODE_WAITING,  /* until the first round begins */
-    NODE_STARTING, /* the states of a member of the round */
+    NODE_STARTING, /* from here to NODE_ENDED: states of a member of the round */
     NODE_RUNNING,
     NODE_STOPPING,
     NODE_ENDED,
-    NODE_SPARE,
+    NODE_SPARE,    /* joined, but not a member of the round */
     NODE_LEFT_OUT, /* excluded from further rounds */
     NODE_STATES
 };

@@ -17,7 +17,7 @@ enum {
     RETRY_MAX_MS = 60000,
     LAST_RETRY_MS = 200,
     LAST_MS = 10000,        /* time limit for the last events at the end of the job */
-    LAST_FAILING_MS = 2000, /* the same if the server does not accept events */
+    LAST_FAILING_MS = 2000, /* instead of LAST_MS if the server does not accept events */
 };
 
 struct notify {
@@ -101,7 +101,8 @@ static void notify_on_answer(void *arg, const struct web_answer *a)
     n->sent = false;
     (void)snprintf(status, sizeof(status), "HTTP %d", a->status);
     if (!taken && !notify_is_refusal(a->status)) {
-        notify_warn_once(n, "cannot be reached; retrying", a->status == 0 ? a->error : status);
+        notify_warn_once(n, "did not accept an event; retrying",
+                         a->status == 0 ? a->error : status);
         notify_retry(n);
         return;
     }
@@ -246,7 +247,8 @@ int notify_new(struct notify **ret, struct journal *j, const struct notify_cfg *
 {
     const struct web_cfg web = {.base = cfg->base, .helper = cfg->web_helper, .env = cfg->env};
     struct notify *n = calloc(1, sizeof(*n));
-    int rc = n != NULL ? web_new(&n->web, &web, err) : dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = n != NULL ? web_new(&n->web, &web, err)
+                       : dd_err_set(err, -ENOMEM, "out of memory for --notify");
     if (rc < 0) {
         free(n);
         return rc;

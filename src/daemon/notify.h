@@ -15,7 +15,7 @@ struct notify_cfg { /* all pointers are borrowed until notify_free() */
     struct event_base *base;
     const char *url, *job_id;
     const char *web_helper; /* path of ddrun-web */
-    char *const *env;       /* of ddrun-web; DDRUN_NOTIFY_TOKEN is read from it */
+    char *const *env;       /* environment of ddrun-web; contains DDRUN_NOTIFY_TOKEN */
     const struct dd_log *log;
     void (*on_drained)(
         void *arg); /* called after notify_waits() returned true, once nothing is left to send */

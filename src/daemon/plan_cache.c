@@ -58,7 +58,7 @@ static int plan_cache_add_ports(const struct rdzv *machine, const struct session
     return rc;
 }
 
-/* Prepare what is equal for all members of the round. id: one of them. */
+/* Generate the texts that are equal for all members of the round. id: any member. */
 static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
                            const struct session_set *set, int id)
 {
@@ -122,7 +122,7 @@ void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, stru
     const struct plan *p = &c->plan;
     int rc = plan_cache_fill(c, machine, s->set, s->id);
     if (rc < 0) {
-        dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot encode the plan for %s: %s", s->name,
+        dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot make the plan of the round for %s: %s", s->name,
                strerror(-rc));
         link_fail(s->link, msg_type_name(MSG_PLAN), rc);
         return;
@@ -144,8 +144,8 @@ void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, s
 {
     int rc = plan_cache_fill(c, machine, s->set, rdzv_id_of_rank(machine, 0));
     if (rc < 0) { /* not fatal: a spare node waits for a place anyway */
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot send the round to %s: %s", s->name,
-               strerror(-rc));
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot send the members of the round to %s: %s",
+               s->name, strerror(-rc));
         return;
     }
     DD_AUTO(strv) struct dd_strv addrs = {0};

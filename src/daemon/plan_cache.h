@@ -8,7 +8,7 @@
 
 struct plan_cache {
     int round;        /* the round that the texts and the plan are for; -1: none */
-    struct plan plan; /* of one of its members */
+    struct plan plan; /* of one member of the round */
     char *sizes, *members, *ports;
     char *charges;  /* NULL: none */
     char token[33]; /* random, the same for all rounds */

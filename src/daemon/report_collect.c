@@ -89,7 +89,7 @@ int report_collect_new(struct report_collect **ret, struct journal *j,
                                   .start_real_ns = dd_now_real_ns() - (now - start)};
     if (c == NULL || report_new(&c->report, &rc) < 0) {
         free(c);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory for the report");
     }
     c->subscriber = (struct journal_subscriber){.on_event = report_collect_on_event, .arg = c};
     journal_subscribe(j, &c->subscriber);

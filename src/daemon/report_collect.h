@@ -1,4 +1,4 @@
-/* Collect the facts of the report from the journal, whose times are on the daemon's clock. */
+/* Fill the report from the events of the journal, whose times are on the daemon's clock. */
 #ifndef DD_DAEMON_REPORT_COLLECT_H
 #define DD_DAEMON_REPORT_COLLECT_H
 
@@ -12,7 +12,7 @@ struct report_collect;
 
 /* Offset of an agent's clock from the daemon's, estimated from its fastest message. */
 struct report_clock {
-    int64_t behind_ns;
+    int64_t behind_ns; /* the daemon's clock minus the agent's, plus the fastest transit */
     int known;
 };
 void report_clock_update(struct report_clock *c, int64_t sent_ns, uint64_t here_ns);

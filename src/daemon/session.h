@@ -33,12 +33,12 @@ struct session {
     bool is_leader;  /* the agent on the daemon's own node */
     int64_t pid;     /* process id of the agent, as it reports */
     char name[256];
-    struct session_addr *addrs; /* of the node, as its agent reports, and the link's peer */
+    struct session_addr *addrs; /* of the node: those that its agent reports, and the link's peer */
     size_t naddrs;
-    int64_t idle;   /* 1 + the round in which its workers are idle; 0: they are not */
-    bool stopped;   /* signals have stopped all of them */
-    char *ports;    /* ports held for its workers (rdzv/ports.h); NULL: none */
-    char *warnings; /* of the last health check that had any, one a line; NULL: none */
+    int64_t idle;   /* 1 + the round in which the node's workers are idle; 0: they are not idle */
+    bool stopped;   /* signals have stopped all workers of the node */
+    char *ports;    /* ports held for the node's workers (rdzv/ports.h); NULL: none */
+    char *warnings; /* of the last health check with warnings, one a line; NULL: none */
     struct admission_node admission;     /* admission.c */
     struct store_carrier *carrier;       /* of the node's relay; owned by dispatch.c; NULL: none */
     struct report_clock clock;           /* report_collect.c */
@@ -54,7 +54,7 @@ struct session_ops {
     void (*exchange)(void *arg, struct session *s, const struct frame *f);
     void (*store)(void *arg, struct session *s, const struct frame *f);
     void (*closed)(void *arg, struct session *s, bool clean,
-                   const char *why); /* closed by the peer */
+                   const char *why); /* the link was closed by the peer, or lost */
     void (*gone)(void *arg,
                  struct session *s); /* s is about to be freed; the callback frees nothing */
     void *arg;
@@ -92,7 +92,7 @@ struct session *session_of_admission(struct admission_node *n); /* the session t
 /* Assign an id; -1: none is free. */
 int session_take_id(struct session *s);
 struct session *session_of_id(const struct session_set *set, int id); /* NULL: none */
-/* A joined session whose node has this address; NULL: none. */
+/* Return a joined session whose node has this address; NULL: none. */
 struct session *session_of_addr(const struct session_set *set, const struct net_addr *a);
 /* Set the addresses of a session that joins; once. 0 or -ENOMEM. */
 int session_set_addrs(struct session *s, const struct dd_strv *addrs);
@@ -105,8 +105,8 @@ bool session_has_warning(const struct session *s, const char *warning);
 void session_send(struct session *s, const struct msg *m);
 /* Log the refusal, send REFUSE and free s. */
 void session_refuse(struct session *s, const char *why);
-/* Send text in parts as the answer to request `id` of ddctl. -ENOBUFS: too much is queued on the
- * link. */
+/* Send text in parts as the answer to request `id` of ddctl. 0; -ENOBUFS: too much is queued on the
+ * link; or another error of link_send(). */
 enum { SESSION_ANSWER_MAX = 24 << 20 };
 int session_answer(struct session *s, int64_t id, const char *text, size_t n, bool ends);
 

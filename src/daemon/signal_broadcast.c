@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-/* True for SIGUSR1 and SIGUSR2, unless this is a copy. */
+/* True for SIGUSR1 and SIGUSR2, unless the signal is a copy of one that was just sent. */
 static bool signal_broadcast_is_new(struct signal_broadcast *b, struct session *from, int sig)
 {
     const int which = sig == SIGUSR2;

@@ -7,7 +7,7 @@
 struct signal_broadcast {
     struct job *job;
     const struct dd_log *log;
-    uint64_t sent_ns[SESSION_SIGNALS]; /* time of the last forwarded one; 0: never */
+    uint64_t sent_ns[SESSION_SIGNALS]; /* time at which each was last forwarded; 0: never */
 };
 
 /* Return false for other signals and for duplicates, since a launcher may signal the agents of all

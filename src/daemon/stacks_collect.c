@@ -13,7 +13,7 @@ struct stacks_asked {
     struct node_question node; /* first */
     struct stacks_question q;
     uint64_t begin_ns;
-    struct rank_set ranks; /* of q; empty: all */
+    struct rank_set ranks; /* ranks that q asks for; empty: all */
     struct stacks found;
 };
 
@@ -147,8 +147,11 @@ void stacks_collect_take(struct stacks_collect *c, const struct session *s,
     if (rc == 0)
         rc = stacks_merge(&k->found, &theirs);
     if (rc < 0) {
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring the stacks of %s: %s", s->name, err.text);
-        stacks_add_unread(k, a, "not read: the node sent an invalid answer");
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring the stacks of %s: %s", s->name,
+               err.text[0] != '\0' ? err.text : strerror(-rc));
+        stacks_add_unread(k, a,
+                          rc == -ENOMEM ? "not read: the daemon is out of memory"
+                                        : "not read: the node sent an invalid answer");
     }
     node_question_answered(q, a);
 }

@@ -18,18 +18,18 @@ struct stacks_collect_cfg { /* all pointers are borrowed */
 };
 
 int stacks_collect_new(struct stacks_collect **ret, const struct stacks_collect_cfg *cfg);
-void stacks_collect_free(struct stacks_collect *c); /* without callbacks; NULL is fine */
+void stacks_collect_free(struct stacks_collect *c); /* without callbacks; NULL does nothing */
 
 /* Called once, with the sorted stacks; the callback may take them. */
 typedef void stacks_collect_done_f(void *arg, int64_t id, struct stacks *found);
 
 struct stacks_question {
     uint64_t limit_ns;
-    bool all;                     /* also workers without Python frames */
-    bool keep;                    /* write them to the log directories */
-    bool native;                  /* also native frames */
-    const char *node;             /* of this node only; NULL or "": of all */
-    const struct rank_set *ranks; /* of these ranks only; NULL or empty: of all */
+    bool all;                     /* also read workers without Python frames */
+    bool keep;                    /* write the stacks to the log directories */
+    bool native;                  /* also read native frames */
+    const char *node;             /* read this node only; NULL or "": all nodes */
+    const struct rank_set *ranks; /* read these ranks only; NULL or empty: all ranks */
     const struct session *caller; /* forget the question when this session is gone; NULL: none */
     stacks_collect_done_f *done;
     void *arg;
@@ -44,7 +44,7 @@ void stacks_collect_take(struct stacks_collect *c, const struct session *s,
                          const struct msg_stacks *m);
 /* The session is about to be freed. */
 void stacks_collect_forget(struct stacks_collect *c, const struct session *s);
-/* End a question now, with what is known. */
+/* End a question now, with the stacks that have been read. */
 void stacks_collect_end(struct stacks_collect *c, int64_t id);
 
 #endif

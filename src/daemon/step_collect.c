@@ -25,8 +25,8 @@ struct step_collect {
 
 /* ---- ranks and nodes ---- */
 
-/* Go through the nodes of the round in the order of their ranks. Returns the first rank of the
- * member with this id, *ret_workers its workers; -1: it is not in the round. */
+/* Return the first rank of the member with this id, and its number of workers in *ret_workers; -1:
+ * the member is not in the round. */
 static int rank_of_id(const struct step_collect *c, int id, int *ret_workers)
 {
     struct rdzv_view v;
@@ -43,7 +43,7 @@ static int rank_of_id(const struct step_collect *c, int id, int *ret_workers)
     return -1;
 }
 
-/* Forget the last round. */
+/* Drop the data of the last round, and prepare those of the current one. */
 static int begin_round(struct step_collect *c)
 {
     struct rdzv_view v;
@@ -72,7 +72,8 @@ static const char *name_of_node(const struct step_collect *c, int node)
 
 /* ---- messages ---- */
 
-/* Print a line on the terminal of the daemon's node, of the first events of a round only. */
+/* Print an event on the terminal of the daemon's node, for the first LINES_MAX events of a round.
+ */
 static void tell(struct step_collect *c, bool slow, const char *text)
 {
     char line[TEXT_MAX + 100];
@@ -119,7 +120,7 @@ static int begin_message(struct step_collect *c, const struct session *s, int ro
     return first;
 }
 
-/* Each takes the next entry of a message's text. Returns 1, 0 at the end, or -EPROTO. */
+/* Take the next entry of a message's text. Return 1, 0 at the end, or -EPROTO. */
 typedef int take_entry_f(struct step_collect *c, const char **at, int first, int workers);
 
 static int take_steps(struct step_collect *c, const char **at, int first, int workers)
@@ -198,7 +199,7 @@ int64_t step_collect_reached(const struct step_collect *c)
     return v.step > found ? v.step : found;
 }
 
-/* Return [rank, step, time of a step in us] of each rank that has sent times. */
+/* Return a list with [rank, step, time of a step in us] of each rank that has sent times. */
 static json_t *step_collect_each(const struct step_collect *c)
 {
     struct step_times t;

@@ -1,4 +1,4 @@
-/* The times of the workers' steps and their loads, from all nodes, and the nodes that hold up the
+/* Collect the step times and loads of the workers of all nodes, and find the nodes that hold up the
  * others. */
 #ifndef DD_DAEMON_STEP_COLLECT_H
 #define DD_DAEMON_STEP_COLLECT_H
@@ -17,16 +17,16 @@ struct step_collect_cfg { /* all pointers are borrowed */
 };
 
 int step_collect_new(struct step_collect **ret, const struct step_collect_cfg *cfg); /* -ENOMEM */
-void step_collect_free(struct step_collect *c); /* NULL is fine */
+void step_collect_free(struct step_collect *c); /* NULL does nothing */
 
 /* Take STEPS of an agent; may publish JOURNAL_STRAGGLER and JOURNAL_STRAGGLER_OVER. */
 void step_collect_take(struct step_collect *c, const struct session *s, const struct msg_steps *m,
                        uint64_t now);
-/* Take LOAD of an agent, likewise. */
+/* Take LOAD of an agent; may publish the same events. */
 void step_collect_take_load(struct step_collect *c, const struct session *s,
                             const struct msg_load *m);
-/* The highest step that a worker of this round has marked, or that was found otherwise
- * (rdzv_step_reached()); -1: none. */
+/* Return the highest step that a worker of this round has marked, or that the round machine has
+ * found (rdzv_step_reached()); -1: none. */
 int64_t step_collect_reached(const struct step_collect *c);
 /* Add `steps` to the answer of `ddctl status` if workers mark steps, else `stragglers` if there are
  * any. */

@@ -32,7 +32,7 @@ struct timeline {
     struct timeline_cfg cfg;
     struct timeline_file *file;
     struct timeline_node *nodes;
-    struct dd_buf early; /* until the first round */
+    struct dd_buf early; /* events until the first round */
     int64_t real_ns;     /* wall clock minus monotonic clock, at the start */
     bool started;        /* the array has been begun */
     int round;           /* -1: none yet */
@@ -49,9 +49,10 @@ static void timeline_write(struct timeline *t, const void *p, size_t n)
     const int rc = t->round < 0 ? dd_buf_append(&t->early, p, n) : timeline_file_put(t->file, p, n);
     if (rc < 0 && rc != -EPIPE && !t->warned) {
         t->warned = true;
-        dd_log(t->cfg.log, DD_LOG_WARN,
-               "--timeline: '%s' cannot be written fast enough; some events are missing",
-               t->cfg.path);
+        dd_log(
+            t->cfg.log, DD_LOG_WARN,
+            "--timeline: too many events are waiting to be written to '%s'; some will be missing",
+            t->cfg.path);
     }
 }
 
@@ -270,7 +271,7 @@ int timeline_new(struct timeline **ret, struct journal *j, const struct timeline
     const uint64_t now = dd_now_ns();
     struct timeline *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "--timeline: out of memory");
     *t = (struct timeline){.cfg = *cfg,
                            .early = DD_BUF_INIT(EARLY_MAX),
                            .real_ns = (int64_t)dd_now_real_ns() - (int64_t)now,

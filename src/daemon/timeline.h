@@ -14,7 +14,7 @@
 
 struct event_base;
 struct msg_join;   /* rdzv/msg.h */
-struct msg_phases; /* the same */
+struct msg_phases; /* rdzv/msg.h */
 struct timeline;
 
 /* Part of a session: the node's state in the timeline. */
@@ -25,7 +25,7 @@ struct timeline_peer {
     bool same_clock;   /* behind_ns is 0 */
     bool answered;     /* behind_ns is known */
     int workers;
-    int round;        /* of the next two */
+    int round;        /* round that left and first_store are about */
     unsigned left;    /* number of phases still accepted in this round */
     bool first_store; /* a worker of this node has used the store in this round */
 };
@@ -49,7 +49,8 @@ void timeline_add_peer(struct timeline *t, struct timeline_peer *p, const struct
 /* Record an agent's phases. quickest: clock offset estimated from its fastest message. */
 void timeline_take(struct timeline *t, struct timeline_peer *p, const struct report_clock *quickest,
                    const struct msg_phases *m);
-/* A worker of this node (NULL: unknown) uses the store; the first one of a round is an event. */
+/* Record that a worker of this node (NULL: unknown) uses the store: the first use in a round is an
+ * event. */
 void timeline_store_used(struct timeline *t, struct timeline_peer *p);
 
 #endif

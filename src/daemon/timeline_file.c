@@ -21,8 +21,8 @@
 enum {
     QUEUE_MAX = 32 << 20,
     CHUNK = 1 << 16,
-    LAST_MS = 1000, /* for the daemon to pass the queue on */
-    END_MS = 5000,  /* then for the writer: a busy machine may stall it for some seconds */
+    LAST_MS = 1000, /* limit for the daemon to pass the queue to the writer */
+    END_MS = 5000,  /* then limit for the writer: a busy machine may stall it for some seconds */
     DATA_FD = STDERR_FILENO + 1,
 };
 
@@ -34,7 +34,7 @@ struct timeline_file {
 
 /* ---- children ---- */
 
-/* Create or truncate the file. What appeared there since ddrun checked the name is left alone: a
+/* Create or truncate the file. Do not use what has appeared at the path since ddrun checked it: a
  * link of another user, or a pipe whose reader would have to be waited for. */
 static int writer_open(const char *path)
 {
@@ -102,7 +102,8 @@ static void monitor_run(const char *path, const struct dd_log *log)
         why = "the file system does not respond";
         (void)kill(writer, SIGKILL); /* if it is stuck in the kernel, the guardian reaps it */
     } else if (why == NULL && waitpid(writer, &status, 0) == writer && status != 0) {
-        why = WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "its writer was killed";
+        why = WIFEXITED(status) ? strerror(WEXITSTATUS(status))
+                                : "the process that writes it was killed";
     }
     if (why != NULL)
         dd_log(log, DD_LOG_WARN, "--timeline: cannot write '%s': %s", path, why);
@@ -136,7 +137,7 @@ static void timeline_file_end(struct timeline_file *f)
     f->fd = -1;
 }
 
-/* Write what the pipe takes. */
+/* Write to the pipe as much of the queue as it has room for. */
 static void timeline_file_flush(struct timeline_file *f)
 {
     while (f->fd >= 0 && f->queue.len > 0) {
@@ -176,7 +177,7 @@ int timeline_file_new(struct timeline_file **ret, struct event_base *base, const
     if (f == NULL || dd_fd_nonblock(mine) < 0 ||
         (f->on_room = event_new(base, mine, EV_WRITE, timeline_file_on_room, f)) == NULL) {
         free(f);
-        return dd_err_set(err, -ENOMEM, "out of memory");
+        return dd_err_set(err, -ENOMEM, "--timeline: out of memory for '%s'", path);
     }
     f->queue = DD_BUF_INIT(QUEUE_MAX);
     f->fd = DD_TAKE_FD(mine);

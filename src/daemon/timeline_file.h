@@ -1,7 +1,7 @@
 /* The file of --timeline. A child process opens and writes it, since a file server that hangs
  * must not delay the daemon, and the daemon may not open files for writing (daemon/confine.h).
  * The child ends the array when the daemon closes its end or exits, for whatever reason. It
- * reports an error, also if the file is not written within 1 s after that. */
+ * reports an error, also if the file is not written within 5 s after that. */
 #ifndef DD_DAEMON_TIMELINE_FILE_H
 #define DD_DAEMON_TIMELINE_FILE_H
 

@@ -16,7 +16,7 @@ struct usage_asked {
     struct node_question node; /* first */
     struct session *caller;
     int64_t caller_id;
-    const struct rank_set *ranks; /* while the nodes are chosen */
+    const struct rank_set *ranks; /* set while the nodes are chosen */
     json_t *workers;
 };
 
@@ -43,7 +43,7 @@ static void usage_refuse(struct session *s, int64_t id, const char *why)
     session_send(s, MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = why));
 }
 
-/* Reply with what is known. */
+/* Reply with the answers that have arrived. */
 static void usage_asked_end(struct node_question *q)
 {
     struct usage_asked *k = usage_asked_of(q);
@@ -55,9 +55,9 @@ static void usage_asked_end(struct node_question *q)
     json_decref(o);
     usage_asked_drop(q);
     if (text == NULL || strlen(text) > SESSION_ANSWER_MAX)
-        usage_refuse(s, id, "the nodes' answer is too long");
+        usage_refuse(s, id, "the nodes' answer is too long, or the daemon is out of memory");
     else if (session_answer(s, id, text, strlen(text), true) < 0)
-        usage_refuse(s, id, "the link to this node is too busy to send the answer");
+        usage_refuse(s, id, "the answer does not fit into the queue to this node");
 }
 
 /* ---- the question ---- */

@@ -9,9 +9,8 @@
 struct worker_events {
     struct store_server *store;
     const struct dd_log *log;
-    /* Of this round. */
-    int n;
-    bool stopped;
+    int n;        /* events published in this round */
+    bool stopped; /* the stop was published in this round */
 };
 
 /* Publish SIGUSR1 or SIGUSR2. */
