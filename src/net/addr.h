@@ -68,7 +68,7 @@ int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);
 /* The interfaces passed to the workers. */
 struct net_worker_ifaces {
     char used[16]; /* "": unknown */
-    char nccl[16]; /* the same interface if NCCL would choose a different one by default, else "" */
+    char nccl[16]; /* `used` if NCCL would choose another interface by default, else "" */
 };
 /* Set `used` to `named`; if that is NULL, to the interface that holds `local`, this node's address
  * in the job. alone: the job has no other nodes. */

@@ -19,7 +19,7 @@ enum { CREDENTIAL_STACK = 256 << 10 };
 
 /* Sent by the thread as one packet. */
 struct credential_reply {
-    int rc; /* < 0: text says why there is no credential */
+    int rc; /* < 0: there is no credential, text is the reason */
     char text[sizeof(((struct hello_reply *)NULL)->cred)];
 };
 

@@ -10,8 +10,8 @@
 struct event_base;
 
 struct credential_maker_cb {
-    /* Called from the event loop. text: the credential, valid during the call; NULL: err says
-     * why there is none. */
+    /* Called from the event loop. text: the credential, valid during the call; NULL: there is none,
+     * err has the reason. */
     void (*done)(void *arg, const char *text, const struct dd_err *err);
     void *arg;
 };
@@ -30,8 +30,8 @@ int credential_maker_ask(struct credential_maker *m);
 void credential_maker_free(struct credential_maker *m);
 
 struct credential_reader_cb {
-    /* Called once, from the event loop. key is valid during the call; NULL: err says why there is
-     * none. The callback may free the reader. */
+    /* Called once, from the event loop. key is valid during the call; NULL: there is none, err has
+     * the reason. The callback may free the reader. */
     void (*done)(void *arg, const struct net_key *key, const struct dd_err *err);
     void *arg;
 };

@@ -1,4 +1,4 @@
-/* Digests. OpenSSL makes them; it is loaded on the first use. */
+/* Digests, computed by OpenSSL, which is loaded on the first use. */
 #ifndef DD_NET_CRYPTO_H
 #define DD_NET_CRYPTO_H
 

@@ -15,7 +15,7 @@ struct home_file {
     int dirfd; /* owned; -1: closed */
     char dir[PATH_MAX];
     char name[256];
-    char shown[PATH_MAX + 260]; /* its path, for messages */
+    char shown[PATH_MAX + 260]; /* path of the file, for messages */
 };
 
 struct home_file_name {

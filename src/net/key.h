@@ -14,7 +14,7 @@ enum { NET_KEY_LEN = 32 };
  * preference. */
 enum net_key_method {
     NET_KEY_NONE,   /* --insecure: no TLS, no authentication */
-    NET_KEY_SHARED, /* both sides know the secret: key file, DDRUN_KEY, a secret of this job */
+    NET_KEY_SHARED, /* both sides have the secret: key file, DDRUN_KEY, a secret of this job */
     NET_KEY_MUNGE,  /* the leader sends the key in a credential that only this uid can decode */
     NET_KEY_HOME,   /* the leader names a 0600 file in a shared home directory */
     NET_KEY_METHOD_MAX,

@@ -102,7 +102,7 @@ static int key_home_credential(char **ret, const struct net_key *key,
     if (rc < 0)
         return dd_err_set(err, rc, "cannot hash the key with SHA-256: %s", strerror(-rc));
     *ret = strdup(tag);
-    return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+    return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory for the key file's name");
 }
 
 static int accept_file(struct net_key *ret, const struct net_key_input *in, const char *cred,

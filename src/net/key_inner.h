@@ -34,8 +34,8 @@ extern const struct key_ops key_ops_home;
 struct key_path {
     int dirfd;
     const char *name;
-    const char *what;  /* its kind, for messages: "key file" */
-    const char *shown; /* its path, for messages */
+    const char *what;  /* kind of the file, for messages: "key file" */
+    const char *shown; /* path of the file, for messages */
     int flags;         /* O_NOFOLLOW or 0 */
 };
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);

@@ -166,7 +166,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     }
     munge_err_t e = m.munge_decode(cred, m.ctx, &payload, &n, &uid, &gid);
     /* The leader sends one credential to several agents, some on the same machine, so a replay is
-     * legitimate. An attacker who replays a credential does not know its key and fails the
+     * legitimate. An attacker who replays a credential cannot decode the key in it and fails the
      * handshake. Src: munge(3), which fields are valid on error. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
         rc = key_munge_fail(&m, e, "decode the leader's credential", err);

@@ -53,7 +53,7 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t n);
 struct link_frames;
 struct link_frames *link_frames_new(void); /* NULL: no memory */
 int link_frames_add(struct link_frames *f, uint16_t type, const void *data,
-                    size_t n); /* before they are sent; -EMSGSIZE, -ENOMEM */
+                    size_t n); /* before the frames are sent; 0, -EMSGSIZE or -ENOMEM */
 size_t link_frames_size(const struct link_frames *f);
 void link_frames_free(struct link_frames *f); /* drops the caller's reference; NULL does nothing */
 int link_send_frames(struct link *l,

@@ -315,7 +315,7 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
         drop_hello_events(a);
         if (await_turn(a) < 0)
-            link_accept_refuse(a, DD_LOG_ERR, "out of memory");
+            link_accept_refuse(a, DD_LOG_ERR, "out of memory for the TLS handshake");
     } else if (need == a->awaited) { /* the peer has closed or sent an urgent byte, or the kernel
                                         has no memory for more */
         link_accept_refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
@@ -330,7 +330,7 @@ static int await_client_hello(struct link_accept *a, struct dd_err *err)
     a->readable = event_new(a->base, a->fd, EV_READ | EV_PERSIST, on_client_hello, a);
     return a->readable != NULL && event_add(a->readable, NULL) == 0
                ? 0
-               : dd_err_set(err, -ENOMEM, "out of memory");
+               : dd_err_set(err, -ENOMEM, "out of memory for the TLS handshake");
 }
 
 static void link_accept_start_plain(struct link_accept *a)
@@ -338,7 +338,7 @@ static void link_accept_start_plain(struct link_accept *a)
     a->bev = bufferevent_socket_new(a->base, a->fd,
                                     BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (a->bev == NULL) {
-        link_accept_refuse(a, DD_LOG_ERR, "out of memory");
+        link_accept_refuse(a, DD_LOG_ERR, "out of memory for the link");
         return;
     }
     a->fd = -1;

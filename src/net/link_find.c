@@ -157,8 +157,8 @@ static void succeed(struct link_find *f, struct link *l)
     f->done(f->arg, l); /* may free f */
 }
 
-/* Raise the limit after a timeout. A daemon that answers thousands of agents is slow; if they all
- * gave up too early, its work would be wasted. */
+/* Raise the limit after a timeout. A daemon that answers thousands of agents is slow; if all agents
+ * gave up too early, the daemon's work would be wasted. */
 static void learn_patience(struct target *g)
 {
     unsigned most = g->find->cfg.attempt_ms * PATIENCE;
@@ -376,7 +376,7 @@ static void link_find_on_lookup(evutil_socket_t fd, short what, void *arg)
     struct dd_err err = {0};
     (void)fd;
     (void)what;
-    /* A second look-up means that no address of the name has responded: Slurm may know another. */
+    /* A second look-up means that no address of the name has responded: Slurm may have another. */
     enum net_resolve_slurm slurm = !f->cfg.try_scontrol ? NET_RESOLVE_SLURM_NEVER
                                    : f->lookups++ == 0  ? NET_RESOLVE_SLURM_ELSE
                                                         : NET_RESOLVE_SLURM_TOO;
@@ -478,6 +478,7 @@ int link_find_start(struct link_find **ret, struct event_base *base,
 
 /* ---- status ---- */
 
+/* Return the target whose last result is the most informative; NULL: there are no targets. */
 static const struct target *most_telling(const struct link_find *f)
 {
     const struct target *best = NULL;

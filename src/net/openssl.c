@@ -197,8 +197,8 @@ static const struct {
 static enum net_tls_fault openssl_tls_fault(struct bufferevent *bev, char *out, size_t size)
 {
     unsigned long e = bufferevent_get_openssl_error(bev);
-    /* Src: libevent 2.1, bufferevent_openssl.c: without an OpenSSL error it stores the result of
-     * SSL_get_error() */
+    /* without an OpenSSL error, libevent stores the result of SSL_get_error(). Src: libevent 2.1,
+     * bufferevent_openssl.c */
     if (e == 0 || e == SSL_ERROR_SYSCALL) {
         out[0] = '\0';
         return NET_TLS_LOST;

@@ -36,7 +36,7 @@ struct net_resolve {
 static void resolve_end_child(pid_t pid)
 {
     int status;
-    (void)kill(-pid, SIGKILL); /* including its scontrol */
+    (void)kill(-pid, SIGKILL); /* including scontrol, which the child may run */
     (void)kill(pid, SIGKILL);
 #ifdef SYS_pidfd_open
     struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};

@@ -109,7 +109,7 @@ static bool short_name(const char *name, char *out, size_t size)
     return true;
 }
 
-/* Retry with the short name: node files may contain full names where the resolver knows only short
+/* Retry with the short name: node files may contain full names where the resolver has only short
  * ones (PALS appends the suffix of a network). */
 static int look_up_any_form(int fd, const char *name, char *why, size_t size)
 {

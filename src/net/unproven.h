@@ -41,8 +41,8 @@ void unproven_source_of(int fd, struct net_addr *ret);
 
 int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
                  uint64_t now_ns);            /* 0 or -ENOMEM */
-void unproven_remove(struct unproven *u);     /* also allowed if it is in no set */
-void unproven_is_foreign(struct unproven *u); /* another user is known to own it */
+void unproven_remove(struct unproven *u);     /* does nothing if u is in no set */
+void unproven_is_foreign(struct unproven *u); /* mark u as owned by another user */
 
 /* Protect a connection that is not foreign from unproven_evict_one() until until_ns: a peer that
  * does not retry then has time to authenticate, whatever the rate of a flood. */
