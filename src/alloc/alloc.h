@@ -92,7 +92,7 @@ int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *
 /* Copy the allocation for the node at index, without warnings. The caller owns *ret; -ENOMEM. */
 int alloc_copy(struct alloc **ret, const struct alloc *a, int index);
 /* Name the run as --rdzv-id does, and extend job_id and requeue_id by the name, or by a hash of it.
- * -EINVAL if it is empty; -ENOMEM. */
+ * 0; -EINVAL: id is empty; -ENOMEM. */
 int alloc_name_run(struct alloc *a, const char *id, struct dd_err *err);
 void alloc_free(struct alloc *a);
 bool alloc_is_pbs(const struct alloc *a); /* true if the source is PBS */

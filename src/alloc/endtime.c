@@ -58,7 +58,7 @@ int alloc_slurm_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* Return the value after "    NAME = " at the start of a line, or NULL; lent. */
+/* Return the value after "    NAME = " at the start of a line, lent; NULL: none. */
 static const char *pbs_value(const char *text, const char *name)
 {
     size_t len = strlen(name);
@@ -92,12 +92,12 @@ static int end_of(const char *start, const char *format, const char *length, int
 int alloc_pbs_end_time(const char *text, int64_t *ret)
 {
     const char *start = pbs_value(text, "stime");
-    if (start == NULL) /* TORQUE calls it start_time */
+    if (start == NULL) /* the field's name in TORQUE */
         start = pbs_value(text, "start_time");
     return end_of(start, "%a %b %d %H:%M:%S %Y", pbs_value(text, "Resource_List.walltime"), ret);
 }
 
-/* Src: oarstat of OAR 2.5, its source: the same layout; dates as in SQL. */
+/* oarstat has the layout of qstat -f, but dates as in SQL. Src: source of OAR 2.5. */
 static int oar_end_time(const char *text, int64_t *ret)
 {
     return end_of(pbs_value(text, "startTime"), "%Y-%m-%d %H:%M:%S", pbs_value(text, "walltime"),

@@ -35,7 +35,7 @@ struct alloc_marks_row {
     int (*read)(const struct alloc_marks_row *row, const char *text, struct dd_buf *out);
 };
 
-/* ---- what both formats share ---- */
+/* ---- shared by both formats ---- */
 
 /* Return the meaning of the first row whose word occurs in the state; NULL: none occurs. A word of
  * the state may end with signs, as in DOWN* of a node that does not respond. */
@@ -92,7 +92,7 @@ static int take_node(const struct alloc_marks_row *row, struct span name, struct
 
 /* ---- Slurm ---- */
 
-/* Return the text between `before` and the end of the line; p NULL: it is not there. */
+/* Return the text between `before` and the end of the line; p NULL: the line lacks `before`. */
 static struct span rest_after(struct span line, const char *before)
 {
     const char *at = memmem(line.p, line.n, before, strlen(before));

@@ -15,7 +15,7 @@ const char *alloc_marks_scheduler(const struct alloc_marks_row *row); /* "Slurm"
 /* Return the variable with the nodes of the job, for a job whose host list does not name them;
  * NULL: none. */
 const char *alloc_marks_variable(const struct alloc_marks_row *row);
-/* True if the scheduler may know the nodes by their names without domains only. */
+/* True if the scheduler may have the nodes under names without domains only. */
 bool alloc_marks_other_names(const struct alloc_marks_row *row, const struct hostlist *nodes);
 /* A command that asks for all nodes. */
 struct alloc_marks_words {

@@ -35,7 +35,8 @@ static const char *var(const struct alloc_input *in, const char *name)
     return dd_env_get_nonempty(in->env, name);
 }
 
-/* Return the value of the first of some variables that is set; `name` becomes its name. */
+/* Return the value of the first of some variables that is set; `name` becomes the name of that
+ * variable. */
 static const char *first_of(const struct alloc_input *in, const char *names, char name[64])
 {
     for (const char *p = names; p != NULL && *p != '\0'; p += *p == ',') {
@@ -48,7 +49,7 @@ static const char *first_of(const struct alloc_input *in, const char *names, cha
     return NULL;
 }
 
-/* Return the job's id, or NULL; `name` becomes the variable's name. */
+/* Return the job's id; NULL: no variable has it. `name` becomes the name of the variable. */
 static const char *job_of(const struct other *o, const struct alloc_input *in, char name[64])
 {
     const size_t n = strcspn(o->jobs, ",");
