@@ -14,7 +14,7 @@ struct charges_follow {
     int64_t id;                 /* of the request of `to` */
 };
 
-/* Subscribe to the journal, which borrows f for as long as it exists. */
+/* Subscribe to the journal, which borrows f as long as the journal exists. */
 void charges_follow_init(struct charges_follow *f, struct journal *j, const struct rdzv *machine);
 /* Send the charges to s, if there are any: now, at each charge, and when a round starts. A later
  * call replaces s. */

@@ -56,7 +56,7 @@ static void dispatch_warnings(struct dispatch *d, struct session *s, const struc
 {
     DD_AUTO(strv) struct dd_strv lines = {0};
     DD_AUTO(free) char *text = strdup(m->warnings.text);
-    for (char *c = text; c != NULL && *c != '\0'; c++) /* ddctl prints it */
+    for (char *c = text; c != NULL && *c != '\0'; c++) /* ddctl prints the text */
         if (((unsigned char)*c < ' ' && *c != '\n') || *c == 127)
             *c = '?';
     if (text == NULL || dd_strv_split(&lines, text, "\n") < 0)
@@ -343,7 +343,7 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
                "ignoring an exchange message from %s: malformed, or sent before JOIN", s->name);
         return;
     }
-    /* While a round is being stopped, its nodes still agree on what comes back (--collect). */
+    /* While a round is being stopped, its nodes still agree on the files to collect (--collect). */
     if ((rdzv_state(machine) != RDZV_RUNNING && rdzv_state(machine) != RDZV_STOPPING) ||
         p.round != (uint32_t)rdzv_round(machine))
         return; /* a message of an earlier round */

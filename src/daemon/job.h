@@ -58,7 +58,7 @@ bool job_is_round(const struct job *j, int round);
 
 /* Publish SIGUSR1 or SIGUSR2 as an event for the workers of the running round. */
 void job_signal_workers(struct job *j, int sig);
-/* Record that the end of the job was requested; return whether it already was. The caller performs
+/* Record that the end of the job was requested; true: it was requested before. The caller performs
  * the step. */
 bool job_note_stop_request(struct job *j);
 /* Handle a signal to ddrund: stop the job, unless an agent reports the signal first. */

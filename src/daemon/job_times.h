@@ -20,8 +20,8 @@ struct job_times {
     int code; /* if finished */
 };
 
-/* The first daemon of a job passes the start of the job. A later one passes 0 and its own start:
- * recovery then counts from there. */
+/* The first daemon of a job passes the start of the job. A later daemon passes 0 and its own start,
+ * from which recovery then counts. */
 void job_times_init(struct job_times *t, uint64_t start_ns, uint64_t taken_over_ns);
 void job_times_event(struct job_times *t, const struct journal_event *e);
 uint64_t job_times_running(const struct job_times *t, uint64_t now_ns);

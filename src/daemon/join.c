@@ -87,7 +87,7 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m,
         return;
     }
     if (!hostlist_name_ok(m->name)) { /* no round with this node could be planned */
-        session_refuse(s, "the name of this node is not a valid host name");
+        session_refuse(s, "the name of the node is not a valid host name");
         return;
     }
     (void)snprintf(s->name, sizeof(s->name), "%s", m->name);

@@ -14,7 +14,7 @@ struct event_base;
 
 struct asked_node {
     const struct session *session; /* NULL: has answered, or is lost */
-    int first, workers;            /* its ranks: first to first + workers - 1 */
+    int first, workers;            /* ranks of the node: first to first + workers - 1 */
 };
 
 /* The first member of what the caller allocates for each question. */

@@ -37,7 +37,7 @@ uint64_t report_clock_time(const struct report_clock *c, int64_t there_ns, uint6
 static void report_collect_finish(const struct report_collect *c, const struct journal_event *e)
 {
     if (e->verdict != NULL && e->verdict[0] != '\0')
-        (void)report_verdict_set(c->report, e->verdict); /* -ENOMEM: the report omits it */
+        (void)report_verdict_set(c->report, e->verdict); /* -ENOMEM: the report omits the verdict */
     if (e->unfit != NULL)
         (void)report_unfit_set(c->report, e->unfit->node, e->unfit->check, e->unfit->why);
     report_finish(c->report, e->text, e->code, e->now_ns);

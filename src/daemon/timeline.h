@@ -43,7 +43,7 @@ int timeline_new(struct timeline **ret, struct journal *j, const struct timeline
 void timeline_free(struct timeline *t); /* NULL does nothing; the journal must not be used after */
 
 /* Add the node of an agent that joins and is about to receive the request for its phases.
- * same_clock: it runs on the daemon's machine. */
+ * same_clock: the agent runs on the daemon's machine. */
 void timeline_add_peer(struct timeline *t, struct timeline_peer *p, const struct msg_join *m,
                        bool same_clock);
 /* Record an agent's phases. quickest: clock offset estimated from its fastest message. */
