@@ -1,6 +1,6 @@
-/* Election of the leader through one etcd key that all nodes of a job know. A state machine without
- * sockets and clock: replies and events come in, requests and actions go out. At most one request
- * is pending.
+/* Election of the leader through one etcd key, whose name is the same on all nodes of a job. A
+ * state machine without sockets and clock: its inputs are replies and events, its outputs requests
+ * and actions. At most one request is pending.
  *
  * The key is attached to a lease that the leader keeps alive. It is written only if it does not
  * exist, or over exactly the revision that was read, so it names at most one leader at any time. A

@@ -21,7 +21,7 @@ struct request {
     char *text;
     web_done_f *done;
     void *arg;
-    int tries; /* number of helpers that exited while serving it */
+    int tries; /* number of helpers that ended while serving this request */
 };
 
 struct web {
@@ -71,7 +71,7 @@ static bool end_helper(struct web *w)
         event_free(DD_TAKE(w->readable));
     if (w->fd >= 0)
         close(DD_TAKE_FD(w->fd));
-    if (w->pid > 0) { /* it has no state that needs to be saved */
+    if (w->pid > 0) { /* the helper has no state that needs to be saved */
         (void)kill(w->pid, SIGKILL);
         (void)waitpid(w->pid, &status, 0);
     }

@@ -167,7 +167,7 @@ static bool is_token(const char *text)
 {
     const size_t n = strlen(text);
     bool ok = n > 0 && n <= ETCD_TOKEN_MAX;
-    for (size_t i = 0; i < n && ok; i++) /* it becomes part of a header line */
+    for (size_t i = 0; i < n && ok; i++) /* the token becomes part of a header line */
         ok = text[i] > ' ' && text[i] <= '~';
     return ok;
 }

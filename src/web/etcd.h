@@ -20,8 +20,8 @@ struct etcd_ask {
     const char *key;             /* READ, PUT */
     const char *value;           /* PUT */
     int64_t lease;               /* KEEP, REVOKE, PUT */
-    int64_t revision; /* PUT: only if the key was last changed in this revision; 0: only if it does
-                         not exist */
+    int64_t revision; /* PUT: write only if the key was last changed in this revision; 0: only if
+                         the key does not exist */
     int ttl;          /* GRANT, seconds */
 };
 
