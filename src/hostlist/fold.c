@@ -138,7 +138,7 @@ static bool continues(const struct number *first, const struct number *a, const 
     return b->value == a->value + 1 && b->len == (plain > first->len ? plain : first->len);
 }
 
-/* Append "1-3,7" for n items. */
+/* Append the numbers of n items as ranges, such as "1-3,7". */
 static int write_ranges(struct dd_buf *out, const struct item *it, size_t n, const struct frame *f)
 {
     int rc = 0;

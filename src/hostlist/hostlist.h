@@ -19,8 +19,8 @@ struct hostlist;
 
 int hostlist_new(struct hostlist **ret);
 /* Expand an expression of names separated by commas or white space, with any number of brackets
- * ("r[1-4]n[01-16,20].site"). -EINVAL with error and position; -E2BIG: over HOSTLIST_MAX; -ENOMEM.
- * An empty expression is an empty list. */
+ * ("r[1-4]n[01-16,20].site"). -EINVAL with a message that contains the position; -E2BIG: over
+ * HOSTLIST_MAX; -ENOMEM. An empty expression is an empty list. */
 int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err);
 void hostlist_free(struct hostlist *h);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Replaces '*' while the expression is expanded: the parser accepts ':' because of IPv6 addresses,
- * and no pattern may contain it. */
+ * and no pattern may contain ':'. */
 enum { STAND_IN = ':' };
 
 static void match_replace(char *text, char from, char to)
