@@ -7,17 +7,18 @@
 
 /* Applied in this order: each row sees the variables of the previous ones. */
 static framework_env_f *const contracts[] = {
-    framework_own_variables, /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of others */
+    framework_own_variables, /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of an outer
+                                launcher */
     framework_torch,         /* RANK, WORLD_SIZE, MASTER_ADDR, … */
     framework_deepspeed,     /* CROSS_RANK, CROSS_SIZE */
     framework_horovod,       /* HOROVOD_RANK, …, the address of the rendezvous server */
     framework_slurm,         /* SLURM_PROCID, …, as if srun had started one task per worker */
     framework_tensorflow,    /* --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, one GPU per worker */
     framework_mpi,           /* --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK, … */
-    framework_jax,           /* JAX_COORDINATOR_ADDRESS, JAX_LOCAL_DEVICE_IDS, five of Slurm's */
-    framework_oneccl,        /* CCL_PROCESS_LAUNCHER */
-    framework_paddle,        /* --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, … */
-    framework_mindspore,     /* --framework=mindspore: MS_ROLE, MS_WORKER_NUM, …, a scheduler */
+    framework_jax,    /* JAX_COORDINATOR_ADDRESS, JAX_LOCAL_DEVICE_IDS, five variables of Slurm */
+    framework_oneccl, /* CCL_PROCESS_LAUNCHER */
+    framework_paddle, /* --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, … */
+    framework_mindspore, /* --framework=mindspore: MS_ROLE, MS_WORKER_NUM, … */
 };
 
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
@@ -81,7 +82,7 @@ int framework_check_size(int frameworks, long workers, struct dd_err *err)
 {
     static const struct {
         int bit;
-        const char *variable, *shortest; /* minimum length per worker; ports are five digits */
+        const char *variable, *shortest; /* shortest text per worker; ports have five digits */
     } rows[] = {
         {FRAMEWORK_TF, "TF_CONFIG", "\"1.1.1.1:32768\", "},
         {FRAMEWORK_PADDLE, "PADDLE_TRAINER_ENDPOINTS", "1.1.1.1:32768,"},

@@ -23,10 +23,10 @@ enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2, FRAMEWORK_PADDLE = 4, FRAMEWORK_MIND
 int framework_parse(const char *names, struct dd_err *err);
 /* True if every worker listens on its own port: plan->endpoints is needed. */
 bool framework_wants_ports(int frameworks);
-/* True if all of them listen with SO_REUSEPORT. */
+/* True if the listeners of all these frameworks set SO_REUSEPORT. */
 bool framework_reuses_port(int frameworks);
-/* Check that a variable can hold the addresses of that many workers, even if these are short.
- * -E2BIG with a message. */
+/* Check that a variable can hold the addresses of this number of workers, if all are as short as
+ * possible. -E2BIG with a message. */
 int framework_check_size(int frameworks, long workers, struct dd_err *err);
 /* Return a rule of worker/rules.h that wraps the commands of some workers for these frameworks, or
  * NULL. */
@@ -42,20 +42,20 @@ struct framework_input {
     const char *node_name;               /* name of this node in the host list */
     const char *horovod_port;            /* port of this node's rendezvous server; NULL: none */
     const char *store_addr, *store_port; /* where this node's workers reach the store; NULL: at the
-                                            daemon, as the plan says */
+                                            master address and port of the plan */
     bool elastic;                        /* HOROVOD_ELASTIC */
     const char *iface;                   /* interface that reached the daemon; NULL: unknown */
-    const char
-        *nccl_iface; /* the same if NCCL would choose another interface by itself, otherwise NULL */
-    const char *nccl_host; /* a simulated node's address: NCCL regards the node as a host of its own
-                              then, which may share a GPU with another; NULL: a real node */
-    const char *error_file;        /* TORCHELASTIC_ERROR_FILE, "" for none */
+    const char *nccl_iface; /* iface, if NCCL would choose another interface by itself; NULL: NCCL
+                               needs none */
+    const char *nccl_host;  /* address of a simulated node, by which NCCL takes the node for a host
+                               of its own, so that nodes may share a GPU; NULL: a real node */
+    const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */
     const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE, NULL: the default */
     bool virtual_local_rank;       /* each worker sees one GPU, and its LOCAL_RANK is 0 */
-    int gpus;                      /* number that the job uses on this node */
+    int gpus;                      /* number of GPUs that the job uses on this node */
     bool one_gpu;                  /* each worker sees one GPU */
     int frameworks; /* bits of FRAMEWORK_*; some need plan->endpoints or plan->coordinator */
-    const struct tf_roles *tf_roles; /* NULL: all are workers */
+    const struct tf_roles *tf_roles; /* NULL: all tasks are workers */
     bool mpi;                        /* set ranks and sizes as MPI launchers do */
     bool by_hand; /* the user starts the workers without an agent: omit variables about the agent,
                      and keep those that the launcher of this process has set; run_id and role are

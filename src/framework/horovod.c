@@ -25,7 +25,7 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
     return framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
-/* Without a server, remove its address but keep the size: Horovod then fails, while without a size
+/* Without a server, remove the address but keep the size: Horovod then fails, while without a size
  * each rank would train alone. */
 static int server(struct dd_strv *env, const struct framework_input *in)
 {

@@ -1,7 +1,7 @@
-/* JAX: variables for jax.distributed.initialize() without arguments. JAX has none for rank and
- * size; it takes them from five variables of Slurm, all of which must be set. In a Slurm job,
- * slurm.c has set them; elsewhere they are set only on request, since other programs would then
- * call Slurm. Src: JAX 0.10.2, measured. */
+/* JAX: variables for jax.distributed.initialize() without arguments. JAX has no variables of its
+ * own for rank and size; it takes them from five variables of Slurm, all of which must be set. In a
+ * Slurm job, slurm_variables.c has set them; elsewhere they are set only on request, since other
+ * programs would then call Slurm. Src: JAX 0.10.2, measured. */
 #include "framework/rows.h"
 
 #include "base/auto.h"
@@ -55,8 +55,8 @@ static int devices(struct dd_strv *env, const struct framework_input *in)
     return text == NULL ? -ENOMEM : dd_env_set(env, "JAX_LOCAL_DEVICE_IDS", text);
 }
 
-/* JAX requires all five, but uses the first two only without JAX_COORDINATOR_ADDRESS, to derive the
- * coordinator's host and port. */
+/* JAX requires all five variables, but uses the first two only without JAX_COORDINATOR_ADDRESS, to
+ * derive the coordinator's host and port. */
 static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
@@ -74,8 +74,8 @@ int framework_jax(struct dd_strv *env, const struct framework_input *in, struct 
 {
     (void)err;
     if (!in->by_hand)
-        dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* of an mpirun around ddrun: all workers would
-                                                       take its one rank */
+        dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* set by an mpirun that has started ddrun: all
+                                                       workers would take the one rank of ddrun */
     int rc = coordinator(env, in);
     if (rc == 0)
         rc = devices(env, in);

@@ -24,8 +24,8 @@ int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct 
         {"OMPI_COMM_WORLD_NODE_RANK", in->local_rank},
         {"OMPI_UNIVERSE_SIZE", p->world_size},
     };
-    /* They tell Open MPI 4 that a launcher has started the process, so that it is not a singleton,
-     * and not to bind it to CPUs. Version 5 needs none of these. */
+    /* These variables let Open MPI 4 find that a launcher has started the process, which is then no
+     * singleton, and that it must not bind the process to CPUs. Open MPI 5 needs none of them. */
     static const char *const defaults[][2] = {
         {"OMPI_MCA_schizo", "ompi"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},

@@ -42,7 +42,7 @@ static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *e
     return text == NULL ? -ENOMEM : dd_env_set(env, "PADDLE_TRAINER_ENDPOINTS", text);
 }
 
-/* All GPUs stay visible; FLAGS_selected_gpus selects the worker's one. */
+/* All GPUs stay visible; FLAGS_selected_gpus selects the GPU of the worker. */
 static int device(struct dd_strv *env, const struct framework_input *in)
 {
     if (in->gpus == 0)
@@ -57,8 +57,9 @@ int framework_paddle(struct dd_strv *env, const struct framework_input *in, stru
         return 0;
     if (p->endpoints.n != (size_t)p->world_size || p->coordinator == NULL)
         return dd_err_set(err, -ENOTSUP,
-                          "Paddle needs %d reserved ports, one per worker; %zu are known",
-                          p->world_size, p->endpoints.n);
+                          "Paddle needs %d reserved ports, one for each worker and one for "
+                          "PADDLE_MASTER, but only %zu are reserved",
+                          p->world_size + 1, p->endpoints.n + (p->coordinator != NULL));
     int rc = numbers(env, in);
     if (rc == 0)
         rc = endpoints(env, p, err);

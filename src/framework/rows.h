@@ -4,8 +4,8 @@
 
 #include "framework/framework.h"
 
-/* Add one contract's variables to the environment of a worker. -ENOMEM; -ENOTSUP: impossible,
- * however often it is tried. */
+/* Add one contract's variables to the environment of a worker. -ENOMEM; -ENOTSUP: a restart would
+ * fail, too. */
 typedef int framework_env_f(struct dd_strv *env, const struct framework_input *in,
                             struct dd_err *err);
 framework_env_f framework_own_variables;

@@ -10,7 +10,7 @@
 
 static const struct tf_roles all_workers = {.n = 1, .v = {{.type = TF_WORKER, .count = TF_REST}}};
 
-/* {"worker": ["10.0.0.1:5", ...], ...}: the evaluator is not part of the cluster. */
+/* Append {"worker": ["10.0.0.1:5", ...], ...}. The evaluator is not part of the cluster. */
 static int put_cluster(struct dd_buf *out, const struct plan *p, const struct tf_roles *r)
 {
     int rank = 0;
@@ -75,9 +75,10 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
     if (rc < 0)
         return -ENOTSUP;
     if (p->endpoints.n != (size_t)p->world_size)
-        return dd_err_set(err, -ENOTSUP,
-                          "TF_CONFIG needs %d reserved ports, one per worker; %zu are known",
-                          p->world_size, p->endpoints.n);
+        return dd_err_set(
+            err, -ENOTSUP,
+            "TF_CONFIG needs %d reserved ports, one for each worker, but only %zu are reserved",
+            p->world_size, p->endpoints.n);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);
     rc = put_config(&text, p, &r, &task);
     if (rc == -EMSGSIZE)

@@ -35,7 +35,8 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
 }
 
 /* torchrun's rule: the user's value, or 1 if several workers share the node. PBS always sets the
- * variable to the CPUs of the whole chunk: divide that among them. Src: OpenPBS 23.06, measured. */
+ * variable to the CPUs of the whole chunk: divide that number among the workers of the node. Src:
+ * OpenPBS 23.06, measured. */
 static int threads(struct dd_strv *env, int nlocal)
 {
     const char *omp = dd_env_get_nonempty(env->v, "OMP_NUM_THREADS");
@@ -79,7 +80,8 @@ int framework_one_gpu(struct dd_strv *env, int n)
 
 static const char default_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/* Set the variables that tell a worker that an agent serves its store and restarts it. */
+/* Set the variables by which a worker recognizes that an agent serves the store and restarts
+ * workers. */
 static int elastic(struct dd_strv *env, const struct framework_input *in)
 {
     if (in->by_hand) { /* rank 0 must serve the store itself */
