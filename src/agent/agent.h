@@ -43,18 +43,17 @@ struct agent_cfg {
     char *const *env;
     const char *cannot;    /* why this node cannot run workers; the agent joins only to report it;
                               NULL: it can */
-    const char *directory; /* of the workers, absolute; NULL: that of this process */
+    const char *directory; /* workers' directory, absolute; NULL: that of this process */
     int slots;             /* workers of this node */
     struct rdzv_cfg
         rdzv; /* configuration of the daemon's round machine, without .nodes, .epoch and .tie */
     uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
-    uint64_t timeout_ns; /* --timeout; 0: none */
-    unsigned grace_ms;   /* from the stop signal to SIGKILL */
-    /* send the signal to the workers this long before the allocation ends */
-    struct signal_before_end_cfg before_end;
-    uint64_t load_interval_ns; /* --straggler-interval; 0: never */
-    uint64_t watch_nodes_ns;   /* --watch-nodes: interval of the scheduler's command; 0: never */
+    uint64_t timeout_ns;                     /* --timeout; 0: none */
+    unsigned grace_ms;                       /* from the stop signal to SIGKILL */
+    struct signal_before_end_cfg before_end; /* --signal-before-end */
+    uint64_t load_interval_ns;               /* --straggler-interval; 0: never */
+    uint64_t watch_nodes_ns; /* --watch-nodes: interval of the scheduler's command; 0: never */
     struct hang_watch_cfg hang;
     struct stack_reader_cfg stacks;
     struct progress_watch_cfg progress;
@@ -91,12 +90,13 @@ struct agent_cfg {
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */
     const char *iface; /* network interface of the workers; NULL: the one that the link uses */
     struct net_key_input key_in;
-    /* Run ddrund for a job, in a child; completes *cfg by ddrund's own options. cfg->log is the
-     * agent's. Return the exit code. */
+    /* Run ddrund for a job, in a child process. The function completes *cfg by ddrund's own
+     * options; cfg->log is the agent's. Returns the exit code. */
     int (*run_daemon)(struct daemon_cfg *cfg, int screen_fd);
     const struct dd_log *log;
     uint64_t start_ns;    /* dd_now_ns() when the program started */
-    uint64_t launched_ns; /* when a launcher started this node, before start_ns; 0: none did */
+    uint64_t launched_ns; /* dd_now_ns() when a launcher started this node, before start_ns; 0: no
+                             launcher */
 };
 
 /* Run the job on this node until it ends. Returns ddrun's exit code; errors have been logged. */

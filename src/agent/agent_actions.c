@@ -7,7 +7,7 @@
 static void report_no_memory(const struct dd_log *log, const char *node, const char *why)
 {
     dd_log(log, DD_LOG_ERR,
-           "%s is out of memory and leaves the job (its connection to the daemon: %s)"
+           "ddrun on %s is out of memory and leaves the job (its connection to the daemon: %s)"
            "\n  tip: raise the memory limit of ddrun (ulimit -v, or the limit of the job)",
            node, why);
 }
@@ -29,8 +29,7 @@ static void do_report(struct agent *a, int what)
                node, rejoin);
         break;
     case AM_REPORT_LOST:
-        dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
-               hostlist_nth(a->loop.cfg->alloc->nodes, 0), a->loop.why);
+        dd_log(log, DD_LOG_ERR, "lost the daemon: %s; %s leaves the job", a->loop.why, node);
         break;
     case AM_REPORT_NO_MEMORY:
         report_no_memory(log, node, a->loop.why);
@@ -58,7 +57,7 @@ static void do_report(struct agent *a, int what)
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,
                "%s found no daemon of this job on the nodes of the last round within %.0f s", node,
-               (double)a->loop.cfg->rdzv.rejoin_ns / 1e9);
+               (double)(dd_now_ns() / DD_NS_PER_MS - a->loop.machine.lost_at) / 1e3);
         break;
     case AM_REPORT_OTHER_REFUSES:
         dd_log(log, DD_LOG_NOTICE,
@@ -118,7 +117,7 @@ static void do_end_searches(struct agent *a, int arg)
     uplink_drop_others(a->uplink);
 }
 
-/* Start the daemon, and what the leader alone does. */
+/* Start the daemon and the parts that only the leader runs. */
 static int actions_lead(struct agent *a, struct dd_err *err)
 {
     int rc = leader_start(a->leader, err);

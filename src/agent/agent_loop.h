@@ -52,8 +52,9 @@ __attribute__((format(printf, 2, 3))) void agent_because(struct agent_loop *l, c
 /* Write the time left until this timer; if it is not set, --rdzv-timeout. */
 void agent_loop_time_left(const struct agent_loop *l, enum am_event_kind timer,
                           char out[DD_DURATION_TEXT]);
-/* The daemon has assigned this node a position in the host list, and the plan has this number. */
+/* Set the position in the host list that the daemon has assigned to this node. */
 void agent_loop_set_index(struct agent_loop *l, int index);
+/* Set the round number of the last plan, for traces. */
 void agent_loop_set_round(struct agent_loop *l, int round);
 
 #endif

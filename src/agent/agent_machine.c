@@ -310,7 +310,7 @@ EDGE(edge_drop_other)
     agent_machine_push(m, AM_DO_DROP_OTHER);
 }
 
-/* This node's daemon has started no round: it redirects its nodes to the other daemon. */
+/* This node's daemon has started no round: let it redirect its nodes to the other daemon. */
 EDGE(edge_move_after)
 {
     (void)e;
@@ -409,7 +409,7 @@ EDGE(edge_fail_over_limit)
     push_arg(m, AM_DO_REPORT, AM_REPORT_FAIL_OVER_LIMIT);
 }
 
-/* Postpone: the daemon in use has a limit of its own, but may still refuse this node. */
+/* Postpone the limit: the daemon in use has its own, but may still refuse this node. */
 EDGE(edge_limit_later)
 {
     (void)e;

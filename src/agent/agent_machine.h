@@ -3,8 +3,8 @@
  *
  * Events come in (agent_machine_step), actions come out (agent_machine_next); each event
  * carries its time, and agent_machine_timer() returns when the next timer is due. The caller
- * carries out the actions in order; their results are further events. agent.c does so on an event
- * loop, tests/sim in virtual time.
+ * carries out the actions in order; their results are further events. agent_loop.c does so on an
+ * event loop, tests/sim in virtual time.
  */
 #ifndef DD_AGENT_AGENT_MACHINE_H
 #define DD_AGENT_AGENT_MACHINE_H
@@ -43,13 +43,13 @@ enum am_event_kind {
     AM_CANNOT_LEAD,  /* the daemon did not start */
     AM_FOUND,        /* a locator has connected to a daemon of this job */
     AM_ELSEWHERE,    /* the daemon of another node continues the job, not that of this node */
-    AM_FAILED,       /* no daemon can be found; code */
+    AM_FAILED,       /* an error ends this node; code: exit code */
     AM_PEERS_PROBED, /* all peers have been probed; open: a daemon has yet to answer */
     AM_PEERS_LIMIT,  /* refined from AM_PEERS_PROBED: a daemon has refused this node for too long */
     /* From another daemon that this node has asked to take it, beside the link in use. */
-    AM_OTHER_TAKES,   /* epoch */
-    AM_OTHER_REFUSES, /* epoch */
-    AM_OTHER_ENDED,   /* its job is over */
+    AM_OTHER_TAKES,   /* the daemon takes this node; epoch */
+    AM_OTHER_REFUSES, /* the daemon refuses this node; epoch */
+    AM_OTHER_ENDED,   /* the job has ended */
     AM_OTHER_GONE,    /* the link was lost */
     /* From the daemon. */
     AM_PLAN,
@@ -57,7 +57,7 @@ enum am_event_kind {
     AM_ROUND_MEMBERS, /* a round has started; this node is a spare */
     AM_PROBE_REQUEST, /* look for another daemon, which may continue the job */
     AM_REDIRECT,      /* another daemon continues the job; the caller has its address */
-    AM_STOP,          /* code: the signal, 0: not of this round */
+    AM_STOP,          /* code: the signal; 0: the message is not for this round */
     AM_FINISH,        /* code */
     AM_REFUSE,
     AM_UNREADABLE,     /* a message that this node cannot read */
@@ -101,7 +101,7 @@ struct am_event {
 
 enum am_action_kind {
     AM_DO_LOCATE,        /* start the locators of the first daemon */
-    AM_DO_LOCATE_THERE,  /* the same, at the address that came with AM_REDIRECT or AM_ELSEWHERE */
+    AM_DO_LOCATE_THERE,  /* search at the address that came with AM_REDIRECT or AM_ELSEWHERE */
     AM_DO_CHECK_CLAIM,   /* query etcd: has another leader started the job? */
     AM_DO_ASK_PEERS,     /* probe all peers once; AM_PEERS_PROBED follows */
     AM_DO_ASK_MEMBERS,   /* probe the members of the last round until AM_FOUND */
@@ -113,7 +113,7 @@ enum am_action_kind {
     AM_DO_ASK,           /* send JOIN on the found link, and keep the link in use */
     AM_DO_DROP,          /* close the found link */
     AM_DO_MOVE,          /* use the link of the daemon that takes this node */
-    AM_DO_MOVE_AFTER,    /* the same; this node's daemon redirects its nodes (PROBE_RESULT, BYE) */
+    AM_DO_MOVE_AFTER,    /* as AM_DO_MOVE, after PROBE_RESULT and BYE to this node's daemon */
     AM_DO_GIVE_WAY,      /* PROBE_RESULT and BYE to this node's daemon */
     AM_DO_DROP_OTHER,    /* close the link of the daemon that has just answered */
     AM_DO_DROP_LINK,     /* close the link in use */
@@ -175,12 +175,13 @@ struct agent_machine {
     int64_t epoch; /* epoch of this node's daemon, unless it is the job's first; 0: none */
     bool begun;    /* a round has begun without this node */
     /* Probing peers, while there is no daemon, or only this node's first one. */
-    bool wanted, refused, reported; /* wanted: the daemon waits for the result; refused: another
-                                       daemon refuses this node; reported: the user knows it */
+    bool wanted;   /* the daemon waits for the result */
+    bool refused;  /* another daemon refuses this node */
+    bool reported; /* the refusal was reported to the user */
     unsigned peers_ms;
     uint64_t peers_since;
     /* Failing over. */
-    uint64_t lost_at; /* time of the loss; 0: a daemon is in use */
+    uint64_t lost_at; /* time of the loss of the daemon, in ms; 0: a daemon is in use */
     unsigned again_ms;
     uint64_t due[AM_TIMERS]; /* RDZV_NEVER: off */
     struct am_action actions[64];
@@ -190,7 +191,7 @@ struct agent_machine {
 
 void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,
                         const struct rdzv_members *last);
-/* The daemon has assigned this position in the host list. */
+/* Set the position in the host list that the daemon has assigned to this node. */
 void agent_machine_set_index(struct agent_machine *m, int index);
 void agent_machine_step(struct agent_machine *m, const struct am_event *e, uint64_t now_ms);
 bool agent_machine_next(struct agent_machine *m, struct am_action *ret);

@@ -26,7 +26,7 @@ static int parse_endpoint(struct net_addr *ret, const char *text)
     return rc < 0 ? rc : net_addr_parse(ret, host, port);
 }
 
-/* The daemon asks whether the user of this job owns a connection from this machine. */
+/* Answer WHOIS: does the user of this job own a connection from this machine? */
 static void message_whois(struct agent *a, const struct msg *m)
 {
     struct net_addr local;
@@ -43,8 +43,8 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
-    struct dd_log patient = *a->loop.cfg
-                                 ->log; /* the job has ended: a slow console delays nothing */
+    struct dd_log patient =
+        *a->loop.cfg->log; /* the job has ended: waiting for a slow console is harmless */
     patient.waits_ms = 0;
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
@@ -155,7 +155,8 @@ static void message_round_members(struct agent *a, const struct msg *m)
     agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_MEMBERS});
 }
 
-/* Print the profile of the store. It precedes FINISH, and so the report. */
+/* Print the profile of the store. The daemon sends the profile before FINISH, which carries the
+ * report. */
 static void profile_to_user(const struct agent *a, const char *json)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);

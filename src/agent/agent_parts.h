@@ -26,7 +26,7 @@
 
 /* rounds.c: a round that waits before its workers start. */
 struct rounds {
-    struct warm_interpreter *warm; /* NULL: workers are executed */
+    struct warm_interpreter *warm; /* NULL: no --warm, or the workers cannot run on this node */
     bool held;                     /* the round waits for the interpreter or the copies */
     bool copying;                  /* held, and the copies of --stage are not complete */
     struct event *on_staged;       /* activated when the copies are complete */
@@ -70,12 +70,13 @@ int rounds_new(struct agent *a, struct dd_err *err);
 void rounds_done(struct agent *a);
 /* Forward the signal before the end of the allocation to the round. */
 void rounds_presignal(const struct agent *a, int sig);
-/* Request for the stacks of this node; answered also if no round runs here. */
+/* Answer a request for the stacks of this node, also if no round runs here. */
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
 void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);
 void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
 void rounds_take_store(const struct agent *a, const struct frame *f); /* for the store's relay */
-void rounds_link_lost(const struct agent *a);                         /* another link may follow */
+/* Call when the link is lost. Another one may follow. */
+void rounds_link_lost(const struct agent *a);
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);
 /* The round is being stopped. If it still waits for its interpreter, drop it: AM_WORKERS_GONE

@@ -16,16 +16,16 @@ enum {
     WRITE_MS = 60000,
     READ_MS = 20000,
     LAST_MS = 10000,
-    NO_FILE = 2, /* exit status of the child that reads */
+    NO_FILE = 2, /* exit status of the reading child: there is no file */
 };
 
 struct charges_file {
     struct charges_file_parts parts;
-    const char *id; /* of the job, in all its runs; NULL: it is never requeued */
-    char *charges;  /* to be written; NULL: none */
-    uint64_t at_ms; /* when they were received, wall-clock time */
+    const char *id; /* id of the job in all runs; NULL: the job is never requeued */
+    char *charges;  /* text to write; NULL: none */
+    uint64_t at_ms; /* wall-clock time when the charges were received */
     bool removes;   /* the file is to be removed */
-    bool exists;    /* it may exist */
+    bool exists;    /* the file may exist */
     bool warned;
     const char *failure; /* message if the child fails */
     struct command *child;
@@ -57,7 +57,10 @@ static int charges_file_write(const struct charges_file *f, struct dd_err *err)
     time_t now;
     int rc = charges_file_format(&text, f->id, f->at_ms, f->charges);
     if (rc < 0)
-        return dd_err_set(err, rc, "the job id is not suitable");
+        return rc == -ENOMEM
+                   ? dd_err_set(err, rc, "out of memory")
+                   : dd_err_set(err, rc, "job id '%s' has an invalid character or is too long",
+                                f->id);
     rc = charges_file_open(f, &to, true, err);
     if (rc < 0)
         return rc;
@@ -111,7 +114,7 @@ static void charges_file_on_done(void *arg, int code, const char *out)
     if (code != 0)
         charges_file_failed(f, code == COMMAND_TOO_LATE ? "the home directory does not respond"
                                : out[0] != '\0'         ? out
-                                                : "the process that writes them was killed");
+                                                        : "the helper process failed");
     command_free(DD_TAKE(f->child));
     charges_file_begin(f);
 }
@@ -124,8 +127,10 @@ static void charges_file_begin(struct charges_file *f)
     if (f->child != NULL || (f->charges == NULL && !f->removes))
         return;
     f->exists = !f->removes;
-    f->failure = f->removes ? "cannot remove the charges of nodes"
-                            : "the next run of this job will not know the charges of nodes";
+    f->failure =
+        f->removes
+            ? "cannot remove the file with the charges of nodes (--blame-window)"
+            : "cannot save the charges of nodes (--blame-window) for the next run of this job";
     if (command_start(&f->child, f->parts.loop->base, &spec, charges_file_on_done, f, &err) < 0)
         charges_file_failed(f, err.text);
     else
@@ -168,7 +173,8 @@ static int charges_file_parse_own(const struct charges_file *f, const char *text
     return charges_file_parse(text, f->id, dd_now_real_ns() / DD_NS_PER_MS, ret, ret_age_ms);
 }
 
-/* Read a file of this job. 0, -ENOENT: there is none, or another -errno; with a message. */
+/* Read the file of this job. Returns 0, -ENOENT if there is no file, or another negative errno with
+ * a message. */
 static int charges_file_read(const struct charges_file *f, char text[CHARGES_FILE_MAX],
                              struct dd_err *err)
 {
@@ -187,7 +193,7 @@ static int charges_file_read(const struct charges_file *f, char text[CHARGES_FIL
     return rc < 0 ? dd_err_set(err, rc, "file '%s' is damaged", from.shown) : 0;
 }
 
-/* In the child: print the file, or why it cannot be used. */
+/* In the child: print the file, or the reason why it cannot be used. */
 static int charges_file_print(void *arg)
 {
     const struct charges_file *f = arg;
@@ -224,7 +230,7 @@ static void charges_file_on_read(void *arg, int code, const char *out)
     else if (code != NO_FILE)
         charges_file_not_read(f, code == COMMAND_TOO_LATE ? "the home directory does not respond"
                                  : code == 1              ? out
-                                                          : "the process that reads them failed");
+                                             : "the helper process returned no valid file");
     command_free(DD_TAKE(f->child));
     charges_file_go_on(f);
 }

@@ -1,5 +1,5 @@
 /* ~/.ddrun/JOB.charges: charges of nodes (--blame-window) for the next run of a job that the
- * scheduler requeues. The agent of the daemon's node writes it, in a child process: a home
+ * scheduler requeues. The agent of the daemon's node writes the file, in a child process: a home
  * directory whose file server hangs stops no job. */
 #ifndef DD_AGENT_CHARGES_FILE_H
 #define DD_AGENT_CHARGES_FILE_H
@@ -15,7 +15,7 @@ struct charges_file_parts {
     const struct agent_loop *loop;
     struct uplink *uplink;
     struct round_history *history;
-    const struct round *round; /* the child is protected from the end of its workers */
+    const struct round *round; /* the child is not killed with the workers of this round */
 };
 
 int charges_file_new(struct charges_file **ret, const struct charges_file_parts *parts);
@@ -26,7 +26,7 @@ void charges_file_load(struct charges_file *f, void (*then)(void *arg), void *ar
 /* Ask this node's daemon for the charges. Call when JOIN has been sent to it. */
 void charges_file_start(struct charges_file *f);
 void charges_file_take(struct charges_file *f, const char *text); /* a reply of the daemon */
-/* The job has ended: after success, remove the file. */
+/* Call when the job has ended with this exit code. 0: remove the file. */
 void charges_file_finish(struct charges_file *f, int code);
 /* Wait until the file is written or removed, within a limit. NULL is fine. */
 void charges_file_free(struct charges_file *f);

@@ -19,7 +19,8 @@
 enum {
     PART_MAX = 1024,
     NAMED_MAX = 10,   /* files that are named in the log and the report */
-    LINES_MAX = 3500, /* bytes of their lines in the report; below the limit of WARNINGS */
+    LINES_MAX = 3500, /* bytes of the lines about missing files in the report; below the limit of
+                         WARNINGS */
     NAME_SHOWN = 300,
     SILENT_MS = 180000, /* time without a message until the sending process is given up */
     UNKNOWN_MS = 10000, /* wait for nodes that have not started when the workers have exited */
@@ -29,16 +30,17 @@ struct collecting {
     const struct round *round;
     struct stage_client receiver, sender;
     struct event *receiver_event, *sender_event, *silent_event;
-    char key[STAGE_KEY_TEXT]; /* offered for the round; that of the first node is used */
+    char key[STAGE_KEY_TEXT]; /* key that this node offers for the round; all nodes use that of the
+                                 first node */
     struct {
         bool known;
         char port[8], addr[NET_ADDR_TEXT], key[STAGE_KEY_TEXT], name[256];
     } first;                /* the receiving node */
-    char folder[300];       /* of this node */
-    struct dd_strv folders; /* on the first node: those of nodes that have not sent yet */
-    bool due;               /* a collection waits until `first` is known */
-    bool leaving;           /* no worker is left: the round waits for the collection */
-    uint64_t failed_ns;     /* time of the first failure of a worker in the round; 0: none */
+    char folder[300];       /* directory of this node, below the destination */
+    struct dd_strv folders; /* on the first node: those of all nodes; "": files received */
+    bool due;           /* a collection follows when `first` is known and the sender has ended */
+    bool leaving;       /* no worker is left: the round waits for the collection */
+    uint64_t failed_ns; /* time of the first failure of a worker in the round; 0: none */
     size_t missing;
     struct dd_buf lines;
 };
@@ -85,9 +87,9 @@ static void collecting_note_rest(struct collecting *co)
     const struct round *r = co->round;
     if (!co->leaving || co->missing <= NAMED_MAX)
         return;
-    dd_log(r->cfg->log, DD_LOG_WARN, "--collect: not collected from %s: %zu more",
-           r->cfg->node_name, co->missing - NAMED_MAX);
-    (void)dd_buf_printf(&co->lines, "\n--collect: not collected: %zu more",
+    dd_log(r->cfg->log, DD_LOG_WARN, "%s: not collected from %s: %zu more files",
+           collecting_option(co), r->cfg->node_name, co->missing - NAMED_MAX);
+    (void)dd_buf_printf(&co->lines, "\n%s: not collected: %zu more files", collecting_option(co),
                         co->missing - NAMED_MAX);
 }
 
@@ -130,8 +132,10 @@ static void collecting_on_silent(evutil_socket_t fd, short what, void *arg)
     struct collecting *co = arg;
     (void)fd;
     (void)what;
-    collecting_over(co, co->first.known ? "the file system does not respond"
-                                        : "the job ended before all nodes had started");
+    collecting_over(
+        co, co->first.known
+                ? "no progress for 3 minutes: a file system or the first node does not respond"
+                : "no answer from all nodes within 10 s after the workers ended");
 }
 
 static void collecting_wait_ms(struct collecting *co, uint64_t ms)
@@ -179,8 +183,9 @@ static int collecting_how(const struct collecting *co)
     return first | COMPILE_SEND_LATE | (co->leaving ? COMPILE_SEND_REMOVE : 0);
 }
 
-/* Return the time of the first failure in seconds of the wall clock, as file systems record them:
- * what was written at that time may be incomplete, however much later it is sent. 0: no failure. */
+/* Return the time of the first failure in seconds of the wall clock, which file systems record: a
+ * file that was written at that time may be incomplete, however much later it is sent. 0: no
+ * failure. */
 static uint64_t collecting_failed_at(const struct collecting *co)
 {
     return co->failed_ns == 0 ? 0
@@ -228,8 +233,8 @@ static int collecting_setup(const struct collecting *co, const struct stage_clie
              : rc;
     rc = rc == 0 ? stage_client_send(client->fd, STAGE_MSG_COLLECT, texts.v, NULL, 0) : rc;
     return rc == 0 ? 0
-                   : dd_err_set(err, rc, "--collect: cannot communicate with '%s': %s",
-                                cfg->collecting.helper, strerror(-rc));
+                   : dd_err_set(err, rc, "cannot communicate with '%s': %s", cfg->collecting.helper,
+                                strerror(-rc));
 }
 
 static int collecting_start(struct collecting *co, struct stage_client *client,
@@ -243,7 +248,7 @@ static int collecting_start(struct collecting *co, struct stage_client *client,
     (void)dd_fd_nonblock(client->fd);
     *event = event_new(r->base, client->fd, EV_READ | EV_PERSIST, take, co);
     if (*event == NULL || event_add(*event, NULL) < 0)
-        return dd_err_set(err, -ENOMEM, "--collect: out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory");
     return collecting_setup(co, client, err);
 }
 
@@ -259,7 +264,7 @@ static void collecting_begin(struct collecting *co)
     dd_buf_clear(&co->lines);
     collecting_wait_ms(co, SILENT_MS);
     if (co->first.addr[0] == '\0')
-        collecting_done(co, "the first node could not start ddrun-stage");
+        collecting_done(co, "the first node cannot receive files");
     else if (collecting_start(co, &co->sender, &co->sender_event, collecting_on_sender, &err) < 0)
         collecting_done(co, err.text);
 }
@@ -349,10 +354,11 @@ static void collecting_on_parts(void *arg, const struct exchange_part *parts, in
     if (rc == 0)
         collecting_take_first(co, all, n);
     else
-        dd_log(co->round->cfg->log, DD_LOG_WARN,
-               "%s: a node was started without %s, or with another version of ddrun; nothing will "
-               "be collected",
-               collecting_option(co), collecting_option(co));
+        dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; nothing will be collected",
+               collecting_option(co),
+               rc == -ENOMEM
+                   ? "out of memory"
+                   : "a node was started without this option, or with another version of ddrun");
     free(all);
     if (rc == 0 && co->due)
         collecting_begin(co);
@@ -401,7 +407,7 @@ static void collecting_on_receiver(evutil_socket_t fd, short what, void *arg)
         rc = dd_err_set(&err, -EIO, "%s", n < 0 ? "ddrun-stage exited unexpectedly" : m.texts.v[0]);
     if (rc == 0)
         return;
-    dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; nothing will be collected",
+    dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; no more files will be collected",
            collecting_option(co), err.text);
     collecting_end_client(&co->receiver, &co->receiver_event);
     if (!co->first.known && collecting_contribute(co, "-", &err) < 0 && co->leaving)
@@ -417,11 +423,11 @@ static int collecting_create(void **state, const struct round *r, struct dd_err 
         return 0;
     struct collecting *co = *state = calloc(1, sizeof(*co));
     if (co == NULL)
-        return dd_err_set(err, -ENOMEM, "--collect: out of memory");
+        return dd_err_set(err, -ENOMEM, "out of memory");
     *co = (struct collecting){.round = r, .receiver = {.fd = -1}, .sender = {.fd = -1}};
     co->lines = DD_BUF_INIT(LINES_MAX + PART_MAX);
     co->silent_event = evtimer_new(r->base, collecting_on_silent, co);
-    return co->silent_event != NULL ? 0 : dd_err_set(err, -ENOMEM, "--collect: out of memory");
+    return co->silent_event != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 static int collecting_prepare(void **state, const struct round *r, struct dd_err *err)
@@ -431,7 +437,8 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
         return 0;
     co->first.known = co->due = co->leaving = false;
     co->failed_ns = 0;
-    collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
+    collecting_end_client(&co->receiver,
+                          &co->receiver_event); /* the receiver of the previous round */
     int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
         return rc;

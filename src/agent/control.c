@@ -65,9 +65,8 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
     if (busy || !uplink_is_up(u)) {
         if (busy ||
             control_refuse(
-                c,
-                "this node is not connected to the job's daemon (the job is starting or ending)") <
-                0)
+                c, "this node has no connection to the job's daemon: the job is starting or "
+                   "ending, or the daemon was lost") < 0)
             control_drop(c);
         return;
     }
@@ -183,7 +182,8 @@ void control_lost(struct control *k)
     for (struct caller *c = k != NULL ? LIST_FIRST(&k->callers) : NULL; c != NULL; c = next) {
         next = LIST_NEXT(c, entry);
         if (c->id != 0 &&
-            control_refuse(c, "lost the daemon, or the job ended, before the daemon answered") < 0)
+            control_refuse(
+                c, "this node's connection to the daemon ended before the daemon answered") < 0)
             control_drop(c);
     }
 }

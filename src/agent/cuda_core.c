@@ -27,7 +27,7 @@ enum {
     CHILD_MS = 2000,  /* additional time for the child to report complete dumps */
     LOOK_MS = 200,
     UNREADABLE_LOOKS = 25, /* checks without growth: a dump that may be open is complete */
-    NO_PIPE = 2,           /* exit status of the child */
+    NO_PIPE = 2,           /* exit status of the child: no worker has a pipe */
     FILES_TEXT = 3000,     /* bytes of the lines for the report */
     PIPE_NAME = 64,
 };
@@ -42,8 +42,8 @@ struct core {
 
 struct cuda_core {
     const struct round *round;
-    char name[32]; /* of the directory of this round, below the private directory */
-    bool on;       /* this round takes part */
+    char name[32]; /* name of this round's directory below the private directory */
+    bool on;       /* the feature takes part in this round */
     bool asked;
     struct command *command;
     struct dd_buf files;
@@ -51,7 +51,8 @@ struct cuda_core {
 
 /* ---- the child ---- */
 
-/* The path of a dump, beside the log files of the worker. */
+/* Write the path of a dump, beside the log files of the worker. -ENOENT: the worker has no log
+ * files. */
 static int core_path(const struct round *r, int local_rank, const char *pid, struct dd_buf *out)
 {
     const char *log = r->output != NULL ? worker_output_error_file(r->output, local_rank) : "";
@@ -64,7 +65,7 @@ static int core_path(const struct round *r, int local_rank, const char *pid, str
                          (int)(slash - log), log, pid);
 }
 
-/* The directory of the pipes, which is private. */
+/* Write the path of the private directory of the pipes. */
 static void core_pipes(const struct cuda_core *s, char out[PATH_MAX])
 {
     (void)snprintf(out, PATH_MAX, "%s/%s", s->round->cfg->cuda_core.tmp->path, s->name);
@@ -79,7 +80,7 @@ static bool core_trigger(int dir, const char *name)
            write(fd, "1", 1) == 1;
 }
 
-/* Read "pipe_LOCALRANK.PID". */
+/* Parse "pipe_LOCALRANK.PID". */
 static bool core_parse(const char *name, struct core *ret)
 {
     char local[16] = "";
@@ -107,14 +108,15 @@ static int core_trigger_all(const struct cuda_core *s, struct core v[CORES_MAX])
     return n;
 }
 
-/* True also while it is a zombie. */
+/* True also while the process is a zombie. */
 static bool core_has_ended(int pid)
 {
     const char state = children_state_letter(pid);
     return state == 'Z' || state == 'X' || (kill(pid, 0) < 0 && errno == ESRCH);
 }
 
-/* 1: the process has this file open; 0: it has not; -ESRCH: it has ended; -EACCES: unknown. */
+/* Returns 1 if the process has this file open, 0 if not, -ESRCH if the process has ended, -EACCES
+ * if unknown. */
 static int core_is_open(int pid, const struct stat *file)
 {
     char path[PIPE_NAME];
@@ -166,7 +168,7 @@ static bool core_look_all(const struct cuda_core *s, struct core *v, int n)
     return all;
 }
 
-/* Print a line for each process: rank, PID, size and path. */
+/* Print a line about the dump of a process: rank, PID, size and path. */
 static void core_print(const struct cuda_core *s, const struct core *c)
 {
     DD_AUTO(buf) struct dd_buf path = DD_BUF_INIT(PATH_MAX);
@@ -295,7 +297,10 @@ static int core_prepare(void **state, const struct round *r, struct dd_err *err)
         s->on = true;
     else
         dd_log(r->cfg->log, DD_LOG_WARN,
-               "--on-hang=cuda-core: no private directory for the pipes of CUDA's driver");
+               "--on-hang=cuda-core: no private directory for the pipes of CUDA's driver: %s",
+               err->text[0] != '\0' ? err->text
+               : tmp->path == NULL  ? "there is no suitable directory for temporary files"
+                                    : "its path contains '%'");
     err->text[0] = '\0';
     return 0;
 }
@@ -324,8 +329,8 @@ static int core_env(void *state, const struct round *r, int local_rank, struct w
 
 static void core_stopping(void *state, const struct round *r)
 {
-    static const char text[] = "CUDA core dumps of this node may be not complete: "
-                               "its workers were stopped before all were complete";
+    static const char text[] = "CUDA core dumps of this node may be incomplete: "
+                               "the workers ended before all dumps were complete";
     struct cuda_core *s = state;
     if (s->command != NULL) {
         dd_log(r->cfg->log, DD_LOG_WARN, "%s", text);

@@ -17,7 +17,7 @@ extern const struct round_feature cuda_core_feature;
 void cuda_core_start(const struct round *r);
 /* True if no dump is pending, or if the feature takes no part in the round. */
 bool cuda_core_is_ready(const struct round *r);
-/* Return a line for each dump of the last round that had one, lent until the next; "": none. */
+/* Return the lines about the dumps of the last round, lent until the next round; "": none. */
 const char *cuda_core_files(const struct round *r);
 
 #endif

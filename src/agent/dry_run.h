@@ -9,7 +9,7 @@
  * machine. */
 int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
                   struct dd_err *err);
-/* Append the same as one line with a JSON object; docs/json.md describes the members. */
+/* Append the plan as a JSON object on one line; docs/json.md describes the members. */
 int agent_dry_run_json(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
                        struct dd_err *err);
 

@@ -27,7 +27,7 @@ struct error_file {
 struct error_files {
     struct error_file *v;
     int n;
-    bool over; /* ignore further failures: the cause is known, or is elsewhere */
+    bool over; /* ignore further failures: one was recorded, or the round is being stopped */
     char *kept;
     int kept_code; /* exit code; negative: the signal, as in Python */
 };

@@ -12,8 +12,8 @@ enum { ERROR_NAMES_SECRET = 16 };
 struct error_names {
     char *dir;                                /* NULL: no usable directory */
     unsigned char secret[ERROR_NAMES_SECRET]; /* known to guardian and agent only */
-    int *round;                               /* shared memory of agent and guardian */
-    int workers;                              /* of this node */
+    int *round;  /* number of the present round, in memory that agent and guardian share */
+    int workers; /* number of workers of this node */
 };
 
 /* Call before the agent is forked. dir is copied; other users must not be able to rename its
@@ -22,7 +22,7 @@ int error_names_new(struct error_names *n, const char *dir, int workers, struct 
 void error_names_next(
     const struct error_names *n); /* begin a round: removes the files of the last one */
 char *error_names_path(const struct error_names *n,
-                       int i); /* of worker i; owned by the caller; NULL: out of memory */
+                       int i); /* name for worker i, owned by the caller; NULL: out of memory */
 void error_names_remove(const struct error_names *n); /* remove the files of the present round */
 void error_names_done(struct error_names *n);
 

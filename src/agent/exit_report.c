@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAIL_MAX = 10000 }; /* bytes of a failed worker's last lines that are sent on */
+enum { TAIL_MAX = 10000 }; /* bytes of a failed worker's last lines that EXIT carries */
 
 void exit_report_begin(struct round *r)
 {

@@ -8,7 +8,8 @@
 struct features {
     const struct round_feature *const *table;
     int n;
-    int prepared; /* number of features whose end hook must be called: the first ones */
+    int prepared; /* number of prepared features, the first ones of the table: their end hooks must
+                     be called */
     void *state[];
 };
 

@@ -29,7 +29,7 @@
 struct exchange_piece; /* rdzv/exchange.h */
 struct features;
 struct msg_stacks_request; /* rdzv/msg.h */
-struct msg_usage_request;  /* the same */
+struct msg_usage_request;  /* rdzv/msg.h */
 struct spec_input;         /* agent/spec.h */
 
 struct round_message {

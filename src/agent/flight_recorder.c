@@ -22,13 +22,13 @@ enum { FRESH_S = 60 };
 
 struct flight_rank {
     bool asked; /* a request is pending */
-    bool known; /* record is its answer to the last request */
-    off_t size; /* of an incomplete answer at the last check; 0: none seen */
+    bool known; /* record is the worker's answer to the last request */
+    off_t size; /* size of an incomplete answer at the last check; 0: none seen */
     struct flight_record record;
 };
 
 struct flight_recorder {
-    char name[32]; /* of the directory of this round, below the private directory */
+    char name[32]; /* name of this round's directory below the private directory */
     int dir;
     struct flight_rank *ranks; /* by local rank */
 };
@@ -102,7 +102,8 @@ static int flight_read_own(const struct flight_recorder *f, const struct round *
 
 /* ---- asking ---- */
 
-/* PyTorch keeps the pipe open for reading. */
+/* Ask a worker for its record. PyTorch keeps the pipe open for reading, so the open does not fail
+ * with ENXIO. */
 static bool flight_ask_worker(const struct flight_recorder *f, const struct round *r,
                               int local_rank)
 {
@@ -113,7 +114,7 @@ static bool flight_ask_worker(const struct flight_recorder *f, const struct roun
     return fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, "1\n", 2) == 2;
 }
 
-/* False also for a zombie: a worker that has ended does not answer. */
+/* False also if the worker is a zombie, which does not answer. */
 static bool flight_is_alive(const struct round *r, int local_rank)
 {
     char kernel[64];
@@ -195,8 +196,8 @@ static int flight_prepare(void **state, const struct round *r, struct dd_err *er
         return 0;
     }
     dd_log(r->cfg->log, DD_LOG_INFO,
-           "cannot record collectives: no private directory for PyTorch's flight "
-           "recorder");
+           "cannot record collectives: no private directory for PyTorch's flight recorder: %s",
+           err->text[0] != '\0' ? err->text : strerror(errno));
     flight_free(f);
     err->text[0] = '\0';
     return 0;

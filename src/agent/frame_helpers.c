@@ -17,33 +17,33 @@
 
 enum {
     HELPERS_MAX = 8,
-    PER_HELPER = 32, /* number of processes that justifies another child */
+    PER_HELPER = 32, /* number of processes for which another child is started */
     OUT_MAX = 64 << 20,
     RECORD_MAX = 3 * STACKS_TEXT,
     TICK_MS = 50,
     STUCK_MS = 500,       /* a child in state D without a result for so long blocks */
-    STUCK_PART = 8,       /* or for this part of the time limit, if that is longer */
-    STUCK_LEAST_MS = 100, /* minimum after many processes that block */
+    STUCK_PART = 8,       /* or for 1/STUCK_PART of the time limit, if that is longer */
+    STUCK_LEAST_MS = 100, /* lower bound: each process that blocks halves the time */
     OPEN_FILES = 128,     /* processes whose memory the agent opens */
     SPARE_FILES = 64,     /* descriptors that must remain free for other use */
 };
 
-/* A child that reads the processes first, first + step, … */
+/* A child that reads every step-th process. */
 struct helper {
     struct frame_helpers *all;
     struct command *command;
-    size_t next;    /* the process that it reads now */
-    size_t parsed;  /* bytes of its output */
-    unsigned ticks; /* number of them in state D without a result */
+    size_t next;    /* index of the process that the child reads now */
+    size_t parsed;  /* parsed bytes of the child's output */
+    unsigned ticks; /* consecutive ticks in state D without a result */
     unsigned most;  /* limit of ticks, halved after each process that blocks */
-    bool blocks;    /* killed because it blocks */
+    bool blocks;    /* the child was killed because it blocks */
 };
 
 struct frame_helpers {
     const struct round *round;
     struct frame_process *v;
     size_t n, step;
-    int *mem; /* of each process: index in open, or -1 */
+    int *mem; /* for each process, index of its memory in `open`; -1: not opened */
     int open[OPEN_FILES];
     size_t nopen;
     uint64_t end_ns;
@@ -127,7 +127,7 @@ static void on_end(void *arg, int code, const char *out)
         h->result(h->arg, helper->next, -EIO,
                   helper->blocks ? "reading its memory blocks" : "the reader of its memory failed");
         helper->next += h->step;
-        (void)helper_start(helper); /* on failure, its other processes get no result */
+        (void)helper_start(helper); /* on failure, the rest get no result */
     }
     if (h->running == 0)
         h->end(h->arg);
@@ -204,7 +204,7 @@ static size_t helpers_for(size_t n, size_t most)
 }
 
 /* Open the memory of processes that only their ancestors may read, such as the agent. Its children
- * inherit the descriptors. What cannot be opened is reported when it is read. */
+ * inherit the descriptors. The reader reports memory that cannot be opened. */
 static void open_descendants(struct frame_helpers *h)
 {
     struct rlimit files = {0};

@@ -11,21 +11,21 @@
 struct frame_helpers;
 
 /* Called at most once for each process, from the loop or from frame_helpers_collect(). rc 0: text
- * has the frames in the form of report/stacks.h, else the reason; see py_process_read(), and -EIO:
- * it blocked, or the child failed. */
+ * has the frames in the form of report/stacks.h. Otherwise text is the reason, and rc an error of
+ * py_process_read(), or -EIO: reading blocked, or the child failed. */
 typedef void frame_helpers_result_f(void *arg, size_t index, int rc, const char *text);
 
 /* A process to read. */
 struct frame_process {
     pid_t pid;
-    bool permits; /* it has allowed the agent's children to read it (PR_SET_PTRACER) */
+    bool permits; /* the process has allowed the agent's children to read it (PR_SET_PTRACER) */
 };
 
 struct frame_helpers_spec {
     const struct round *round;
     const struct frame_process *v; /* read in this order, copied */
     size_t n;
-    size_t most; /* children */
+    size_t most; /* maximum number of children */
     unsigned limit_ms;
     frame_helpers_result_f *result;
     void (*end)(void *arg); /* no child is left; called from the loop; may free the helpers */

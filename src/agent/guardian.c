@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GIVE_UP_NS (10 * DD_NS_PER_S) /* after SIGKILL */
+#define GIVE_UP_NS (10 * DD_NS_PER_S) /* wait for exits after SIGKILL */
 
 struct guardian {
-    pid_t parent; /* when the guardian began */
+    pid_t parent; /* parent process when the guardian started */
     pid_t agent;
     int status; /* wait status of the agent, once it has exited */
     bool agent_gone;
@@ -84,8 +84,7 @@ bool guardian_is_scheduler(pid_t sender)
 
 static void pass_on(const struct guardian *g, const siginfo_t *si)
 {
-    /* The terminal sends its signals to the whole process group: the agent has received this one.
-     */
+    /* The terminal sends its signals to the whole process group, and so to the agent, too. */
     if (si->si_signo == SIGCHLD || si->si_code == SI_KERNEL || g->agent_gone)
         return;
     const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
@@ -131,8 +130,8 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
     }
     if (g->children_left)
         dd_log(g->log, DD_LOG_WARN,
-               "some processes of the job did not exit after SIGKILL (uninterruptible sleep, state "
-               "D); exiting without them");
+               "some processes of the job did not exit within 10 s after SIGKILL (mostly "
+               "uninterruptible sleep, state D); exiting without them");
 }
 
 static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
@@ -163,14 +162,14 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     int rc = start_agent(&g, fn, arg);
     if (rc < 0) {
-        dd_log(log, DD_LOG_ERR, "cannot fork: %s", strerror(-rc));
+        dd_log(log, DD_LOG_ERR, "cannot fork the agent: %s", strerror(-rc));
         pid_list_done(&g.foreign);
         return 1;
     }
     while (!g.agent_gone)
         wait_once(&g, 0);
     if (WIFSIGNALED(g.status))
-        dd_log(log, DD_LOG_ERR, "the agent was killed by signal %d; killing its remaining workers",
+        dd_log(log, DD_LOG_ERR, "the agent was killed by signal %d; ending its remaining processes",
                WTERMSIG(g.status));
     if (g.children_left)
         end_orphans(&g, cfg->grace_ms);

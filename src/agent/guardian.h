@@ -12,8 +12,8 @@
 /* The signal by which the guardian forwards signals to the agent. Its value holds the forwarded
  * signal and flags of the sender: GUARDIAN_BY_SCHEDULER for the scheduler's process on this node,
  * GUARDIAN_BY_STARTER for the process that started this node and forwards a signal of its own,
- * GUARDIAN_STARTER_LOST if the kernel has sent the signal because that process died, and
- * DD_SIGNAL_AT_ONCE if that process has set it. */
+ * GUARDIAN_STARTER_LOST if the kernel has sent the signal because the starting process died, and
+ * DD_SIGNAL_AT_ONCE if the starting process has set this flag. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum {
     GUARDIAN_BY_SCHEDULER = 0x100,
@@ -21,7 +21,7 @@ enum {
     GUARDIAN_STARTER_LOST = 0x800
 }; /* combined with DD_SIGNAL_AT_ONCE */
 
-/* True if pid is the scheduler's process on this node. slurmstepd signals a step on all of its
+/* True if sender is the scheduler's process on this node. slurmstepd signals a step on all of its
  * nodes. */
 bool guardian_is_scheduler(pid_t sender);
 

@@ -39,10 +39,10 @@ enum {
 struct hung {
     const struct round *round;
     int beat_fd;   /* the heartbeat file, anonymous; -1: none */
-    bool reported; /* as hung */
-    bool waits;    /* is to be ended, once the stacks of all workers have been read */
-    bool ended;    /* killed by ddrun */
-    bool stopped;  /* by a signal, at the last check */
+    bool reported; /* the worker was reported as hung */
+    bool waits;    /* the worker is to be ended once the stacks of all workers have been read */
+    bool ended;    /* ddrun has ended the worker */
+    bool stopped;  /* a signal had stopped the worker at the last check */
     int local_rank;
     struct command *command;
 };
@@ -51,12 +51,12 @@ struct hangs {
     const struct round *round;
     struct hang *watch; /* NULL: no watch is active */
     struct event *tick;
-    int signs;         /* that counted at the last tick: bits of HANG_SIGN_* */
+    int signs;         /* signs of life that counted at the last tick: bits of HANG_SIGN_* */
     bool mpi;          /* processor time did not count at the last tick: MPI ranks busy-wait */
     uint64_t asked_ns; /* time of STACKS_WANTED; 0: not sent */
     bool taken;        /* the daemon has answered */
-    bool sent_idle;    /* the last IDLE said that all workers are idle */
-    bool blind;        /* it has been reported that bytes of TCP connections cannot be read */
+    bool sent_idle;    /* the last IDLE reported that all workers are idle */
+    bool blind;        /* the user was warned that bytes of TCP connections cannot be read */
     int n;
     struct hung v[];
 };
@@ -334,7 +334,8 @@ static void check_node(struct hangs *s, uint64_t now)
     s->sent_idle = idle;
 }
 
-/* The daemon has found the workers of all nodes idle; one here may have become active since. */
+/* The daemon has found the workers of all nodes idle. A worker of this node may have become active
+ * since then. */
 static void on_hung(struct hangs *s)
 {
     const uint64_t now = dd_now_ns();

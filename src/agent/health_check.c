@@ -22,15 +22,15 @@ struct health {
     const struct health_cfg *cfg;
     const struct round *round;
     struct node_health *node;
-    struct command *command; /* while it runs */
+    struct command *command; /* check that runs; NULL: none */
     struct command *watch;   /* waits for XIDs; NULL: it could not start, or has ended */
     bool watched;
     bool again;     /* not the first check of this agent */
-    char *warnings; /* of the last check; NULL: none */
+    char *warnings; /* warnings of the last check; NULL: none */
     void (*then)(void *arg);
     void *arg;
     char unfit[UNFIT_MAX];
-    char check[CHECK_MAX]; /* the check that failed */
+    char check[CHECK_MAX]; /* name of the check that failed */
 };
 
 int health_new(struct health **ret, const struct health_cfg *c, const struct round *r,
@@ -152,8 +152,7 @@ static int run_watch(void *arg)
     return 0;
 }
 
-/* Start to wait for XIDs, and to read the usage of the GPUs, in a process that lives as long as
- * this one. */
+/* Start a process that waits for XIDs and reads the usage of the GPUs until this process exits. */
 static void watch(struct health *h)
 {
     const struct command_spec spec = {

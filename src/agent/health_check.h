@@ -18,24 +18,26 @@ struct health_cfg {
     const char *nvml;    /* library of NVML; NULL: the installed one */
     unsigned usage_ms;   /* interval of reading the usage of the GPUs; 0: never */
     const char *tmpdir;
-    const char *command; /* NULL: none */
-    uint64_t limit_ns;   /* time limit of the command */
+    const char *command; /* --health-check: shell command; NULL: none */
+    uint64_t limit_ns;   /* time limit of the built-in checks, and of the command */
 };
 
-/* cfg and r are borrowed until health_free(); processes of a check are protected from the end of
- * the workers of r. The caller frees *ret also on failure. */
+/* cfg and r are borrowed until health_free(); processes of a check are not killed with the workers
+ * of r. The caller frees *ret also on failure. */
 int health_new(struct health **ret, const struct health_cfg *cfg, const struct round *r,
                struct dd_err *err);
-/* Call then() at once, or from the loop after the command has exited or timed out. */
+/* Run the checks. Calls then() at once, or from the loop when the checks have ended or timed out.
+ */
 void health_check(struct health *h, void (*then)(void *arg), void *arg);
 /* Reason why the last check failed, lent until the next check; "": it passed. */
 const char *health_unfit(const struct health *h);
-/* Name of that check, as in --health, or "--health-check"; "": all passed, or unknown. */
+/* Return the name of the check that failed last, as in --health, or "--health-check"; "": all
+ * checks passed, or unknown. */
 const char *health_failed_check(const struct health *h);
 /* Return findings of the last check that do not exclude the node, one sentence per line; "": none.
  * Lent until the next check. */
 const char *health_warnings(const struct health *h);
-/* As node_health_gpus(), of the process that waits for XIDs. */
+/* As node_health_gpus(): the usage that the process that waits for XIDs has read. */
 int health_gpus(const struct health *h, struct gpu_usage *ret, uint64_t *ret_readings);
 void health_free(struct health *h); /* NULL is fine */
 

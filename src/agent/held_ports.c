@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 struct held_ports {
-    int n; /* 0: none could be reserved */
+    int n; /* number of reserved ports; 0: none could be reserved */
     int fds[PORTS_MAX];
     uint16_t ports[PORTS_MAX];
-    char *text; /* as sent to the daemon; NULL: none */
+    char *text; /* the ports as JOIN and DONE carry them; NULL: none */
     bool open;  /* report if another user takes one of the ports; cleared after the report */
 };
 
@@ -64,7 +64,7 @@ static void held_ports_renew(struct held_ports *h, const struct agent_cfg *cfg)
     if (rc == 0)
         return;
     dd_log(cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO,
-           "cannot reserve %d ports for the workers: %s", want, strerror(-rc));
+           "cannot reserve ports for the workers (%d needed): %s", want, strerror(-rc));
     held_ports_close(h);
 }
 
@@ -85,8 +85,8 @@ static int held_ports_create(void **state, const struct round *r, struct dd_err 
     return 0;
 }
 
-/* A worker has failed: report once if another user listens on one of its ports, which SO_REUSEADDR
- * allows. */
+/* A worker has failed: report once if another user listens on one of the reserved ports, which
+ * SO_REUSEADDR allows. */
 static void held_ports_verdict(void *state, const struct round *r, const struct worker_end *end)
 {
     struct held_ports *h = state;

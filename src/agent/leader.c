@@ -33,9 +33,7 @@ static int leader_make_key(struct leader *l, struct dd_err *err)
     if (l->loop->cfg->alloc->nnodes > 1)
         return net_key_for_leader(&l->key, &l->locators->where.key_in, err);
     l->key.method = NET_KEY_SHARED;
-    return net_key_random(l->key.bytes) < 0
-               ? dd_err_set(err, -EIO, "no random bytes from the kernel")
-               : 0;
+    return net_key_random(l->key.bytes) < 0 ? dd_err_set(err, -EIO, "getrandom failed: %m") : 0;
 }
 
 static int check_host_list(const struct alloc *a, struct dd_err *err)
@@ -48,7 +46,7 @@ static int check_host_list(const struct alloc *a, struct dd_err *err)
             "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
             "\n  tip: use fewer nodes, or host names with a common prefix and a number",
             hostlist_count(a->nodes), MSG_MAX_BYTES / 2048);
-    return rc < 0 ? dd_err_set(err, rc, "cannot fold the host list") : 0;
+    return rc < 0 ? dd_err_set(err, rc, "cannot fold the host list: %s", strerror(-rc)) : 0;
 }
 
 static struct rdzv_cfg rdzv_of(const struct leader *l)
@@ -73,7 +71,7 @@ static struct job_stacks_cfg stacks_of(const struct stack_reader_cfg *s)
     };
 }
 
-/* What a new ddrund serves on. */
+/* Sockets of a new ddrund. */
 struct daemon_ends {
     int listen_fd, leader_fd;
     uint16_t port;
@@ -168,7 +166,7 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
 static int watch_daemon(struct leader *l, struct dd_err *err)
 {
     return child_watch_begin(&l->end, l->loop->base, l->daemon, on_daemon_end, l) < 0
-               ? dd_err_set(err, -ENOMEM, "cannot watch ddrund")
+               ? dd_err_set(err, -ENOMEM, "cannot watch ddrund: out of memory")
                : 0;
 }
 
@@ -214,7 +212,7 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
     const pid_t pid = fork_daemon(
         l, &(struct daemon_ends){.listen_fd = listen_fd, .leader_fd = theirs, .port = port});
     if (pid < 0)
-        return dd_err_set(err, -errno, "cannot fork: %m");
+        return dd_err_set(err, -errno, "cannot fork ddrund: %m");
     l->daemon = pid;
     if (l->key.method == NET_KEY_NONE)
         dd_log(l->loop->cfg->log, DD_LOG_WARN,
@@ -227,7 +225,7 @@ static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
         dd_log(l->loop->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
                l->loop->cfg->alloc->job_id, port, l->key.source);
     rc = watch_daemon(l, err);
-    if (rc < 0) { /* its exit would go unnoticed */
+    if (rc < 0) { /* the exit of ddrund would go unnoticed */
         leader_stop(l);
         return rc;
     }

@@ -19,7 +19,7 @@ enum {
 };
 
 struct watched {
-    uint64_t delay_ns; /* at the last reading */
+    uint64_t delay_ns; /* time that the worker had waited for a CPU at the last reading */
     struct load_window window;
     struct load_sent sent;
 };

@@ -56,7 +56,8 @@ static size_t locate_near_ports(const struct locate *l, uint16_t out[LOCATE_PORT
 }
 
 /* All candidate ports serve the first daemon, for which other nodes search them all, and with etcd
- * any daemon, since the key names the port. Otherwise only the near ports are probed and used. */
+ * any daemon, since the key in etcd contains the port. Otherwise only the near ports are probed and
+ * used. */
 int locate_bind(const struct locate *l, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = l->alloc;

@@ -26,7 +26,7 @@ bool locate_is_first_node(const struct locate *l);
 
 /* Candidate ports of daemons of this job: the user's port alone; else those of the scheduler, then
  * elected ones. Any daemon may listen on the first *ret_near of them, the first daemon on all.
- * Returns their number. */
+ * Returns the number of ports. */
 enum { LOCATE_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
 size_t locate_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t *ret_near);
 void locate_find_cfg(const struct locate *l, struct link_find_cfg *ret,

@@ -25,7 +25,7 @@ static void close_listener(struct locate_etcd *d)
         close(DD_TAKE_FD(d->listen_fd));
 }
 
-/* Status of the search, lent; NULL: no search. */
+/* Return the status of the search, lent; NULL: no search. */
 static const char *locate_etcd_status(const void *arg)
 {
     const struct locate_etcd *d = arg;
@@ -68,8 +68,8 @@ static void locate_etcd_lead(struct locate_etcd *d)
     agent_step(d->where->loop, (struct am_event){.kind = AM_LEAD});
 }
 
-/* This node's daemon has started no round: redirect its nodes to the other daemon, which this node
- * joins. */
+/* This node's daemon has started no round: redirect the nodes of this daemon to the other daemon,
+ * which this node joins, too. */
 void locate_etcd_yield(struct locate_etcd *d)
 {
     dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
@@ -167,7 +167,7 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
     if (rc < 0 || have)
         return rc;
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-        return dd_err_set(err, -EIO, "no random bytes from the kernel");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     locate_etcd_to_hex(d->secret, bytes, sizeof(bytes));
     explicit_bzero(bytes, sizeof(bytes));
     locate_set_psk(d->where, d->secret, "the secret beside the host's name in etcd");
@@ -193,7 +193,7 @@ int locate_etcd_new(struct locate_etcd **ret, const struct locate_etcd_parts *pa
         asprintf(&d->key, "%s/%s/host", parts->cfg->url->prefix, where->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
-        return dd_err_set(err, -EIO, "no random bytes from the kernel");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     locate_etcd_to_hex(d->id, id, sizeof(id));
     return make_secret(d, err);
 }
@@ -239,7 +239,7 @@ void locate_etcd_hosting(struct locate_etcd *d, uint16_t port)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       d->where->loop->machine.epoch == 0; /* the key has these values */
+                       d->where->loop->machine.epoch == 0; /* the key in etcd has these values */
     d->port = port;
     claim_set(&d->claim, true, d->where->loop->machine.epoch, locate_etcd_is_started(d));
     if (!known)

@@ -1,5 +1,4 @@
-/* Leader election through etcd (--rdzv-endpoint=etcd://...). `d` may be NULL, without etcd, for the
- * functions that say so. */
+/* Leader election through etcd (--rdzv-endpoint=etcd://...). */
 #ifndef DD_AGENT_LOCATE_ETCD_H
 #define DD_AGENT_LOCATE_ETCD_H
 
@@ -26,7 +25,7 @@ struct locate_etcd_parts {
     struct locate *where;
     struct locate_leader *leader;
     const struct round_history *history;
-    const struct round *round; /* helper processes are protected from the end of its workers */
+    const struct round *round; /* helper processes are not killed with the workers of this round */
 };
 
 /* The caller frees *ret also on failure. */
@@ -39,17 +38,17 @@ int locate_etcd_follow(struct locate_etcd *d, struct dd_err *err);
 /* After AM_ELSEWHERE: redirect the nodes of this node's daemon. */
 void locate_etcd_yield(struct locate_etcd *d);
 
-/* NULL is fine for all below. */
+/* d may be NULL (no etcd) in all functions below. */
 
 /* Before the first round: send PROBE_RESULT to the daemon once etcd shows that no other leader has
  * started the job. */
 void locate_etcd_check(struct locate_etcd *d);
-/* Hand over the listening socket of the claim; -1: none. */
+/* Return the listening socket of the claim, which the caller closes; -1: none. */
 int locate_etcd_take_listener(struct locate_etcd *d, uint16_t *ret_port);
 void locate_etcd_hosting(struct locate_etcd *d, uint16_t port); /* this node's daemon listens */
 /* Call after PLAN and ROUND_STARTED: a round may have started. */
 void locate_etcd_changed(struct locate_etcd *d);
-/* The link in use leads to the daemon of another node. */
+/* Call when the link in use leads to the daemon of another node. */
 void locate_etcd_following(struct locate_etcd *d);
 void locate_etcd_over(struct locate_etcd *d); /* the job has ended: remove this agent's key */
 void locate_etcd_free(struct locate_etcd *d); /* waits up to 1 s for the last request */

@@ -50,7 +50,7 @@ static int own_value(struct locate_etcd *d, char **ret)
 
 /* ---- errors ---- */
 
-/* Fail the agent: without a daemon, only the user can correct the error. */
+/* End the agent with an error: without a daemon, only the user can correct the cause. */
 void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 {
     struct agent_loop *l = d->where->loop;
@@ -77,7 +77,7 @@ static void in_trouble(struct locate_etcd *d, bool for_good)
 static void no_trouble(struct locate_etcd *d)
 {
     if (d->reported)
-        dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
+        dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "etcd accepts requests again");
     d->reported = d->fresh = false;
     d->trouble[0] = '\0';
 }
@@ -154,7 +154,8 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
         rc = locate_etcd_ask_post(d, body);
     if (rc == 0)
         return;
-    (void)snprintf(d->trouble, sizeof(d->trouble), "cannot query etcd: %s", strerror(-rc));
+    (void)snprintf(d->trouble, sizeof(d->trouble), "cannot query etcd: %s",
+                   err.text[0] != '\0' ? err.text : strerror(-rc));
     in_trouble(d, true);
     if (!d->over)
         locate_etcd_step(d, CLAIM_FAILED, NULL);
@@ -168,7 +169,8 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     struct claim_seen seen = {.there = a->there, .revision = a->revision};
     struct dd_err err = {0};
     if (a->there && entry_decode(&e, a->value, &err) < 0) {
-        (void)snprintf(d->trouble, sizeof(d->trouble), "%s in etcd: %s", d->key, err.text);
+        (void)snprintf(d->trouble, sizeof(d->trouble), "invalid value of key '%s' in etcd: %s",
+                       d->key, err.text);
         in_trouble(d, true);
         if (!d->over)
             locate_etcd_step(d, CLAIM_FAILED, NULL);
@@ -200,7 +202,7 @@ static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a
         return;
     }
     d->fresh = false;
-    if (d->call == ETCD_PUT) /* neither a lease nor a read value means that trouble is over */
+    if (d->call == ETCD_PUT) /* a lease or a read value does not show that etcd accepts writes */
         no_trouble(d);
     switch (d->call) {
     case ETCD_READ:

@@ -19,26 +19,26 @@ struct locate_etcd {
     struct locate *where;
     struct locate_leader *leader;
     const struct round_history *history;
-    const struct round *round; /* the helper is protected from the end of its workers */
+    const struct round *round; /* the helper is not killed with the workers of this round */
     struct web *web;           /* NULL: no helper runs */
     struct event *timer;       /* next step of the claim; while `resting`: end of the helper */
     struct claim claim;
     char *key, *token;
     char id[ENTRY_ID + 1];
     char secret[ENTRY_SECRET + 1]; /* "": the nodes share another key */
-    int64_t lease;                 /* 0: none */
+    int64_t lease;                 /* id of the lease; 0: none */
     size_t first;                  /* index of the URL to try first */
     enum etcd_call call;           /* the pending request, or the one to send after AUTH */
     bool authenticating, no_auth;
     bool fresh;    /* the token of AUTH has not been used yet */
     int listen_fd; /* bound for the claim, until the daemon gets the socket; -1: none */
-    uint16_t port; /* own port */
+    uint16_t port; /* port of listen_fd, or of the daemon of this node */
     struct entry seen;
     bool wanted;   /* this node's daemon waits for PROBE_RESULT */
     bool resting;  /* another node leads */
     bool over;     /* the job has ended, or the search has failed for good */
     bool revoking; /* the lease is being revoked */
-    bool reported; /* the user knows that etcd fails */
+    bool reported; /* the failure of etcd was reported to the user */
     char trouble[700];
 };
 

@@ -20,7 +20,7 @@ struct locate_leader {
     struct event *progress; /* periodic progress report */
     locate_status_f *status;
     const void *status_arg;
-    uint64_t begun_ns; /* of this search */
+    uint64_t begun_ns; /* start of this search */
     bool reported;     /* as in struct locate_wait */
 };
 
@@ -79,12 +79,13 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     const char *status = locate_leader_status(l);
     if (status == NULL)
         return;
-    if (l->where->loop->cfg->cannot != NULL) { /* no daemon to report it to: log it here */
+    if (l->where->loop->cfg->cannot !=
+        NULL) { /* no daemon to which this node could report it: log it here */
         agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;
     }
     evtimer_add(l->progress, &t);
-    if (dd_screen_is_ours(l->where->loop->cfg->log->screen)) /* the status line shows it */
+    if (dd_screen_is_ours(l->where->loop->cfg->log->screen)) /* the status line shows the wait */
         return;
     char left[DD_DURATION_TEXT];
     agent_loop_time_left(l->where->loop, AM_SEEK_LIMIT, left);

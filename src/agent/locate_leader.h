@@ -23,18 +23,18 @@ enum { LOCATE_ALONE_S = 60 };
  * once. Pure. */
 bool locate_leader_reports(const struct locate_wait *w);
 
-/* Status of finding the leader's address, lent; NULL: no search. */
+/* Return the status of finding the leader's address, lent; NULL: no search. */
 typedef const char *locate_status_f(const void *arg);
 
 int locate_leader_new(struct locate_leader **ret, const struct locate *where);
-/* addr NULL: that of the first node */
+/* Start the search. addr: where to search; NULL: at the address of the first node. */
 int locate_leader_start(struct locate_leader *l, const char *addr, struct dd_err *err);
 /* Start the progress reports, which use `status`, if it is not NULL, while there is no search. */
 void locate_leader_begin(struct locate_leader *l, locate_status_f *status, const void *arg);
 int locate_leader_connect(struct locate_leader *l, const struct link_find_cfg *cfg,
                           struct dd_err *err);
 const char *locate_leader_status(const struct locate_leader *l); /* lent; NULL: no search */
-/* What listens on the leader's port; false: no search. */
+/* Get what listens on the leader's port. False: no search. */
 bool locate_leader_listener(const struct locate_leader *l, enum link_listener *ret);
 void locate_leader_stop(struct locate_leader *l);
 void locate_leader_free(struct locate_leader *l); /* NULL is fine */

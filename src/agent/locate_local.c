@@ -16,9 +16,9 @@ enum {
 struct locate_local {
     struct locate *where;
     const struct locate_leader *leader;
-    const struct alloc *first; /* with this node as the first one */
-    struct alloc *follower;    /* a copy, where the daemon assigns this node's index; NULL: the port
-                                  was free, or belongs to another node */
+    const struct alloc *first; /* the allocation, with this node as the first one */
+    struct alloc *follower;    /* a copy of the allocation, in which the daemon assigns this node's
+                                  index; NULL: the port was free, or belongs to another node */
     struct event *check;
     struct dd_err taken; /* why this agent could not listen */
     struct locate_local_owner owner;

@@ -9,9 +9,9 @@
 
 struct locate_local;
 
-/* Which program has had the port so far; zero-initialized: unknown. */
+/* Which kind of program has had the port so far; zero-initialized: unknown. */
 struct locate_local_owner {
-    bool other;        /* one that is not this job's daemon */
+    bool other;        /* a program other than this job's daemon has the port */
     uint64_t since_ms; /* when `other` became true */
 };
 

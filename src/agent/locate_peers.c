@@ -100,7 +100,7 @@ void locate_peers_start(struct locate_peers *p)
     if (rc == 0)
         return;
     dd_log(p->where->loop->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s",
-           err.text);
+           err.text[0] != '\0' ? err.text : strerror(-rc));
     locate_peers_check(p);
 }
 

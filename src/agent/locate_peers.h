@@ -1,9 +1,9 @@
 /* Probe the other nodes of the host list for a daemon of this job: a restarted node does not know
  * the daemons that came after the first one. The agent's machine decides when to probe. The leader
  * probes while its daemon has too few nodes, and again before that daemon starts a round with fewer
- * than all (PROBE_REQUEST), so that two daemons never run rounds side by side. A daemon that it
- * finds is a later one, because only the first node starts a daemon without a loss. Other nodes
- * probe while the first node has no daemon. */
+ * than all (PROBE_REQUEST), so that two daemons never run rounds side by side. A daemon that the
+ * leader finds is a later one, because only the first node starts a daemon without a loss. Other
+ * nodes probe while the first node has no daemon. */
 #ifndef DD_AGENT_LOCATE_PEERS_H
 #define DD_AGENT_LOCATE_PEERS_H
 

@@ -23,7 +23,8 @@ int locators_init(struct locators *l, struct agent_loop *loop, struct uplink *up
     return 0;
 }
 
-/* Made on first use, so that errors of etcd are reported after the health check. */
+/* Start the search in etcd. Create its state on first use, so that errors of etcd are reported
+ * after the health check. */
 static int start_etcd(struct locators *l, struct dd_err *err)
 {
     int rc = l->etcd == NULL ? locate_etcd_new(&l->etcd, &l->etcd_parts, err) : 0;

@@ -33,7 +33,8 @@ int locators_start(struct locators *l, struct dd_err *err); /* find the first da
 /* Search for a daemon at addr (from PROBE_REQUEST); addr NULL: at the leader that etcd names. With
  * etcd, an addr is not used: the search in etcd begins again. */
 int locators_start_there(struct locators *l, const char *addr, struct dd_err *err);
-void locators_stop_probes(struct locators *l); /* of peers and members */
-void locators_stop(struct locators *l);        /* all but etcd; also after a failure */
+void locators_stop_probes(struct locators *l); /* stop the searches among peers and members */
+/* Stop all searches but that in etcd; also after a failure. */
+void locators_stop(struct locators *l);
 
 #endif

@@ -1,6 +1,6 @@
 /* A child process writes the file: a file server that hangs must not stop the agent and its
- * heartbeat. It gets each text as one packet, and exits when the agent's end of the socket is
- * closed, also if the agent was killed: so no draft of the file is left. */
+ * heartbeat. The child gets each text as one packet, and exits when the agent's end of the socket
+ * is closed, also if the agent was killed: so no temporary file is left. */
 #include "agent/metrics_file.h"
 
 #include "agent/control.h"
@@ -25,8 +25,8 @@ enum { PACKET_MAX = 128 * 1024, SOCKET_FD = 3, LAST_MS = 5000 };
 
 struct metrics_file {
     struct metrics_file_parts parts;
-    const char *path; /* NULL: none */
-    pid_t child;      /* 0: not started yet */
+    const char *path; /* file to write; NULL: none */
+    pid_t child;      /* pid of the child; 0: not started yet */
     int fd;
     struct event *on_error;
 };
@@ -121,8 +121,8 @@ void metrics_file_start(struct metrics_file *f)
         return;
     const int rc = f->child == 0 ? metrics_file_spawn(f) : 0;
     if (rc < 0)
-        dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot start a process: %s",
-               strerror(-rc));
+        dd_log(f->parts.loop->cfg->log, DD_LOG_WARN,
+               "--metrics: cannot start the process that writes the file: %s", strerror(-rc));
     uplink_send(f->parts.uplink,
                 MSG(CTL_REQUEST, .id = CONTROL_ID_METRICS, .what = "metrics", .text = "follow"));
 }
@@ -146,7 +146,7 @@ void metrics_file_free(struct metrics_file *f)
     if (f->fd >= 0)
         (void)shutdown(f->fd, SHUT_WR);
     while (f->child > 0 && waitpid(f->child, NULL, WNOHANG) == 0) {
-        if (dd_now_ns() >= end) { /* if it is stuck in the kernel, the guardian reaps it */
+        if (dd_now_ns() >= end) { /* if the child is stuck in the kernel, the guardian reaps it */
             metrics_file_warn(f, "the file system does not respond");
             (void)kill(f->child, SIGKILL);
             break;

@@ -11,7 +11,7 @@ struct metrics_file;
 struct metrics_file_parts {
     const struct agent_loop *loop;
     struct uplink *uplink;
-    const struct round *round; /* the child is protected from the end of its workers */
+    const struct round *round; /* the child is not killed with the workers of this round */
 };
 
 int metrics_file_new(struct metrics_file **ret, const struct metrics_file_parts *parts,

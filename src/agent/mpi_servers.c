@@ -38,7 +38,8 @@ struct mpi {
     LIST_HEAD(, gather) gathers;
 };
 
-/* The server has failed and ranks would wait forever: kill the first one, which ends the round. */
+/* The server has failed and ranks would wait forever: end the first rank of this node, which ends
+ * the round. */
 static void fail_server(struct mpi *m, const char *why)
 {
     dd_log(m->round->cfg->log, DD_LOG_ERR, "MPI: %s", why);
@@ -95,7 +96,7 @@ static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
         /* without an answer MPICH would start each rank as a world of one */
         .refusal = (r->cfg->mpi.protocols & MPI_SERVERS_PMI1) != 0
                        ? NULL
-                       : "it uses PMI-1, which --mpi=pmix does not serve; use --mpi=auto",
+                       : "it uses PMI-1, which --mpi=pmix does not serve\n  tip: use --mpi=auto",
         .kvsname = name,
         .first_rank = r->plan.first_rank,
         .local_size = r->plan.local_size,

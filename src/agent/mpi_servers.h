@@ -12,7 +12,7 @@ enum { MPI_SERVERS_PMI1 = 1, MPI_SERVERS_PMIX = 2 };
 struct mpi_servers_cfg {
     int protocols;                      /* bits of MPI_SERVERS_* */
     const char *pmix_helper;            /* with MPI_SERVERS_PMIX: path of ddrun-pmix */
-    const struct dd_scratch *tmp, *shm; /* private directories; their path may be NULL */
+    const struct dd_scratch *tmp, *shm; /* private directories, whose path may be NULL */
 };
 
 /* True while a worker of this node is between MPI_Init and MPI_Finalize. */

@@ -29,7 +29,7 @@ struct native_reader {
     void (*end)(void *arg);
     void *arg;
     uint64_t end_ns;
-    const char *tool; /* its name */
+    const char *tool; /* name of the tool */
     char *path;
     size_t n, next, running, parallel;
     struct native_process v[];
@@ -57,7 +57,7 @@ enum { TOOL_AT = 3, TOOL_WORDS = 16 };
 
 static const struct {
     const char *name;
-    const char *const *argv; /* with NULL for the tool, for the pid, and at the end */
+    const char *const *argv; /* NULL in place of the tool and of the pid, and at the end */
     size_t words;
 } tools[] = {
     {"eu-stack", eu_stack, sizeof(eu_stack) / sizeof(eu_stack[0])},
@@ -105,16 +105,16 @@ static void take_output(struct native_process *p, const char *out)
 
 static void start_some(struct native_reader *r);
 
-/* r may be freed at the end. */
+/* end() may free r. */
 static void on_native_done(void *arg, int code, const char *out)
 {
     struct native_process *p = arg;
     struct native_reader *r = p->reader;
     if (code == COMMAND_TOO_LATE)
-        (void)snprintf(p->note, sizeof(p->note), "%s did not finish", r->tool);
+        (void)snprintf(p->note, sizeof(p->note), "%s did not finish in time", r->tool);
     else
         take_output(p, out);
-    if (code == COMMAND_TOO_LATE || code > 128) /* for example by the kernel's OOM killer */
+    if (code == COMMAND_TOO_LATE || code > 128) /* killed, for example by the kernel's OOM killer */
         native_resume(p);
     command_free(DD_TAKE(p->command));
     r->running--;

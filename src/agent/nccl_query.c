@@ -19,7 +19,7 @@
 
 enum {
     ASKING_NODES = 2, /* two, in case no worker of the first node answers */
-    HELLO_MS = 300,   /* for the first line of a worker: one that is stopped sends none */
+    HELLO_MS = 300,   /* wait for the first line of a worker: a stopped worker sends none */
     PAUSE_MS = 20,    /* before the next try */
     TRIES = 32,       /* connections: the kernel chooses one of the node's workers for each */
     HELLO_BYTES = 64,
@@ -34,7 +34,7 @@ struct ras {
     const struct round *round;
     int fd; /* reserves the port */
     uint16_t port;
-    uint64_t limit_ns; /* of the pending query, dd_now_ns() */
+    uint64_t limit_ns; /* deadline of the pending query, as dd_now_ns() */
     struct command *command;
     char *answer; /* NULL: none */
 };
@@ -60,7 +60,7 @@ static bool ras_wait(int fd, short events, uint64_t until_ns)
     return now < until_ns && poll(&p, 1, (int)((until_ns - now) / DD_NS_PER_MS) + 1) > 0;
 }
 
-/* Copy what the worker sends to stdout until it closes the connection. 0: complete. */
+/* Copy the data of the worker to stdout until the worker closes the connection. 0: complete. */
 static int ras_copy(int fd, uint64_t limit_ns)
 {
     char text[4096];
@@ -78,7 +78,7 @@ static int ras_copy(int fd, uint64_t limit_ns)
     return -ETIMEDOUT;
 }
 
-/* Query one worker. -EAGAIN: it has sent nothing; another worker may answer. */
+/* Query one worker. -EAGAIN: the worker does not answer; another one may. */
 static int ras_ask_one(uint16_t port, uint64_t limit_ns)
 {
     const uint64_t hello_ns = dd_now_ns() + HELLO_MS * DD_NS_PER_MS;

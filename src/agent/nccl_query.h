@@ -1,4 +1,4 @@
-/* NCCL's RAS: each worker has a thread that knows the state of NCCL's communicators on all ranks.
+/* NCCL's RAS: each worker has a thread that reports the state of NCCL's communicators on all ranks.
  * The workers of a node listen on a port that the agent has reserved. */
 #ifndef DD_AGENT_NCCL_QUERY_H
 #define DD_AGENT_NCCL_QUERY_H

@@ -127,7 +127,8 @@ static void node_exchange_message(void *state, const struct round *r, const stru
     int rc = x->parts == NULL ? exchange_new(&x->parts, r->plan.nnodes) : 0;
     rc = rc == 0 ? exchange_take(x->parts, m->piece, &err) : dd_err_set(&err, rc, "out of memory");
     if (rc < 0)
-        dd_log(r->cfg->log, DD_LOG_WARN, "invalid exchange message from the daemon: %s", err.text);
+        dd_log(r->cfg->log, DD_LOG_WARN, "cannot process an exchange message from the daemon: %s",
+               err.text);
     if (rc == 1)
         give_parts(x, r, w, m->piece->name);
 }

@@ -16,7 +16,7 @@ typedef void node_exchange_fn(void *arg, const struct exchange_part *parts, int 
  * exchange ends the job with an error. */
 int node_exchange_begin(const struct round *r, const char *name, const struct exchange_part *part,
                         node_exchange_fn *done, void *arg, struct dd_err *err);
-/* Do not call done any more for exchanges begun with arg. */
+/* Do not call done() any more for exchanges that were begun with arg. */
 void node_exchange_drop(const struct round *r, const void *arg);
 
 #endif

@@ -15,9 +15,9 @@
 
 enum {
     ASK_MS = 20000,
-    FIRST_MS = 500,           /* until the nodes have joined */
-    NODE_BYTES = 8192,        /* of the output, for each node; it has 1 to 3 KiB */
-    OUT_MAX = 64 << 20,       /* of the whole output */
+    FIRST_MS = 500,           /* retry until the nodes have joined */
+    NODE_BYTES = 8192,        /* bytes of output for each node, which needs 1 to 3 KiB */
+    OUT_MAX = 64 << 20,       /* bytes of the whole output */
     MARKS_BYTES = 400 * 1024, /* fits into a message */
 };
 
@@ -25,7 +25,7 @@ struct node_watch {
     struct node_watch_parts parts;
     uint64_t every_ns;
     const struct alloc_marks_row *row;
-    struct hostlist *nodes; /* of the job */
+    struct hostlist *nodes; /* nodes of the job, by the names that the scheduler uses */
     struct command *ask;
     struct event *tick; /* NULL: another node leads, or there is no scheduler to query */
     bool failing;       /* the last command has failed, and the failure was reported */
@@ -67,8 +67,8 @@ static void watch_take(struct node_watch *w, const char *out)
     if (n == -ENOMEM || text == NULL) {
         watch_failed(w, "out of memory");
     } else if (n >= 0 && (size_t)n < hostlist_count(w->nodes)) {
-        watch_failed(w, "the answer does not describe all nodes");
-    } else { /* -EMSGSIZE: some are omitted, but those in the text are out of service */
+        watch_failed(w, "the reply does not describe all nodes");
+    } else { /* -EMSGSIZE: the text omits some nodes, but the listed ones are out of service */
         w->failing = false;
         uplink_send(w->parts.uplink, MSG(NODE_MARKS, .text = text));
     }

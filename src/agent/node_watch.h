@@ -16,7 +16,7 @@ struct uplink;
 struct node_watch_parts {
     struct agent_loop *loop;
     struct uplink *uplink;
-    const struct round *round; /* commands are protected from the end of its workers */
+    const struct round *round; /* commands are not killed with the workers of this round */
 };
 
 /* every_ns 0: never. */

@@ -23,9 +23,9 @@ struct phase_recorder {
     struct event *look; /* NULL: not asked yet */
     unsigned look_ms;
     bool asked;                         /* the daemon of the link in use wants phases */
-    struct phase search[SEARCH_PHASES]; /* up to JOIN, until the daemon asks */
+    struct phase search[SEARCH_PHASES]; /* phases up to JOIN, kept until the daemon asks */
     struct dd_strv pending;             /* texts to be sent */
-    uint64_t searched_ns;               /* the first search began; 0: not yet */
+    uint64_t searched_ns;               /* start of the first search; 0: no search yet */
     uint64_t joined_ns;                 /* time of JOIN while a plan is pending; 0: none pending */
     uint64_t planned_ns, stopped_ns, ended_ns; /* of the last round; 0: not yet */
     bool *has_output;                          /* [local_size], of this round */
@@ -133,7 +133,8 @@ void phase_recorder_ask(const struct round *r)
     c->asked = c->look != NULL;
     for (int i = 0; i < SEARCH_PHASES; i++)
         recorder_add(c, &c->search[i]);
-    recorder_flush(c); /* at once: its arrival lets the daemon estimate the offset of the clock */
+    /* at once: from the arrival, the daemon estimates the offset of this node's clock */
+    recorder_flush(c);
 }
 
 /* ---- workers ---- */

@@ -14,7 +14,7 @@ enum { PRESIGNAL_LOOK_MS = 500 }; /* interval of checking for a handler */
 struct presignal {
     const struct round *round;
     struct event *tick;
-    int sig;  /* 0: not received in this round */
+    int sig;  /* signal to deliver; 0: not received in this round */
     int left; /* workers still to be signalled */
     int n;
     bool got[];

@@ -1,5 +1,5 @@
-/* --signal-before-end: deliver the signal once to each worker. A worker that was just started gets
- * it after it has installed a handler. */
+/* --signal-before-end: deliver the signal once to each worker. A worker that was just started is
+ * signalled once it has installed a handler. */
 #ifndef DD_AGENT_PRESIGNAL_H
 #define DD_AGENT_PRESIGNAL_H
 

@@ -17,15 +17,15 @@
 #include <string.h>
 
 enum {
-    INTERVAL_S = 5,  /* the least time between two messages */
-    FILE_BYTES = 64, /* of a file that contains a number */
+    INTERVAL_S = 5,  /* minimum time between two messages */
+    FILE_BYTES = 64, /* bytes read of the file that contains the step */
 };
 
 struct progress_watch {
     const struct round *round;
     struct step_lines *lines; /* NULL: no regular expression */
     struct event *timer;
-    int64_t sent; /* in this round; -1: none */
+    int64_t sent; /* last step sent in this round; -1: none */
     uint64_t sent_ns;
 };
 
@@ -120,7 +120,7 @@ static int progress_watch_prepare(void **state, const struct round *r, struct dd
     return 0;
 }
 
-/* Report before DONE, so that the daemon knows the last step of this round. Only one node reads the
+/* Report the last step of this round before DONE. Only one node reads the
  * file, which all nodes may share. */
 static void progress_watch_end(void *state, const struct round *r)
 {

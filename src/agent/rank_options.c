@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* The first of these options with a rank that does not exist. `value` is the part to quote. */
+/* An option that names a rank that does not exist. The message quotes the first len bytes of value,
+ * then more. */
 struct missing_rank {
     const char *option, *value, *more;
     int len;
@@ -36,7 +37,7 @@ static bool find_missing(struct missing_rank *ret, const struct agent_cfg *cfg, 
                          char text[16])
 {
     const struct spec_cfg *w = &cfg->worker;
-    /* with --pty, stdin belongs to that rank */
+    /* with --pty, only the rank on the pseudo-terminal reads stdin */
     const int stdin_rank = cfg->pty_rank < 0 && cfg->stdin_rank != STDIN_ALL ? cfg->stdin_rank : -1;
     return find_number(ret, "pty", cfg->pty_rank, text, world_size) ||
            find_number(ret, "stdin", stdin_rank, text, world_size) ||

@@ -30,12 +30,13 @@ struct relayed_store {
 
 /* ---- connections of workers ---- */
 
-/* Log the 1st, 2nd, 4th, 8th … refusal, so that a flood cannot fill the log. */
+/* Log the 1st, 2nd, 4th, 8th … failure, so that a flood of connections cannot fill the log. */
 static void relayed_store_refused(struct relayed_store *s, const char *why)
 {
     s->refused++;
     if ((s->refused & (s->refused - 1)) == 0)
-        dd_log(s->round->cfg->log, DD_LOG_WARN, "store connection refused (no. %llu): %s",
+        dd_log(s->round->cfg->log, DD_LOG_WARN,
+               "cannot accept a connection of a worker to the store (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 

@@ -62,7 +62,7 @@ struct requeue {
     struct agent_loop *loop;
     int on; /* bits of REQUEUE_* */
     int reason;
-    const char *slurm, *pbs; /* job id of the scheduler; the other one is NULL */
+    const char *slurm, *pbs; /* job id in Slurm or PBS; that of the other scheduler is NULL */
     bool begun;
     struct command *command;
 };
@@ -89,7 +89,8 @@ static const char *requeue_says(int reason)
     for (size_t i = 0; i < REASONS; i++)
         if (reasons[i].bit == reason)
             return reasons[i].says;
-    return reason == REQUEUE_BY_RULE ? "its exit code requests it (--exit-rules)" : "";
+    return reason == REQUEUE_BY_RULE ? "its exit code requests it (--exit-rules)"
+                                     : "the reason of its end is unknown";
 }
 
 static void requeue_refused(const struct requeue *r, const char *why)
@@ -109,8 +110,8 @@ static void on_requeued(void *arg, int code, const char *out)
     char line[240];
     const char *scheduler = r->slurm != NULL ? "Slurm" : "PBS";
     /* The scheduler has killed the command, since it is already ending the job to requeue it.
-     * qrerun may exit with such a code by itself, the lowest byte of an error of PBS, but prints
-     * why. */
+     * qrerun may also exit with such a code by itself (the lowest byte of an error of PBS), but
+     * then prints an error. */
     const bool killed = code > 128 && out[0] == '\0';
     const char *job = r->slurm != NULL ? r->slurm : r->pbs;
     if (killed)
@@ -122,7 +123,10 @@ static void on_requeued(void *arg, int code, const char *out)
                requeue_says(r->reason));
     else if (code == COMMAND_TOO_LATE)
         requeue_refused(r, "no answer within 10 s");
-    else
+    else if (out[0] == '\0') {
+        (void)snprintf(line, sizeof(line), "the command exited with code %d", code);
+        requeue_refused(r, line);
+    } else
         requeue_refused(r, dd_log_escape(line, sizeof(line), out, strcspn(out, "\n")));
     requeue_over(r);
 }
@@ -164,7 +168,7 @@ static void requeue_begin(struct requeue *r, int reason)
     struct dd_err err = {0};
     r->begun = true;
     if (r->slurm == NULL && r->pbs == NULL && reason != REQUEUE_ASK)
-        dd_log(c->log, DD_LOG_WARN, "%s: no scheduler found that could requeue the job",
+        dd_log(c->log, DD_LOG_WARN, "%s: cannot requeue the job: this is no job of Slurm or PBS",
                reason == REQUEUE_BY_RULE ? "--exit-rules" : "--requeue-on");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);

@@ -16,7 +16,7 @@ int requeue_parse(const char *text, struct dd_err *err);
 /* How the job ended. */
 struct requeue_end {
     int code;            /* ddrun's exit status */
-    enum exit_rule rule; /* of that code */
+    enum exit_rule rule; /* action of --exit-rules for this code */
     bool node_lost;      /* the job ended because a node was lost */
     bool stopped;        /* a signal ended the job */
     bool end_near;       /* --signal-before-end has been sent */
@@ -31,7 +31,7 @@ struct agent_loop;
 struct requeue;
 
 int requeue_new(struct requeue **ret, struct agent_loop *loop, int on); /* on: bits of REQUEUE_* */
-/* The job of this node's daemon has ended; AM_REQUEUED follows. */
+/* Call when the job of this node's daemon has ended. AM_REQUEUED follows. */
 void requeue_start(struct requeue *r, const struct requeue_end *e);
 void requeue_free(struct requeue *r); /* NULL is fine */
 

@@ -64,10 +64,9 @@ static int check_iface(const struct round *r, const struct round_link *link, str
         return 0;
     int rc = net_addr_parse(&to, p->master_addr, p->master_port);
     if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(link->peer))
-        return dd_err_set(
-            err, -EINVAL,
-            "--iface=%s was set on this node, but not on the first one; set it on all nodes",
-            r->cfg->iface);
+        return dd_err_set(err, -EINVAL,
+                          "--iface=%s was set on this node, but not on the first node",
+                          r->cfg->iface);
     if (rc == 0)
         rc = net_iface_reaches(r->cfg->iface, &to, IFACE_MS);
     return rc == 0 ? 0
@@ -90,7 +89,7 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
 /* ---- the end of the round ---- */
 
 /* The order matters: features first interpret the exit; then pending signals are handled, since
- * they may explain it; only then does the exit count as a failure. */
+ * they may explain the exit; only then does the exit count as a failure. */
 static void on_worker_exit(void *arg, const struct worker_exit *e)
 {
     struct round *r = arg;

@@ -1,8 +1,8 @@
 /* One round on this node: from the plan to running workers, from their exits to messages.
  *
- * A struct round lives as long as the agent and holds one round at a time. What a round offers
+ * A struct round exists as long as the agent and holds one round at a time. What a round offers
  * beyond running its workers is a feature (agent/features.h); features see the round as const.
- * The round knows nothing of the agent but its port. */
+ * The round uses nothing of the agent but struct round_port. */
 #ifndef DD_AGENT_ROUND_H
 #define DD_AGENT_ROUND_H
 
@@ -22,10 +22,10 @@ struct event_base;
 struct features;      /* agent/features.h */
 struct gpu_usage;     /* node/gpu_usage.h */
 struct msg;           /* rdzv/msg.h */
-struct msg_plan;      /* the same */
+struct msg_plan;      /* rdzv/msg.h */
 struct net_peer;      /* net/peer_uid.h */
 struct round_feature; /* agent/features.h */
-struct round_message; /* the same */
+struct round_message; /* agent/features.h */
 struct warm_fork;     /* worker/warm_fork.h */
 struct worker_output; /* worker/output.h */
 
@@ -52,18 +52,19 @@ struct exit_tally {
 struct round_port {
     void (*send)(void *arg, const struct msg *m); /* send to the daemon; dropped without a link */
     int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a link */
-    /* Send a message of the store's relay. NULL: there was no memory for it, so end the link.
-     * Dropped without a link. */
+    /* Send a message of the store's relay; dropped without a link. p NULL: out of memory for the
+     * message, so end the link. */
     void (*send_store)(void *arg, const void *p, size_t n);
     void (*refuse_store)(void *arg); /* the daemon has sent a malformed message: end the link */
     /* Handle signals that have arrived, which may stop the round. Returns true while the scheduler
      * is ending the job, so failures of workers are a consequence. */
     bool (*settling)(void *arg);
     void (*gone)(void *arg); /* the round has ended on this node */
-    /* The interpreter that forks the workers; NULL: execute them. */
+    /* Return the interpreter that forks the workers; NULL: execute the workers. */
     const struct warm_fork *(*warm)(void *arg);
-    void (*warm_failed)(void *arg, const char *why); /* it has not forked them */
-    void (*staged)(void *arg);                       /* staging_is_settled() has become true */
+    void (*warm_failed)(void *arg, const char *why); /* the interpreter did not fork the workers */
+    /* staging_is_settled() or compile_cache_is_settled() has become true. */
+    void (*staged)(void *arg);
     /* As node_health_gpus(); NULL: GPUs are not read. */
     int (*gpus)(void *arg, struct gpu_usage *ret, uint64_t *ret_readings);
     /* Show on the terminal what the workers wait for; "": they no longer wait. */
@@ -121,18 +122,19 @@ void round_signal(const struct round *r, int sig);     /* as worker_group_signal
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
 /* Pass a message of the daemon to the features. */
 void round_message(const struct round *r, const struct round_message *m);
-/* Kill remaining processes, then call the end hooks. NULL is fine for both. */
+/* Kill remaining processes, then call the end hooks. r may be NULL. */
 void round_end(struct round *r);
-void round_free(struct round *r);
+void round_free(struct round *r); /* NULL is fine */
 
-/* Also for features. */
+/* Send m to the daemon; also for features. */
 
 static inline void round_send(const struct round *r, const struct msg *m)
 {
     r->port->send(r->port_arg, m);
 }
 
-/* The feature whose `leave` hook has returned true has finished: the round ends from the loop. */
+/* Call when the feature whose `leave` hook returned true has finished: the event loop then ends the
+ * round. */
 void round_leave(const struct round *r);
 
 /* Keep a child that is not a worker from being killed when the workers are stopped. */

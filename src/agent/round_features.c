@@ -46,6 +46,6 @@ const struct round_feature *const round_features[] = {
     &presignal_feature,        /* --signal-before-end */
     &collecting_feature,       /* --collect */
     &compile_cache_feature,    /* --compile-cache */
-    &staging_feature,          /* --stage; last, since its command goes around the worker's */
+    &staging_feature,          /* --stage; last, since its command wraps the worker's */
     NULL,
 };

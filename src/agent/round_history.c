@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An empty address stands for that of the first node. */
+/* Copy addresses. An empty address stands for `first`, the address of the first node. */
 static int copy_addrs(struct dd_strv *to, const struct dd_strv *addrs, const char *first)
 {
     int rc = 0;

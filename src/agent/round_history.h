@@ -23,7 +23,7 @@ struct round_history {
     uint64_t ages_ms[RESTART_AGES_MAX]; /* ages of the last restarts, at the time ages_at_ns */
     int nages;
     uint64_t ages_at_ns;
-    char *charges; /* of nodes, at the time charges_at_ns (rdzv/charges.h); NULL: none */
+    char *charges; /* charges of nodes, at the time charges_at_ns (rdzv/charges.h); NULL: none */
     uint64_t charges_at_ns;
 };
 
@@ -39,10 +39,11 @@ void round_history_add_charges(struct round_history *h, const char *text, uint64
 /* Record a round in which this node is a spare. */
 int round_history_observe(struct round_history *h, const struct msg_round_members *round,
                           struct dd_err *err);
-void round_history_commit(struct round_history *h); /* all nodes have started the last round */
-/* Ages of restarts, for JOIN. */
+/* Call when all nodes have started the last round. */
+void round_history_commit(struct round_history *h);
+/* Write the ages of restarts, for JOIN. */
 void round_history_write_ages(const struct round_history *h, struct dd_buf *out);
-/* Charges of nodes, for JOIN. */
+/* Write the charges of nodes, for JOIN. */
 void round_history_write_charges(const struct round_history *h, struct dd_buf *out);
 void round_history_done(struct round_history *h);
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Address of this node in the workers' network: the local end of the link; on the leader, whose
- * link is local, the address that other nodes reach. */
+/* Find the interfaces of this node in the workers' network, by the address of the link's local end;
+ * on the leader, whose link is local, by the address that other nodes reach. */
 static void find_ifaces(const struct round *r, const struct net_addr *local,
                         struct net_worker_ifaces *ret)
 {
@@ -44,9 +44,9 @@ static int share_cpus(const struct round *r, struct round_specs *l, struct dd_er
         return rc;
     if (r->plan.round == 0 && node_cpus_bound_by_accident(&l->cpus, l->n))
         dd_log(r->cfg->log, DD_LOG_WARN,
-               "ddrun may use only %d of this node's %d CPUs for %d workers; if a launcher bound "
-               "it, use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per "
-               "task",
+               "ddrun may use only %d of this node's %d CPUs for %d workers"
+               "\n  tip: if a launcher has bound ddrun, use srun --cpu-bind=none or mpiexec "
+               "--cpu-bind none; otherwise request more CPUs per task",
                l->cpus.count, l->cpus.online, l->n);
     if (!r->cfg->bind.cpus && r->cfg->bind.numa == NODE_NUMA_NONE)
         return 0;
@@ -93,7 +93,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
     return rc;
 }
 
-/* With --pty stdin belongs to that rank. */
+/* With --pty, only the rank on the pseudo-terminal reads stdin. */
 static void share_stdin(const struct round *r, struct round_specs *l)
 {
     bool ours = !terminal_in_background() && r->cfg->pty_rank < 0;

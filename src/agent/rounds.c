@@ -127,7 +127,8 @@ static int launch(struct agent *a)
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
     int rc = round_launch(a->round, &link, &err);
-    warm_interpreter_start(a->rounds.warm, a->round); /* a new one, if the last one has failed */
+    warm_interpreter_start(a->rounds.warm,
+                           a->round); /* start a new interpreter if the last one has failed */
     if (rc < 0) {
         not_started(a, a->round->plan.round, rc, &err);
         return rc;
@@ -159,14 +160,14 @@ void rounds_drop_held(struct agent *a)
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
-/* Does the round have copies of this kind? */
+/* True if the round has copies of this kind. */
 static bool has_copies(const struct staging_cfg *c)
 {
     return c->paths != NULL && c->paths->n > 0;
 }
 
-/* The interpreter of --warm starts from the copies of --stage; it forks the workers when those of
- * --compile-cache are complete, too. */
+/* The interpreter of --warm starts from the copies of --stage; it forks the workers when the copies
+ * of --compile-cache are complete, too. */
 static void on_staged(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;

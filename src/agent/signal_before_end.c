@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,8 +23,8 @@ enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 struct signal_before_end {
     struct signal_before_end_parts parts;
     struct signal_before_end_cfg cfg;
-    uint64_t end;       /* seconds since 1970; 0: not known */
-    uint64_t job_start; /* the same */
+    uint64_t end;       /* end of the allocation, in seconds since 1970; 0: unknown */
+    uint64_t job_start; /* start of the job, in seconds since 1970; 0: unknown */
     const struct alloc_end_row *asked;
     struct command *ask;
     struct event *tick;
@@ -82,12 +83,15 @@ static void not_known(const struct signal_before_end *t, const char *why)
 static void signal_before_end_on_answer(void *arg, int code, const char *out)
 {
     struct signal_before_end *t = arg;
+    char line[240];
     if (code == 0 &&
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         signal_before_end_look(t);
     else
-        not_known(t, code == 0 ? "the scheduler reports no time limit for the job"
-                               : "the scheduler does not respond");
+        not_known(t, code == 0                  ? "the scheduler reports no time limit for the job"
+                     : code == COMMAND_TOO_LATE ? "the scheduler does not respond"
+                     : out[0] != '\0' ? dd_log_escape(line, sizeof(line), out, strcspn(out, "\n"))
+                                      : "the command of the scheduler failed");
     command_free(t->ask);
     t->ask = NULL;
 }

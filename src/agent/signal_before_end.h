@@ -16,14 +16,14 @@ struct signals;
 struct uplink;
 
 struct signal_before_end_cfg {
-    int sig; /* 0: none */
-    uint64_t ns;
+    int sig;     /* signal to send; 0: none */
+    uint64_t ns; /* time before the end of the allocation */
 };
 
 struct signal_before_end_parts {
     struct agent_loop *loop;
     struct uplink *uplink;
-    const struct round *round; /* commands are protected from the end of its workers */
+    const struct round *round; /* commands are not killed with the workers of this round */
     struct signals *signals;
 };
 

@@ -85,7 +85,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
            (double)s->parts.loop->cfg->grace_ms / 1e3);
 }
 
-/* by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
+/* Stop the job. by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
 static void on_stop_signal(struct signals *s, int sig, bool by_scheduler, const char *why)
 {
     const bool again = s->parts.loop->machine.sig != 0;
@@ -174,7 +174,7 @@ static void on_guardian_lost(struct signals *s)
 {
     if (s->parts.loop->machine.sig == 0)
         dd_log(s->parts.loop->cfg->log, DD_LOG_ERR,
-               "the parent process of the agent on %s was killed; stopping this node's workers",
+               "the parent process of ddrun's agent on %s was killed; this node leaves the job",
                s->parts.loop->cfg->node_name);
     agent_step(s->parts.loop, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }
@@ -262,7 +262,7 @@ int signals_watch(struct signals *s, const struct signals_parts *parts, struct d
     s->ev = event_new(base, s->fd, EV_READ | EV_PERSIST, signals_on_signal, s);
     s->stopping = evtimer_new(base, on_still_stopping, s);
     if (s->ev == NULL || s->stopping == NULL || event_add(s->ev, NULL) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot watch signals");
+        return dd_err_set(err, -ENOMEM, "cannot watch signals: out of memory");
     return 0;
 }
 

@@ -17,7 +17,7 @@ struct signals_parts {
     const struct leader *leader;
 };
 
-/* Hold signals back; call before anything starts a process. */
+/* Block the signals; call before the first process is started. */
 int signals_new(struct signals **ret, struct dd_err *err);
 int signals_watch(struct signals *s, const struct signals_parts *parts, struct dd_err *err);
 void signals_request_stop(struct signals *s, int sig); /* send STOP_REQUEST to the daemon */
@@ -25,7 +25,7 @@ void signals_request_stop(struct signals *s, int sig); /* send STOP_REQUEST to t
 void signals_stop(struct signals *s, int sig, int code, const char *why);
 void signals_drain(struct signals *s); /* handle signals that have arrived; raises events */
 /* True while the scheduler is ending the job, process by process. Exits of workers at that time are
- * no failures, and are reported only after the daemon knows the reason. */
+ * no failures, and are reported only after the reason was sent to the daemon. */
 bool signals_settling(const struct signals *s);
 /* Signal the workers of this node that catch the signal. */
 void signals_announce(const struct signals *s, int sig);

@@ -14,7 +14,7 @@ struct spec_cfg {
     const struct dd_strv *program; /* resolved argument list */
     const char *role;
     enum slurm_env slurm_env;
-    const char *signals_to_handle; /* for the environment */
+    const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE */
     bool virtual_local_rank;
     bool horovod_elastic; /* set HOROVOD_ELASTIC */
     /* worker/rules.h, checked; NULL: none */

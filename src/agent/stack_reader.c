@@ -34,7 +34,7 @@ enum {
     LEAST_PARALLEL = 4,
     FILE_MAX = 64 << 20,
     WRITE_MS = 5000,
-    END_MS = 1000,   /* to finish the file, after the last worker has ended */
+    END_MS = 1000,   /* time to finish writing stacks.txt after the last worker has ended */
     RECORDS_MS = 50, /* interval of checking the files of flight recorders */
 };
 
@@ -46,13 +46,13 @@ struct target {
     int rank;
     pid_t worker, python;
     struct command *command;
-    char kernel[STACKS_NAME]; /* its state in the kernel at the request */
-    char note[STACKS_NAME];   /* why its frames could not be read without py-spy */
+    char kernel[STACKS_NAME]; /* state of the process in the kernel at the time of the request */
+    char note[STACKS_NAME];   /* why the frames could not be read without py-spy */
     bool needs_py_spy;
     int tries;
     bool done;
-    const char *native;            /* its native frames; NULL: none */
-    char native_note[STACKS_NAME]; /* reason for NULL */
+    const char *native;            /* native frames; NULL: none */
+    char native_note[STACKS_NAME]; /* why `native` is NULL or empty */
 };
 
 /* One request of the daemon. */
@@ -63,7 +63,7 @@ struct reading {
     bool all;              /* also workers without frames */
     bool keep;             /* write a file to the log directory */
     bool answered;         /* the reply was sent; commands still run */
-    struct rank_set ranks; /* requested ones; empty: all */
+    struct rank_set ranks; /* requested ranks; empty: all */
     uint64_t begin_ns, limit_ns;
     struct event *limit;
     struct event *records; /* pending while flight recorders write */
@@ -72,7 +72,7 @@ struct reading {
     struct native_reader *natives; /* NULL: native frames are not wanted, or cannot be read */
     bool native, native_runs;
     struct child_stacks *children; /* processes for which workers wait */
-    bool children_read;            /* their reading has begun */
+    bool children_read;            /* reading the children has begun */
     char *py_spy;
     bool searched; /* py_spy was searched for */
     struct target *v;
@@ -83,7 +83,7 @@ struct reading {
 
 struct stack_reader {
     const struct round *round;
-    struct dd_buf text; /* for the file */
+    struct dd_buf text; /* content of stacks.txt */
     struct command *writer;
     LIST_HEAD(, reading) readings;
     int n;
@@ -152,7 +152,9 @@ static void on_written(void *arg, int code, const char *out)
     struct stack_reader *s = arg;
     (void)out;
     if (code != 0)
-        dd_log(s->round->cfg->log, DD_LOG_WARN, "cannot write the stacks to the log directory");
+        dd_log(s->round->cfg->log, DD_LOG_WARN,
+               "cannot write stacks.txt or nccl_ras.txt to the log directory%s",
+               code == COMMAND_TOO_LATE ? ": the file system does not respond" : "");
     command_free(DD_TAKE(s->writer));
 }
 
@@ -325,7 +327,8 @@ static void on_read(void *arg, int code, const char *out)
         t->done = true;
     } else if (!d->answered && code != COMMAND_TOO_LATE && t->tries >= TRIES) {
         (void)py_spy_reason(out, &reason);
-        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
+        (void)children_state(t->python, t->kernel,
+                             sizeof(t->kernel)); /* the process may have ended */
         add_kernel(d, t, rc == -ENODATA ? "py-spy: no Python frame" : dd_buf_str(&reason));
         t->done = true;
     }
@@ -407,7 +410,8 @@ static void on_frames(void *arg, size_t index, int rc, const char *text)
         t->needs_py_spy = true;
         return;
     } else {
-        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
+        (void)children_state(t->python, t->kernel,
+                             sizeof(t->kernel)); /* the process may have ended */
         add_kernel(d, t, text);
     }
     t->done = true;
@@ -517,7 +521,7 @@ static struct target *native_target(const struct reading *d, int i)
 
 static void add_other(struct reading *d, struct target *t)
 {
-    (void)children_state(t->worker, t->kernel, sizeof(t->kernel)); /* it may have ended */
+    (void)children_state(t->worker, t->kernel, sizeof(t->kernel)); /* the process may have ended */
     add_kernel(d, t, "");
     t->done = true;
 }

@@ -24,7 +24,7 @@
 
 enum { BAD_INPUT = 2, PART_MAX = 1024 + STAGE_INTERPRETERS_TEXT };
 
-#define PREFIX "--stage: " /* of the messages of ddrun-stage */
+#define PREFIX "--stage: " /* prefix of the messages of ddrun-stage */
 
 /* One of the options that copy to the nodes. */
 struct staging_option {
@@ -44,23 +44,25 @@ struct staging {
     struct event *event;
     struct stage_client images; /* mounts and serves images, until the end of the job */
     struct event *images_event; /* NULL: there is no image */
-    char key[STAGE_KEY_TEXT];   /* offered for the round; that of the first node is used */
-    bool has;                   /* the copies are complete, and the images mounted */
-    bool without;               /* this node goes on without them, until the end of the job */
-    bool offered;               /* this node has contributed to the exchange of the round */
-    struct stage_msg ready;     /* READY of ddrun-stage; without texts: not received yet */
-    struct dd_strv also;        /* interpreters that are copied beside the paths of the option */
-    int fds[STAGE_CLIENT_FDS];  /* namespaces that show the copies */
+    char key[STAGE_KEY_TEXT];  /* key that this node offers for the round; all nodes use that of the
+                                  first node */
+    bool has;                  /* the copies are complete, and the images are mounted */
+    bool without;              /* this node goes on without the copies, until the end of the job */
+    bool offered;              /* this node has contributed to the exchange of the round */
+    struct stage_msg ready;    /* READY of ddrun-stage; without texts: not received yet */
+    struct dd_strv also;       /* interpreters that are copied beside the paths of the option */
+    int fds[STAGE_CLIENT_FDS]; /* namespaces that show the copies */
     int nfds;
     int kept;     /* locks a kept copy; -1: none */
-    int pair[2];  /* of this round; the workers read from pair[1]; -1: none */
+    int pair[2];  /* socket pair of this round; the workers read from pair[1]; -1: closed */
     bool started; /* the workers of this round run */
-    bool agreed;  /* the nodes of this round know who needs a copy */
-    bool over;    /* the round has ended; its helper may go on sending */
+    bool agreed;  /* the nodes of this round have exchanged which of them need a copy */
+    bool over;    /* the round has ended; the helper may still send to other nodes */
     int outside;  /* nodes of this round that take no part: they have copies */
 };
 
-/* The copies are complete; images may still be being mounted, even while the next round begins. */
+/* True if the copies are complete. The helper may still be mounting images, even while the next
+ * round begins. */
 static bool staging_has_copies(const struct staging *st)
 {
     return st->has || st->ready.texts.n > 0;
@@ -105,7 +107,7 @@ static void staging_show(const struct staging *st, const char *text)
         r->port->progress(r->port_arg, text);
 }
 
-/* ", 5 of 8 nodes done, slowest node7" */
+/* Write ", 5 of 8 nodes done, slowest node7". */
 static void staging_put_nodes(const struct staging *st, char *out, size_t size, int done,
                               int slowest)
 {
@@ -118,7 +120,7 @@ static void staging_put_nodes(const struct staging *st, char *out, size_t size, 
                    name != NULL ? ", slowest " : "", name != NULL ? name : "");
 }
 
-/* "DONE ALL NODES SLOWEST", as in STAGE_MSG_PROGRESS */
+/* Show the progress of STAGE_MSG_PROGRESS: "DONE ALL NODES SLOWEST". */
 static void staging_take_progress(const struct staging *st, const char *text)
 {
     enum { MIB = 1 << 20 };
@@ -149,7 +151,8 @@ static void staging_end_helper(struct staging *st)
 
 /* ---- workers ---- */
 
-/* st: NULL: the round has no such copies. */
+/* True if the copies are complete and the nodes have agreed. st NULL: the round has no such copies.
+ */
 static bool staging_settled(const struct staging *st)
 {
     return st != NULL && st->has && st->agreed;
@@ -163,8 +166,8 @@ static void staging_tell(const struct staging *st)
 }
 
 /* Send a packet for each worker to the socket from which all workers that are executed read. Wait
- * until all nodes have agreed: the round ends here when the workers exit, and by then this node's
- * place in the tree must be known. */
+ * until all nodes have agreed: the round ends on this node when the workers exit, and by then this
+ * node's place in the tree must be known. */
 static void staging_give(struct staging *st)
 {
     const struct round *r = st->round;
@@ -300,7 +303,7 @@ static int staging_put_parents(const struct staging *st, const struct offer *off
     int rc = 0;
     for (int i = 0; i < place->depth && rc == 0; i++) {
         const struct offer *parent = &offers[place->parents[i]];
-        /* the daemon's node does not know its own address */
+        /* the daemon's node offers no address: it is that of the plan */
         rc = dd_strv_push(texts, strcmp(parent->addr, "-") == 0 ? st->round->plan.master_addr
                                                                 : parent->addr);
         rc = rc == 0 ? dd_strv_push(texts, parent->port) : rc;
@@ -653,10 +656,10 @@ static int staging_prepare(void **state, const struct round *r, struct dd_err *e
     if (st == NULL)
         return 0;
     st->started = st->agreed = st->offered = st->over = false;
-    staging_end_helper(st); /* of the previous round */
+    staging_end_helper(st); /* the helper of the previous round */
     int rc = stage_client_make_key(st->key, err);
     if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, st->pair) < 0)
-        rc = dd_err_set(err, -errno, "--stage: cannot create a socket pair: %m");
+        rc = dd_err_set(err, -errno, "%s: cannot create a socket pair: %m", st->option->name);
     if (rc < 0)
         return rc;
     stage_client_limit(st->pair[0]);

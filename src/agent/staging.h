@@ -18,27 +18,28 @@ struct staging_cfg {
     const struct dd_strv *paths;          /* absolute; NULL or empty: no --stage */
     const char *plan;                     /* for --dry-run; NULL: no --stage */
     const char *helper;                   /* path of ddrun-stage */
-    const struct dd_scratch *dir, *spare; /* for the copies; spare: if there is not enough space in
-                                             dir; its path may be NULL */
+    const struct dd_scratch *dir, *spare; /* for the copies; spare: used if dir has not enough
+                                             space; spare->path may be NULL */
     bool keep;                            /* use and leave kept copies */
     bool mount;                           /* try to mount the copies at the original paths */
-    const char *kind;                     /* --compile-cache: kind of processor of this node */
-    uint64_t most;                        /* the same: bytes that the cache may have */
+    const char *kind;                     /* kind of processor of this node; NULL: --stage */
+    uint64_t most;                        /* --compile-cache: maximum size of the cache in bytes */
 };
 
 extern const struct round_feature staging_feature;
 extern const struct round_feature compile_cache_feature;
 
-/* True once the copies of --stage on this node are complete, and all nodes of the round know who
- * needs one. */
+/* True once the copies of --stage on this node are complete, and the nodes of the round have
+ * exchanged which of them need one. */
 bool staging_is_settled(const struct round *r);
-/* The same for --compile-cache; also true if this node goes on without it. */
+/* As staging_is_settled(), for the caches of --compile-cache; true also if this node goes on
+ * without them. */
 bool compile_cache_is_settled(const struct round *r);
 /* Point the variables of the tools to the caches of this node, which may still be incomplete; keep
- * those that the user has set. 0 or -ENOMEM. */
+ * variables that the user has set. 0 or -ENOMEM. */
 int compile_cache_put_variables(const struct staging_cfg *c, struct dd_strv *env);
 /* Return a descriptor from which "ddrun-stage enter" reads where the copies are, as for a worker;
- * -ENOTSUP: they cannot be mounted on this node. */
+ * -ENOTSUP: the copies cannot be mounted on this node. */
 int staging_ticket(const struct round *r, struct dd_err *err);
 
 #endif

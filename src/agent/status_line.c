@@ -103,7 +103,7 @@ static const char *text_of(const json_t *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* False: the job waits for nothing. */
+/* Parse the reply of the daemon. False: the job waits for nothing. */
 static bool status_line_read(struct rdzv_wait *w, const struct status_line *l, const char *text)
 {
     json_t *o = json_loads(text, 0, NULL);
@@ -119,7 +119,7 @@ static bool status_line_read(struct rdzv_wait *w, const struct status_line *l, c
                             .starts_s = number_of(o, "starts_s")};
     (void)dd_log_escape(w->names, sizeof(w->names), names, strlen(names));
     json_decref(o);
-    if (w->what == WAITING_FOR_STOP) { /* the daemon does not know --shutdown-timeout */
+    if (w->what == WAITING_FOR_STOP) { /* the daemon has no --shutdown-timeout */
         w->waited_s = seconds_since(l->since_ns);
         w->limit_s = (int)(l->loop->cfg->grace_ms / 1000);
     }

@@ -9,8 +9,8 @@ struct status_line;
 struct uplink;
 
 /* *ret is NULL where no line is shown: without a terminal, with --log-level=warning, and with
- * --output=raw, since workers that inherit the terminal erase no line. NULL is fine below. Both are
- * borrowed. */
+ * --output=raw, since workers that inherit the terminal erase no line. loop and uplink are
+ * borrowed. The functions below accept NULL. */
 int status_line_new(struct status_line **ret, const struct agent_loop *loop, struct uplink *uplink);
 void status_line_answer(struct status_line *l, const struct msg_ctl_reply *m);
 void status_line_link_changed(struct status_line *l);

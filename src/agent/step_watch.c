@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    INTERVAL_MS = 2000, /* between two messages */
+    INTERVAL_MS = 2000, /* minimum time between two messages */
     NODE_MS = 10,       /* the interval is at least this for each node, so that the daemon gets at
                            most 100 messages a second */
     TEXT_EACH = 100,    /* bytes for each worker, at most */
@@ -116,7 +116,7 @@ static int step_watch_started(void *state, const struct round *r, struct dd_err 
     return 0;
 }
 
-/* Send before DONE, so that the daemon knows the last steps. */
+/* Send the last steps before DONE. */
 static void step_watch_end(void *state, const struct round *r)
 {
     struct step_watch *w = state;

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-enum { CODE = 124, AGAIN_MS = 100 }; /* as timeout(1) */
+enum { CODE = 124, AGAIN_MS = 100 }; /* CODE: exit code, as of timeout(1) */
 
 struct timeout {
     struct timeout_parts parts;

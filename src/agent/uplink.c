@@ -19,11 +19,11 @@ enum {
 struct uplink {
     struct agent_loop *loop;
     struct uplink_cb cb;
-    struct link *link; /* in use; NULL: none */
-    bool bye_sent;     /* BYE sent on it: ignore anything received afterwards */
-    struct link *found;
+    struct link *link;  /* link in use; NULL: none */
+    bool bye_sent;      /* BYE sent on `link`: ignore anything received afterwards */
+    struct link *found; /* link that a locator has found, not in use yet; NULL: none */
     struct link *others[UPLINK_OTHERS];
-    struct link *answering; /* the one of `others` whose answer is being handled */
+    struct link *answering; /* link of `others` whose answer is being handled; NULL: none */
 };
 
 /* ---- messages ---- */

@@ -21,16 +21,16 @@ struct uplink_cb {
 };
 
 int uplink_new(struct uplink **ret, struct agent_loop *loop, const struct uplink_cb *cb);
-/* NULL is fine for both. */
-void uplink_close(struct uplink *u); /* close all links without a call of on_change */
-void uplink_free(struct uplink *u);
+/* Close all links without a call of on_change. u may be NULL. */
+void uplink_close(struct uplink *u);
+void uplink_free(struct uplink *u); /* NULL is fine */
 
 bool uplink_is_up(const struct uplink *u);
 const struct link *uplink_link(const struct uplink *u);  /* the link in use, lent; NULL: none */
 void uplink_send(struct uplink *u, const struct msg *m); /* dropped without a link in use */
 void uplink_send_on(const struct uplink *u, struct link *l, const struct msg *m);
-int uplink_send_piece(struct uplink *u, const void *piece, size_t len); /* of an exchange */
-/* A message of the store's relay. NULL, or a failure, ends the link. */
+int uplink_send_piece(struct uplink *u, const void *piece, size_t len); /* 0 without a link */
+/* Send a message of the store's relay. p NULL (out of memory), or a failure, ends the link. */
 void uplink_send_store(struct uplink *u, const void *p, size_t n);
 void uplink_refuse_store(struct uplink *u); /* a message of the store is malformed: end the link */
 

@@ -98,8 +98,8 @@ static json_t *worker_json(const struct usage_reader *s, const struct worker_usa
     return o;
 }
 
-/* Return the answer with at most `most` bytes of text for each worker; 0: also without GPUs. NULL:
- * out of memory. */
+/* Return the answer with at most `most` bytes of text for each worker; most 0: also without GPUs.
+ * Returns NULL if out of memory. */
 static char *usage_text(const struct usage_reader *s, const struct worker_usage *v,
                         const struct rank_set *ranks, bool all_lines, size_t most)
 {

@@ -22,7 +22,7 @@
 
 enum {
     STARTS_MAX = 12,   /* a further start leaves a module out, or replaces a failed process */
-    SLOW_S = 60,       /* report a long import this often */
+    SLOW_S = 60,       /* interval of reports of a long import */
     FORK_MIN_MS = 500, /* bounds of the time limit of a fork, for which the agent blocks */
     FORK_MAX_MS = 30000,
 };
@@ -37,13 +37,13 @@ struct warm_interpreter {
     struct warm_fork fork;
     struct node_cpus cpus;
     cpu_set_t *share;
-    char module[200];  /* being imported; "": none */
+    char module[200];  /* module that is being imported; "": none */
     uint64_t begun_ns; /* start of the imports */
     int starts;
-    bool ready;    /* it can fork workers */
-    bool left_one; /* it exits because of a module that the next interpreter leaves out */
-    bool over;     /* it is not started again */
-    bool staged;   /* it runs in the copies of --stage */
+    bool ready;    /* the interpreter can fork workers */
+    bool left_one; /* the interpreter exits because of a module that the next one leaves out */
+    bool over;     /* no interpreter is started again */
+    bool staged;   /* the interpreter runs in the copies of --stage */
     void (*then)(void *arg);
     void *arg;
 };
@@ -103,7 +103,7 @@ static int example_worker(const struct warm_interpreter *w, int node, struct dd_
     return rc;
 }
 
-/* The environment that all workers have in common, without what depends on the round. */
+/* Make the environment that all workers have in common, without what depends on the round. */
 static int make_environment(struct warm_interpreter *w, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv none = {0};
@@ -115,7 +115,7 @@ static int make_environment(struct warm_interpreter *w, struct dd_err *err)
     if (rc < 0)
         return rc;
     rc = warm_env_common(&w->env, a.v, b.v);
-    /* modules may read them while they are imported, before the caches are complete */
+    /* modules may read the variables at import, before the caches are complete */
     rc = rc == 0 ? compile_cache_put_variables(&w->loop->cfg->compile_cache, &w->env) : rc;
     return rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
@@ -232,7 +232,7 @@ static void read_messages(struct warm_interpreter *w)
     if (rc == -EPROTO)
         give_up(w, "the interpreter has sent a malformed message");
     else if (rc < 0 && w->on_message != NULL)
-        event_del(w->on_message); /* its exit is reported separately */
+        event_del(w->on_message); /* on_end() handles the exit */
 }
 
 static void on_message(evutil_socket_t fd, short what, void *arg)
@@ -242,7 +242,7 @@ static void on_message(evutil_socket_t fd, short what, void *arg)
     read_messages(arg);
 }
 
-/* ---- its exit ---- */
+/* ---- the exit of the interpreter ---- */
 
 static void how_it_ended(char out[64], int status)
 {
@@ -279,7 +279,7 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     struct warm_interpreter *w = arg;
     int status = 0;
     (void)fd;
-    read_messages(w); /* it may have written why */
+    read_messages(w); /* the interpreter may have sent the reason */
     (void)what;
     if (w->process.pid > 0 && waitpid(w->process.pid, &status, WNOHANG) == w->process.pid)
         ended(w, status);

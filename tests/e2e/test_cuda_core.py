@@ -48,8 +48,8 @@ def test_a_stop_in_mid_dump_is_reported(tmp_path):
         until(lambda: [c for c in (tmp_path / "logs").rglob("cuda_core.*") if c.stat().st_size > 0])
         job.p.terminate()
         job.wait()
-        assert some_line(job.err, "CUDA core dumps of this node may be not complete: its workers were stopped"), job.err
-        assert [w["text"] for w in warnings(tmp_path) if "may be not complete" in w["text"]]
+        assert some_line(job.err, "CUDA core dumps of this node may be incomplete: the workers ended"), job.err
+        assert [w["text"] for w in warnings(tmp_path) if "may be incomplete" in w["text"]]
         job.assert_nothing_left()
 
 

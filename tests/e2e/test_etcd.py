@@ -372,11 +372,11 @@ def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
                 assert_whole(a.said(2)[1:] + b.said(2)[1:] + c.said(1), 3)
                 second.stop()
                 said = errors(host, "the job continues")
-                while said.count("the job continues") == said.count("etcd is reachable again"):  # of the time without a leader
+                while said.count("the job continues") == said.count("etcd accepts requests again"):  # of the time without a leader
                     said += errors(host, "the job continues")
                 assert second.start(), second.log()
-                while said.count("the job continues") > said.count("etcd is reachable again"):
-                    said += errors(host, "etcd is reachable again")
+                while said.count("the job continues") > said.count("etcd accepts requests again"):
+                    said += errors(host, "etcd accepts requests again")
                 go.touch()
                 assert [a.wait(), b.wait(), c.wait()] == [0, 0, 0], a.err + b.err + c.err
                 assert told(guest.err + c.err) == ""
@@ -698,7 +698,7 @@ def test_a_strange_word_in_the_key_of_a_running_job_is_told_once(etcd, tmp_path)
         said, before = errors(a, "the job continues"), etcd.reads()
         until(lambda: etcd.reads() > before + 1, say="that it is read again, and again")
         etcd.delete("/jobs/word/host")
-        said += errors(a, "etcd is reachable again")
+        said += errors(a, "etcd accepts requests again")
         until(lambda: host_of(etcd, "word"), say="the name that it puts back")
         go.touch()
         assert a.wait() == 0
@@ -719,7 +719,7 @@ def test_an_etcd_that_is_full_is_told_of_once(tmp_path):
             until(lambda: etcd.reads() > before + 2, say="that it is read again, and again")
             etcd.ask("maintenance/alarm", action="DEACTIVATE", alarm="NOSPACE")
             until(lambda: host_of(etcd, "full"), say="the name that it puts back")
-            said += errors(a, "etcd is reachable again")
+            said += errors(a, "etcd accepts requests again")
             go.touch()
             assert a.wait() == 0
             assert len(told(said + a.err).splitlines()) == 2, said + a.err

@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_used_costs_one_warning(requeued, damage):
 def test_a_home_directory_that_cannot_be_written_costs_a_warning_if_it_matters(requeued, options):
     (requeued.home / ".ddrun").write_text("not a directory\n")
     assert requeued.run(0, options=options) == {ME: 1}
-    warnings = lines_with(requeued.err, "the next run of this job will not know the charges of nodes", "cannot open directory")
+    warnings = lines_with(requeued.err, "cannot save the charges of nodes (--blame-window) for the next run of this job", "cannot open directory")
     assert len(warnings) == len(options), requeued.err
 
 
