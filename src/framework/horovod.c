@@ -44,7 +44,7 @@ int framework_horovod(struct dd_strv *env, const struct framework_input *in, str
         const char *name, *value;
     } choices[] = {
         {"HOROVOD_CONTROLLER",
-         "gloo"}, /* a Horovod that was built with MPI would run alone without these */
+         "gloo"}, /* without these two, each rank of a Horovod with MPI would run alone */
         {"HOROVOD_CPU_OPERATIONS", "gloo"},
         {"HOROVOD_GLOO_TIMEOUT_SECONDS", "300"}, /* imports are slow on a shared file system */
     };

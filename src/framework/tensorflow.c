@@ -1,5 +1,6 @@
 /* TensorFlow: TF_CONFIG, with the whole cluster and this worker's task. On request only: a program
- * that finds it starts a server and waits for the other tasks. Src: TensorFlow 2.21, measured. */
+ * that finds TF_CONFIG starts a server and waits for the other tasks. Src: TensorFlow 2.21,
+ * measured. */
 #include "framework/rows.h"
 #include "framework/tf_roles.h"
 
