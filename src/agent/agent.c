@@ -136,7 +136,7 @@ static void agent_done(struct agent *a)
     locators_done(&a->locators);
     signals_free(a->signals);
     control_free(a->control);
-    status_line_free(DD_TAKE(a->status_line)); /* round_free() reports progress to it */
+    status_line_free(DD_TAKE(a->status_line)); /* round_free() still reports progress */
     uplink_free(a->uplink);
     round_free(a->round);
     rounds_done(a);

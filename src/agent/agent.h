@@ -50,7 +50,7 @@ struct agent_cfg {
     uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
     uint64_t timeout_ns;                     /* --timeout; 0: none */
-    unsigned grace_ms;                       /* from the stop signal to SIGKILL */
+    unsigned grace_ms;                       /* time from the stop signal to SIGKILL */
     struct signal_before_end_cfg before_end; /* --signal-before-end */
     uint64_t load_interval_ns;               /* --straggler-interval; 0: never */
     uint64_t watch_nodes_ns; /* --watch-nodes: interval of the scheduler's command; 0: never */
@@ -84,7 +84,7 @@ struct agent_cfg {
     const char *timeline;        /* --timeline: file that the daemon writes; NULL: none */
     const char *web_helper;      /* with notify: path of ddrun-web */
     struct round_specs_binding bind;
-    const char *port_tip;    /* for an error: how to choose another port for the daemon */
+    const char *port_tip;    /* tip for an error: how to choose another port for the daemon */
     const char *listen_addr; /* the daemon listens on this address only; NULL: on all (one node:
                                 loopback) */
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */

@@ -134,7 +134,7 @@ static int actions_lead(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = node_watch_start(a->limits.node_watch, err);
     if (rc < 0) {
-        uplink_drop(a->uplink); /* its AM_LOST would be attributed to a later daemon */
+        uplink_drop(a->uplink); /* AM_LOST of this link would be attributed to a later daemon */
         leader_stop(a->leader);
     }
     return rc;

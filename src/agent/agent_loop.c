@@ -77,9 +77,9 @@ void agent_loop_time_left(const struct agent_loop *l, enum am_event_kind timer,
 {
     const uint64_t at = l->machine.due[timer - AM_FIRST_TIMER];
     const uint64_t now = now_ms();
-    const uint64_t left_ms = at == RDZV_NEVER ? l->cfg->rdzv_timeout_ns / DD_NS_PER_MS
-                             : at > now       ? at - now
-                                              : 0;
+    const uint64_t usual_ns = timer == AM_FAIL_OVER_LIMIT ? l->cfg->rdzv.rejoin_ns
+                                                          : l->cfg->rdzv_timeout_ns;
+    const uint64_t left_ms = at == RDZV_NEVER ? usual_ns / DD_NS_PER_MS : at > now ? at - now : 0;
     dd_num_duration_text(out, (left_ms + 999) / 1000);
 }
 

@@ -49,7 +49,8 @@ void agent_fail(struct agent_loop *l, const char *why);
 /* Set the reason that reports of the next event quote. */
 __attribute__((format(printf, 2, 3))) void agent_because(struct agent_loop *l, const char *fmt,
                                                          ...);
-/* Write the time left until this timer; if it is not set, --rdzv-timeout. */
+/* Write the time left until this timer. If the timer is not set, write the time that it will be set
+ * to: for AM_FAIL_OVER_LIMIT the time to rejoin, otherwise --rdzv-timeout. */
 void agent_loop_time_left(const struct agent_loop *l, enum am_event_kind timer,
                           char out[DD_DURATION_TEXT]);
 /* Set the position in the host list that the daemon has assigned to this node. */

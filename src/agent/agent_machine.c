@@ -409,7 +409,7 @@ EDGE(edge_fail_over_limit)
     push_arg(m, AM_DO_REPORT, AM_REPORT_FAIL_OVER_LIMIT);
 }
 
-/* Postpone the limit: the daemon in use has its own, but may still refuse this node. */
+/* Postpone the limit: a daemon is in use, but may still refuse this node. */
 EDGE(edge_limit_later)
 {
     (void)e;
@@ -872,7 +872,7 @@ static enum am_event_kind refine_loss(const struct agent_machine *m)
     return before && m->state == AM_JOINED ? AM_LOST_BEFORE : AM_LOST;
 }
 
-/* The event to look up in the table; AM_EVENTS: ignore it. */
+/* Return the event to look up in the table; AM_EVENTS: ignore the event. */
 static enum am_event_kind refine(const struct agent_machine *m, const struct am_event *e,
                                  uint64_t now)
 {

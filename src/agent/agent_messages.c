@@ -251,9 +251,9 @@ void agent_receive(void *arg, const struct frame *f)
 
 /* ---- JOIN ---- */
 
-/* Address of the store for the workers: the address at which this node reached the daemon. With
- * --iface the workers use another network, and only the leader knows its address there. NULL:
- * unknown to this node. */
+/* Return the address of the store for the workers: the address at which this node reached the
+ * daemon. With --iface the workers use another network, in which only the leader has the address of
+ * the store. NULL: unknown to this node. */
 static const char *store_addr(const struct agent *a, const struct link *l,
                               const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
 {
@@ -285,7 +285,7 @@ void agent_send_join(void *arg, struct link *l)
         if (!ifs[i].loopback)
             (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
     }
-    if (a->loop.cfg->cannot != NULL && /* the job's report quotes it: name the node */
+    if (a->loop.cfg->cannot != NULL && /* the job's report quotes the text: name the node */
         asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
         cannot = NULL;
     round_history_write_ages(&a->history, &spent);

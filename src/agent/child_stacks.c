@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHILD_STACKS_RANKS = 64 /* of a node */ };
+enum { CHILD_STACKS_RANKS = 64 /* maximum number of ranks of a node */ };
 
 struct child_process {
     int rank;

@@ -18,7 +18,7 @@ struct caller {
     struct control *control;
     struct link *link;
     int64_t asked; /* id of the caller's request */
-    int64_t id;    /* id of the same request at the daemon; 0: no request pending */
+    int64_t id;    /* id of the request at the daemon; 0: no request is pending */
 };
 
 struct control {

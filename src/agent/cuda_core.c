@@ -35,7 +35,7 @@ enum {
 /* A process with a pipe. */
 struct core {
     int local_rank, pid;
-    off_t size; /* of the dump when last checked; -1: no file */
+    off_t size; /* size of the dump when last checked; -1: no file */
     int same;   /* number of checks since the dump last grew */
     bool complete, ended;
 };

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A dump that PyTorch has written without a request belongs to the failure only if it is not older
- * than this. */
+/* Maximum age of a dump that PyTorch has written without a request: an older one is of another
+ * failure. */
 enum { FRESH_S = 60 };
 
 struct flight_rank {

@@ -109,8 +109,10 @@ static void hang_watch_on_command(void *arg, int code, const char *out)
     }
     if (code != 0)
         dd_log(u->round->cfg->log, DD_LOG_WARN,
-               code == COMMAND_TOO_LATE ? "--on-hang: command timed out after %d s and was killed"
-                                        : "--on-hang: command exited with code %d",
+               code == COMMAND_TOO_LATE
+                   ? "--on-hang: command for rank %d timed out after %d s and was killed"
+                   : "--on-hang: command for rank %d exited with code %d",
+               u->round->plan.first_rank + u->local_rank,
                code == COMMAND_TOO_LATE ? COMMAND_MS / 1000 : code);
     end_worker(u, SIGKILL, 0);
 }

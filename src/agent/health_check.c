@@ -23,7 +23,7 @@ struct health {
     const struct round *round;
     struct node_health *node;
     struct command *command; /* check that runs; NULL: none */
-    struct command *watch;   /* waits for XIDs; NULL: it could not start, or has ended */
+    struct command *watch;   /* waits for XIDs; NULL: not started, or has ended */
     bool watched;
     bool again;     /* not the first check of this agent */
     char *warnings; /* warnings of the last check; NULL: none */
@@ -51,7 +51,8 @@ int health_new(struct health **ret, const struct health_cfg *c, const struct rou
     return node_health_new(&h->node, &node, err);
 }
 
-/* Last line of the output, without control characters; "": none. Lent until *clean changes. */
+/* Return the last line of the output, without control characters; "": none. Lent until *clean
+ * changes. */
 static const char *last_line(struct dd_buf *clean, const char *out)
 {
     (void)report_tail(out, clean);
@@ -63,7 +64,7 @@ static const char *last_line(struct dd_buf *clean, const char *out)
     return n == 0 ? "" : lf != NULL ? lf + 1 : text;
 }
 
-/* `what` reported a failure. */
+/* Store the reason why `what` failed: its last line of output, else the exit code. */
 static void take_reason(struct health *h, const char *what, int code, const char *out)
 {
     DD_AUTO(buf) struct dd_buf clean = DD_BUF_INIT(LINES_MAX_BYTES);

@@ -29,7 +29,7 @@ int health_new(struct health **ret, const struct health_cfg *cfg, const struct r
 /* Run the checks. Calls then() at once, or from the loop when the checks have ended or timed out.
  */
 void health_check(struct health *h, void (*then)(void *arg), void *arg);
-/* Reason why the last check failed, lent until the next check; "": it passed. */
+/* Return the reason why the last check failed, lent until the next check; "": the check passed. */
 const char *health_unfit(const struct health *h);
 /* Return the name of the check that failed last, as in --health, or "--health-check"; "": all
  * checks passed, or unknown. */

@@ -10,7 +10,7 @@
 
 extern const struct round_feature held_ports_feature;
 
-/* The ports as text for JOIN and DONE, lent until the end of the round; "": none. */
+/* Return the ports as text for JOIN and DONE, lent until the end of the round; "": none. */
 const char *held_ports_text(const struct round *r);
 
 #endif

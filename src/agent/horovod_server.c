@@ -84,7 +84,7 @@ static void horovod_input(void *state, const struct round *r, struct spec_input 
     in->horovod_port = h->port;
 }
 
-/* Another node has begun an exchange of keys: contribute those of this node. */
+/* Another node has begun an exchange of keys: contribute the keys of this node. */
 static void horovod_message(void *state, const struct round *r, const struct round_message *m)
 {
     struct horovod *h = state;

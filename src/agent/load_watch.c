@@ -29,7 +29,7 @@ struct load_watch {
     struct event *timer;
     uint64_t read_ns; /* time of the last reading; 0: none yet */
     struct worker_gpus gpus;
-    struct gpu_usage usage[GPU_USAGE_MAX]; /* of the last reading */
+    struct gpu_usage usage[GPU_USAGE_MAX]; /* usage of the GPUs at the last reading */
     int nusage;
     uint64_t usage_readings;
     struct watched v[];

@@ -272,7 +272,7 @@ static int mpi_started(void *state, const struct round *r, struct dd_err *err)
     return 0;
 }
 
-/* Exit code for MPI_Abort(code): the last byte, as a shell sees it, and never 0. */
+/* Return the exit code for MPI_Abort(code): the last byte, as a shell sees it, and never 0. */
 static int abort_code(int code)
 {
     return (code & 255) != 0 ? code & 255 : 1;

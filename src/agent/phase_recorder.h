@@ -7,9 +7,10 @@
 
 struct link_times; /* net/link.h */
 
-/* JOIN has been sent on a link with these times: record how this node has found the daemon. */
+/* Record how this node has found the daemon. Call when JOIN has been sent on a link with these
+ * times. */
 void phase_recorder_joined(const struct round *r, const struct link_times *times);
-/* RECORD_PHASES: send what is known, and further phases as they end. */
+/* Handle RECORD_PHASES: send the recorded phases, and further ones as they end. */
 void phase_recorder_ask(const struct round *r);
 
 extern const struct round_feature phase_recorder_feature;

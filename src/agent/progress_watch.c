@@ -120,8 +120,8 @@ static int progress_watch_prepare(void **state, const struct round *r, struct dd
     return 0;
 }
 
-/* Report the last step of this round before DONE. Only one node reads the
- * file, which all nodes may share. */
+/* Report the last step of this round before DONE. Only one node reads the file, which all nodes may
+ * share. */
 static void progress_watch_end(void *state, const struct round *r)
 {
     struct progress_watch *p = state;

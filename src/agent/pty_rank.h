@@ -6,7 +6,8 @@
 
 extern const struct round_feature pty_rank_feature;
 
-/* Number of bytes that the worker has written to its pseudo-terminal; 0: it has none. */
+/* Return the number of bytes that the worker has written to its pseudo-terminal; 0: the worker has
+ * no pseudo-terminal. */
 uint64_t pty_rank_written(const struct round *r, int local_rank);
 
 #endif

@@ -239,7 +239,8 @@ void rounds_take_piece(const struct agent *a, const struct frame *f)
 {
     struct exchange_piece p;
     if (exchange_piece_decode(&p, f->data, f->len) < 0)
-        dd_log(a->loop.cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
+        dd_log(a->loop.cfg->log, DD_LOG_WARN,
+               "ignoring a malformed exchange message from the daemon");
     else if (p.round == (uint32_t)a->round->plan.round)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }

@@ -119,7 +119,8 @@ static void signal_before_end_ask(struct signal_before_end *t)
         round_protect(t->parts.round, command_pid(t->ask));
 }
 
-/* Start of the job: PBS and Grid Engine start a job's script as a session leader. 0: unknown. */
+/* Return the start of the job: PBS and Grid Engine start a job's script as a session leader. 0:
+ * unknown. */
 static uint64_t session_start_s(void)
 {
     struct timespec up;

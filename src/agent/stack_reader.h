@@ -15,7 +15,7 @@ enum stacks_mode { STACKS_AUTO, STACKS_ON_FAILURE, STACKS_ON_HANG, STACKS_OFF };
 struct stack_reader_cfg {
     enum stacks_mode mode;
     bool native;         /* also native frames; not for requests of ddctl */
-    uint64_t timeout_ns; /* for all nodes together */
+    uint64_t timeout_ns; /* time limit of a request, for all nodes together */
     const char
         *py_spy; /* program that reads all frames; NULL: py-spy, only where needed; "none": never */
 };

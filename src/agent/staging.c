@@ -181,8 +181,12 @@ static void staging_give(struct staging *st)
                          : stage_client_send(st->pair[0], STAGE_MSG_READY, st->ready.texts.v,
                                              st->fds, st->nfds);
     close(DD_TAKE_FD(st->pair[0]));
-    if (rc < 0 && rc != -EPIPE && !st->option->optional) /* -EPIPE: all workers have exited */
-        staging_fail(st, "--stage: cannot pass the copies to the workers");
+    if (rc < 0 && rc != -EPIPE && !st->option->optional) { /* -EPIPE: all workers have exited */
+        char why[120];
+        (void)snprintf(why, sizeof(why), PREFIX "cannot pass the copies to the workers: %s",
+                       strerror(-rc));
+        staging_fail(st, why);
+    }
 }
 
 int compile_cache_put_variables(const struct staging_cfg *c, struct dd_strv *env)

@@ -18,8 +18,8 @@ struct staging_cfg {
     const struct dd_strv *paths;          /* absolute; NULL or empty: no --stage */
     const char *plan;                     /* for --dry-run; NULL: no --stage */
     const char *helper;                   /* path of ddrun-stage */
-    const struct dd_scratch *dir, *spare; /* for the copies; spare: used if dir has not enough
-                                             space; spare->path may be NULL */
+    const struct dd_scratch *dir, *spare; /* directories for the copies; spare: used if dir has not
+                                             enough space; spare->path may be NULL */
     bool keep;                            /* use and leave kept copies */
     bool mount;                           /* try to mount the copies at the original paths */
     const char *kind;                     /* kind of processor of this node; NULL: --stage */

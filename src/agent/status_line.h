@@ -16,7 +16,7 @@ void status_line_answer(struct status_line *l, const struct msg_ctl_reply *m);
 void status_line_link_changed(struct status_line *l);
 /* Show what the started workers of this node wait for; "": they no longer wait. */
 void status_line_progress(struct status_line *l, const char *text);
-void status_line_hide(struct status_line *l); /* until the agent waits again */
+void status_line_hide(struct status_line *l); /* hide the line until the agent waits again */
 void status_line_free(struct status_line *l);
 
 #endif
