@@ -17,7 +17,8 @@ static bool is_users(const struct dd_strv *env, const struct framework_input *in
     return !in->nested && dd_env_get_nonempty(env->v, name) != NULL;
 }
 
-/* JAX_COORDINATOR_PORT takes precedence over the port that ddrun holds, as in JAX. */
+/* Set JAX_COORDINATOR_ADDRESS. JAX_COORDINATOR_PORT takes precedence over the port that ddrun
+ * holds, as in JAX. */
 static int coordinator(struct dd_strv *env, const struct framework_input *in)
 {
     const char *ours = in->plan->coordinator;
