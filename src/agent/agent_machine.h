@@ -50,7 +50,7 @@ enum am_event_kind {
     AM_OTHER_TAKES,   /* the daemon takes this node; epoch */
     AM_OTHER_REFUSES, /* the daemon refuses this node; epoch */
     AM_OTHER_ENDED,   /* the job has ended */
-    AM_OTHER_GONE,    /* the link was lost */
+    AM_OTHER_GONE,    /* the link to the daemon was lost */
     /* From the daemon. */
     AM_PLAN,
     AM_ROUND_STARTED, /* this node leads, and a round has started without it */
@@ -74,7 +74,7 @@ enum am_event_kind {
     AM_SIGNAL,        /* sig; code: exit code of the job, 0: 128 + sig */
     AM_SIGNAL_AGAIN,  /* refined from AM_SIGNAL after the first one */
     AM_STOP_AT_ONCE,  /* sig: the launcher could not start all nodes */
-    AM_GUARDIAN_LOST, /* sig */
+    AM_GUARDIAN_LOST, /* the guardian has died; sig: SIGTERM */
     /* Completions of what `pending` names. */
     AM_DAEMON_ENDED,
     AM_REQUEUED,

@@ -25,7 +25,7 @@ int charges_file_new(struct charges_file **ret, const struct charges_file_parts 
 void charges_file_load(struct charges_file *f, void (*then)(void *arg), void *arg);
 /* Ask this node's daemon for the charges. Call when JOIN has been sent to it. */
 void charges_file_start(struct charges_file *f);
-void charges_file_take(struct charges_file *f, const char *text); /* a reply of the daemon */
+void charges_file_take(struct charges_file *f, const char *text); /* handle a reply of the daemon */
 /* Call when the job has ended with this exit code. 0: remove the file. */
 void charges_file_finish(struct charges_file *f, int code);
 /* Wait until the file is written or removed, within a limit. NULL is fine. */

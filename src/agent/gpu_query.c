@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 1000, /* less than the daemon waits for the usage of a node */
-    CHILD_MS = 30000, /* afterwards the driver counts as hung */
+    ANSWER_MS = 1000, /* time for an answer; the daemon waits longer for the usage of a node */
+    CHILD_MS = 30000, /* time limit of the child; then the driver counts as hung */
     TEXT_MAX = 32 << 10,
 };
 

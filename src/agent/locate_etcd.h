@@ -45,12 +45,14 @@ void locate_etcd_yield(struct locate_etcd *d);
 void locate_etcd_check(struct locate_etcd *d);
 /* Return the listening socket of the claim, which the caller closes; -1: none. */
 int locate_etcd_take_listener(struct locate_etcd *d, uint16_t *ret_port);
-void locate_etcd_hosting(struct locate_etcd *d, uint16_t port); /* this node's daemon listens */
+/* Call when this node's daemon listens on the port. */
+void locate_etcd_hosting(struct locate_etcd *d, uint16_t port);
 /* Call after PLAN and ROUND_STARTED: a round may have started. */
 void locate_etcd_changed(struct locate_etcd *d);
 /* Call when the link in use leads to the daemon of another node. */
 void locate_etcd_following(struct locate_etcd *d);
-void locate_etcd_over(struct locate_etcd *d); /* the job has ended: remove this agent's key */
+/* Call when the job has ended: removes this agent's key. */
+void locate_etcd_over(struct locate_etcd *d);
 void locate_etcd_free(struct locate_etcd *d); /* waits up to 1 s for the last request */
 
 #endif

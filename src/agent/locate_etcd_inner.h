@@ -21,11 +21,12 @@ struct locate_etcd {
     const struct round_history *history;
     const struct round *round; /* the helper is not killed with the workers of this round */
     struct web *web;           /* NULL: no helper runs */
-    struct event *timer;       /* next step of the claim; while `resting`: end of the helper */
+    struct event
+        *timer; /* timer of the next step of the claim; while `resting`: of the end of the helper */
     struct claim claim;
     char *key, *token;
     char id[ENTRY_ID + 1];
-    char secret[ENTRY_SECRET + 1]; /* "": the nodes share another key */
+    char secret[ENTRY_SECRET + 1]; /* secret of the job in etcd; "": the nodes share another key */
     int64_t lease;                 /* id of the lease; 0: none */
     size_t first;                  /* index of the URL to try first */
     enum etcd_call call;           /* the pending request, or the one to send after AUTH */

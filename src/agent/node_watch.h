@@ -24,8 +24,8 @@ int node_watch_new(struct node_watch **ret, const struct node_watch_parts *parts
                    uint64_t every_ns);
 /* Call on the leader. */
 int node_watch_start(struct node_watch *w, struct dd_err *err);
-void node_watch_round(const struct node_watch *w); /* a round has begun on this node */
-void node_watch_stop(struct node_watch *w);        /* another node leads */
+void node_watch_round(const struct node_watch *w); /* call when a round has begun on this node */
+void node_watch_stop(struct node_watch *w);        /* call when another node leads */
 void node_watch_free(struct node_watch *w);        /* NULL is fine */
 
 #endif

@@ -14,7 +14,7 @@
 
 enum {
     SEARCH_PHASES = 8,
-    LOOK_MS = 100, /* until the first look for output; doubled up to LOOK_MAX_MS */
+    LOOK_MS = 100, /* delay of the first check for output, doubled up to LOOK_MAX_MS */
     LOOK_MAX_MS = 5000,
 };
 

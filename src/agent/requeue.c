@@ -131,7 +131,8 @@ static void on_requeued(void *arg, int code, const char *out)
     requeue_over(r);
 }
 
-/* Run the requeue command if --requeue-on names the reason; < 0: not started. */
+/* Run the requeue command if --requeue-on names the reason, or if a rule of --exit-rules is the
+ * reason. < 0: not started. */
 static int requeue_now(struct requeue *r, int reason)
 {
     const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};

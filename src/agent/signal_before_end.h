@@ -32,10 +32,10 @@ int signal_before_end_new(struct signal_before_end **ret,
                           const struct signal_before_end_cfg *cfg);
 /* Call on the leader after it has joined. */
 int signal_before_end_start(struct signal_before_end *t, struct dd_err *err);
-/* Workers have been started: signal them again if the signal was sent before. */
+/* Call when workers have been started: signals them if the signal was sent before. */
 void signal_before_end_round(struct signal_before_end *t);
 bool signal_before_end_is_sent(const struct signal_before_end *t);
-void signal_before_end_stop(struct signal_before_end *t); /* another node leads */
+void signal_before_end_stop(struct signal_before_end *t); /* call when another node leads */
 void signal_before_end_free(struct signal_before_end *t); /* NULL is fine */
 
 #endif

@@ -29,7 +29,7 @@ void signals_drain(struct signals *s); /* handle signals that have arrived; rais
 bool signals_settling(const struct signals *s);
 /* Signal the workers of this node that catch the signal. */
 void signals_announce(const struct signals *s, int sig);
-bool signals_before_end(const struct signals *s); /* --signal-before-end ends the job */
+bool signals_before_end(const struct signals *s); /* True if --signal-before-end ends the job */
 void signals_free(struct signals *s);             /* NULL is fine */
 
 #endif

@@ -228,7 +228,7 @@ static void add_records(struct reading *d)
         (void)nccl_query_take(r, &d->found.ras);
 }
 
-/* Answer with what is known. d may be freed. */
+/* Answer with the stacks that have been read so far. d may be freed. */
 static void reading_answer(struct reading *d)
 {
     char late[STACKS_NAME];

@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 struct staging_cfg {
-    const struct dd_strv *paths;          /* absolute; NULL or empty: no --stage */
-    const char *plan;                     /* for --dry-run; NULL: no --stage */
+    const struct dd_strv *paths;          /* paths to copy, absolute; NULL or empty: none */
+    const char *plan;                     /* text for --dry-run; NULL: nothing to copy */
     const char *helper;                   /* path of ddrun-stage */
     const struct dd_scratch *dir, *spare; /* directories for the copies; spare: used if dir has not
                                              enough space; spare->path may be NULL */

@@ -1,4 +1,4 @@
-/* Which GPUs of this node the workers of a round use. */
+/* The GPUs of this node that each worker of a round uses. */
 #ifndef DD_AGENT_WORKER_GPUS_H
 #define DD_AGENT_WORKER_GPUS_H
 
