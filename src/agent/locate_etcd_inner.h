@@ -21,8 +21,7 @@ struct locate_etcd {
     const struct round_history *history;
     const struct round *round; /* the helper is not killed with the workers of this round */
     struct web *web;           /* NULL: no helper runs */
-    struct event
-        *timer; /* timer of the next step of the claim; while `resting`: of the end of the helper */
+    struct event *timer;       /* next step of the claim; while `resting`: time to end the helper */
     struct claim claim;
     char *key, *token;
     char id[ENTRY_ID + 1];
