@@ -79,7 +79,7 @@ static int check(const struct alloc *a, const struct alloc_input *in,
             "invalid endpoint '%.200s': port 0 is possible with one node only, since other nodes "
             "could not find the port"
             "\n  tip: choose a port, for example %d",
-            in->rdzv_endpoint != NULL ? in->rdzv_endpoint : in->master_addr, ENDPOINT_PORT);
+            in->rdzv_endpoint != NULL ? in->rdzv_endpoint : meet->host, ENDPOINT_PORT);
     return 0;
 }
 
