@@ -68,7 +68,8 @@ static int put_alloc(struct dd_buf *out, const struct alloc *a)
     return rc < 0 ? rc : put_list(out, &a->gpus);
 }
 
-_Static_assert(BOOTSTRAP_LIMITS == (int)RLIM_NLIMITS, "a limit each");
+_Static_assert(BOOTSTRAP_LIMITS == (int)RLIM_NLIMITS,
+               "BOOTSTRAP_LIMITS must have an entry for each RLIMIT_*");
 
 int bootstrap_payload_encode(struct dd_buf *out, const struct bootstrap_payload *p)
 {
@@ -96,7 +97,8 @@ static uint64_t get_u64(struct dd_rd *r)
     return high << 32 | dd_rd_u32_be(r);
 }
 
-/* The result borrows from the input. Fails if it contains a NUL byte. */
+/* Return bytes lent by the input, and their number in *ret_n. NULL, with the reader marked as
+ * failed: they are incomplete, or contain a NUL byte. */
 static const char *get_bytes(struct dd_rd *r, size_t *ret_n)
 {
     *ret_n = dd_rd_u32_be(r);
@@ -106,8 +108,8 @@ static const char *get_bytes(struct dd_rd *r, size_t *ret_n)
     return r->failed ? NULL : (const char *)p;
 }
 
-/* Return a copy (free()). With or_null, "" becomes NULL. Also NULL, with the reader marked as
- * failed, if out of memory. */
+/* Return a copy (free()). NULL: the reader has failed (also if out of memory), or with or_null the
+ * string is empty. */
 static char *get_str(struct dd_rd *r, bool or_null)
 {
     size_t n;
@@ -210,9 +212,10 @@ int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, si
     get_list(&r, &p.argv);
     get_list(&r, &p.env);
     if (r.failed || dd_rd_left(&r) > 0 || p.argv.n == 0)
-        return dd_err_set(
-            err, -EPROTO,
-            "malformed data from the starting node; all nodes need the same version of ddrun");
+        return dd_err_set(err, -EPROTO,
+                          "cannot decode the payload (%zu bytes) from the starting node"
+                          "\n  tip: install the same version of ddrun on all nodes",
+                          n);
     *ret = p;
     p = (struct bootstrap_payload){0};
     return 0;

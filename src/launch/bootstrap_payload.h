@@ -2,11 +2,12 @@
  * environment, directory, umask and limits, and the allocation, which is then the same on all
  * nodes. Pure.
  *
- *   payload    = u8 2 | u32_be umask | u32_be n, n soft limits u64 (by number; ~0: none) |
+ *   payload    = u8 3 | u32_be umask | u32_be n, n soft limits u64_be (by number; ~0: none) |
  *                str directory | allocation | list arguments | list environment
- *   allocation = str source | str job id | str run id | str nodes, folded | u32_be nnodes |
- *                str host address | u32_be n, n ports u32_be | str secret | u8 on slurm |
- *                u64 end time | list GPUs of each node
+ *   allocation = str source | str job id | str run id | str requeue id | u8 requeued |
+ *                str nodes, folded | u32_be nnodes | str host address |
+ *                u32_be n, n ports u32_be | str secret | u8 on slurm | u64_be end time |
+ *                list GPUs of each node
  *   list       = u32_be n, n str
  *   str        = u32_be length | bytes without NUL
  */

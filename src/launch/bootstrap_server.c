@@ -155,7 +155,7 @@ static int let_in(struct bootstrap_server *d, struct event_base *base, struct dd
         .accept = {.job_id = d->cfg.id,
                    .key = d->cfg.key,
                    .key_in = d->cfg.key_in,
-                   /* a node closes all connections but the first: do not log them */
+                   /* without .log: a node closes all its connections but the first */
                    .timeout_ms = HELLO_MS},
         .fd = d->fd,
         .receive = RECEIVE,

@@ -35,8 +35,8 @@ struct bootstrap_server_cfg {
 
 int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
                          const struct bootstrap_server_cfg *cfg, struct dd_err *err);
-/* Return the argument with which a node finds this server, made from key, path and hosts of
- * `start`. */
+/* Return the argument with which a node finds this server, made from key, path and hosts of `start`
+ * (free()); NULL: out of memory. */
 char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
                                 const struct launch_ticket *start);
 /* Send to a node that is connected; otherwise do nothing. */

@@ -64,9 +64,9 @@ static void *open_library(struct manager *t, struct dd_err *err)
     const size_t first = is_torque() ? PRO : 0;
     (void)dd_err_set(
         err, -ENOENT,
-        "cannot find PBS's library: neither libpbs.so.0 (also searched in /opt/pbs/lib) nor "
-        "libtorque.so.2 (/opt/torque/lib, /usr/local/lib); set LD_LIBRARY_PATH to its "
-        "directory");
+        "cannot load PBS's library: tried libpbs.so.0 (also in /opt/pbs/lib) and libtorque.so.2 "
+        "(also in /opt/torque/lib and /usr/local/lib)"
+        "\n  tip: set LD_LIBRARY_PATH to its directory");
     for (size_t i = 0; i < NAMES; i++) {
         const char *name = names[(first + i) % NAMES];
         void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -97,14 +97,14 @@ static int load(struct manager *t, struct dd_err *err)
     if (lib == NULL)
         return -ENOENT;
     if (dd_library_bind(&t->call, lib, rows, sizeof(rows) / sizeof(rows[0]), &missing) < 0)
-        return dd_err_set(err, -ELIBBAD, "%s has no symbol %s: it is not PBS's library", t->library,
+        return dd_err_set(err, -ELIBBAD, "%s has no symbol %s of PBS's task manager", t->library,
                           missing);
     return 0;
 }
 
 static int failed(const struct manager *t, const char *what, int rc, struct dd_err *err)
 {
-    return dd_err_set(err, -EIO, "%s of %s: %s (%d)", what, t->library, tm_words(rc), rc);
+    return dd_err_set(err, -EIO, "%s of %s failed: %s (%d)", what, t->library, tm_words(rc), rc);
 }
 
 static int begin(struct manager *t, struct dd_err *err)
@@ -117,7 +117,7 @@ static int begin(struct manager *t, struct dd_err *err)
         if (dd_env_get_nonempty(environ, needed[i]) == NULL)
             return dd_err_set(
                 err, -EINVAL,
-                "%s is not set: PBS starts tasks only from a job's script and its tasks",
+                "%s is unset or empty: PBS starts tasks only from a job's script and its tasks",
                 needed[i]);
     if (rc < 0)
         return rc;
@@ -155,16 +155,14 @@ static int find_node(const struct manager *t, const char *host, int *ret, struct
     const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host,
                                 &lines);
     if (line < 0)
-        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file (%d lines)", host,
+        return dd_err_set(err, -ENOENT, "'%.200s' is not in the job's node file (%d lines)", host,
                           lines);
     rc = t->call.nodeinfo(&ids, &n);
     if (rc != 0)
         return failed(t, "tm_nodeinfo", rc, err);
     if (n != lines)
-        return dd_err_set(
-            err, -EPROTO,
-            "the node file has %d lines, but %s reports %d nodes: the file belongs to another job",
-            lines, t->library, n);
+        return dd_err_set(err, -EPROTO, "the job's node file has %d lines, but %s reports %d nodes",
+                          lines, t->library, n);
     *ret = ids[line];
     return 0;
 }
@@ -190,8 +188,7 @@ static void tell(const struct manager *t, int sig)
     (void)t->call.kill(t->task, sig, &event);
 }
 
-/* Wait until the time is over or a signal arrives; false: the parent has exited, and the task's
- * time limit has expired. */
+/* Wait for `ms`, or until a signal arrives. Return false if the parent exited ORPHAN_S ago. */
 static bool rest(struct manager *t, unsigned ms)
 {
     const struct timespec pause = {.tv_nsec = (long)ms * (long)DD_NS_PER_MS};

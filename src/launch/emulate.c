@@ -54,8 +54,8 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
     return rc;
 }
 
-/* By sigqueue(): this lets a node distinguish a signal that this process forwards from one that
- * it receives directly. */
+/* Signal all nodes, with sigqueue(): a node can then distinguish a signal that this process
+ * forwards from one that it receives directly. */
 static void signal_all(const pid_t *pids, int n, int sig)
 {
     for (int i = 0; i < n; i++)

@@ -18,8 +18,8 @@ static bool is_there(char out[PATH_MAX], const char *directory, size_t n, const 
     return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
 }
 
-/* Run a program. Store its output, up to one line, and its exit status. -errno: it cannot be run.
- */
+/* Run a program with one argument. Store the first line of its stderr in `said`. Return its wait
+ * status, or -errno if it cannot be run. */
 static int ask(const char *program, const char *word, char *said, size_t size)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
@@ -58,7 +58,8 @@ bool launch_helper_works(const char *program, struct dd_err *err)
     else if (rc > 0 && said[0] != '\0')
         (void)dd_err_set(err, -ENOENT, "%s", said);
     else if (rc > 0)
-        (void)dd_err_set(err, -ENOENT, "%s --check failed", program);
+        (void)dd_err_set(err, -ENOENT, "'%s --check' failed without a message (wait status %d)",
+                         program, rc);
     return rc == 0;
 }
 

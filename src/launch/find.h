@@ -12,7 +12,7 @@
  */
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err);
-/* Whether a helper of ddrun works here; if not, err says why. */
+/* True if a helper of ddrun works here; if not, err contains the reason. */
 bool launch_helper_works(const char *program, struct dd_err *err);
 
 #endif

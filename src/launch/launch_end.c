@@ -86,8 +86,8 @@ static void launch_end_job_over(struct launch_end *e)
         launch_end_stop(e, SIGTERM, false);
 }
 
-/* First order the connected nodes to stop. Nodes that connect later get the order, too, with
- * at_once. */
+/* Order the connected nodes to stop, and COMING_MS later cancel the nodes that are still starting.
+ * A node that connects in between is ordered to stop, too. */
 static void launch_end_on_fail(evutil_socket_t fd, short what, void *arg)
 {
     struct launch_end *e = arg;

@@ -16,7 +16,7 @@ struct launch_parts {
     int nnodes;
     struct event_base *base;
     struct bootstrap_server *server; /* NULL: this process serves no nodes */
-    struct node_tree *tree;          /* NULL: not yet created, like the next two */
+    struct node_tree *tree;          /* tree, procs, output: NULL before their creation */
     struct launch_procs *procs;
     struct output_forward *output;
 };
@@ -47,8 +47,8 @@ void launch_end_check_soon(const struct launch_end *e);
 void launch_end_stop(struct launch_end *e, int sig, bool at_once);
 /* A signal or the parent has requested the end. */
 void launch_end_request(struct launch_end *e);
-/* The same without an agent on this node; again: the signal repeats the request, and ends the
- * starters at once. */
+/* As launch_end_request(), for a node without an agent. again: the signal repeats the request;
+ * signal the starters at once. */
 void launch_end_request_without_agent(struct launch_end *e, int sig, bool again);
 /* Signal the remaining processes after the grace period. */
 void launch_end_in_grace(struct launch_end *e);

@@ -42,7 +42,7 @@ int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
     return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
-/* The result borrows from *storage; "" becomes NULL. */
+/* Return a text, lent until *storage is freed. NULL: it is empty, or the reader has failed. */
 static const char *get_text(struct dd_rd *r, void **storage)
 {
     uint32_t n = dd_rd_u32_be(r);

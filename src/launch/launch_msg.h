@@ -3,10 +3,10 @@
  *
  *   FRAME_LAUNCH = u8 type | u32_be node | u32_be value | task (only with LAUNCH_TASK)
  *   task         = u8 1: output comes back over the link | u32_be fan-out | u32_be grace in ms |
- *                  str starter | str its path | str command instead of it |
+ *                  str starter | str path of the starter | str --launch-command |
  *                  u32_be n | n nodes, each u32_be
  *   str          = u32_be length | bytes without NUL
- *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes; none: end of the stream
+ *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes (no bytes: end of the stream)
  *
  * LAUNCH_TASK, LAUNCH_SIGNAL, LAUNCH_CREDIT and LAUNCH_CANCEL go to started nodes, all other
  * messages to the node that started the sender.
@@ -24,11 +24,11 @@ enum launch_msg_type {
     LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how */
     LAUNCH_SIGNAL,    /* node: the one whose agent gets the signal, the receiver or a node below it;
                          value: the signal, + DD_SIGNAL_AT_ONCE */
-    LAUNCH_CREDIT,    /* node: a stream; value: number of its bytes that have been passed on */
+    LAUNCH_CREDIT,    /* node: a stream; value: bytes of the stream that were passed on */
     LAUNCH_CONNECTED, /* the node has received its payload */
     LAUNCH_FAILED,    /* the node could not be started; value: exit code of the starter */
     LAUNCH_EXITED,    /* the node's agent has exited; value: exit code */
-    LAUNCH_CANCEL,    /* to the parent of a node that another node starts instead */
+    LAUNCH_CANCEL,    /* node: one that the receiver is not to start any more */
 };
 /* Bytes of a stream that may be in flight, plus at most one line. They fit into the kernel's
  * buffer: a stopped process (Ctrl-Z, a suspended job) reads nothing, and TCP_USER_TIMEOUT closes a
@@ -53,7 +53,7 @@ struct launch_msg {
 };
 
 int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m); /* -EMSGSIZE, -ENOMEM */
-/* nnodes: number of nodes of the job; larger indices are invalid. -EPROTO, -ENOMEM */
+/* nnodes: number of nodes of the job; indices from nnodes on are invalid. -EPROTO, -ENOMEM */
 int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nnodes);
 void launch_msg_done(struct launch_msg *m);
 

@@ -21,16 +21,16 @@
 struct launch_proc {
     pid_t pid;    /* the node's starter, or this node's agent; 0: not running */
     int code;     /* exit code of the last process */
-    int stdin_fd; /* the other end is the started node's stdin: it detects the exit of this process;
-                     -1: none */
+    int stdin_fd; /* pipe to the stdin of the started node, which detects by its EOF that this
+                     process has exited; -1: none */
 };
 
 struct launch_procs {
     struct launch_procs_cfg cfg;
     struct launch_proc *procs; /* [nnodes] */
     int left;
-    struct rlimit files; /* the limit at the start */
-    pid_t started_by;    /* owner of the core file settings */
+    struct rlimit files; /* RLIMIT_NOFILE at the start */
+    pid_t started_by;    /* parent of this process, whose core file settings the children get */
 };
 
 int launch_procs_new(struct launch_procs **ret, const struct launch_procs_cfg *cfg)
@@ -218,8 +218,8 @@ int launch_procs_start_agent(struct launch_procs *p)
     return read_pipes(p, pipes, rc);
 }
 
-/* The payload contains them. A starter that forwards its environment may expose them: Grid Engine
- * writes it to its spool directory. */
+/* The payload contains these variables. A starter that forwards its environment may expose them:
+ * Grid Engine writes it to its spool directory. */
 static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY",
                                         "DDRUN_NOTIFY_TOKEN"};
 
@@ -227,8 +227,7 @@ static _Noreturn void become_starter(const struct launch_procs *p, char *const *
                                      const int fds[3], pid_t parent)
 {
     launch_procs_in_child(p);
-    (void)setpgid(
-        0, 0); /* Ctrl-C is for the agents; the starters must live to forward the last output */
+    (void)setpgid(0, 0); /* the starters must survive Ctrl-C, to forward the last output */
     if (p->cfg.starter->must_outlive) {
         (void)signal(SIGTERM, SIG_IGN);
         (void)signal(SIGUSR1, SIG_IGN);
@@ -277,8 +276,8 @@ int launch_procs_start_starter(struct launch_procs *p, int index, char *const *a
         close_pipes(pipes);
         return rc;
     }
-    (void)setpgid(
-        c->pid, c->pid); /* set it in the parent, too: the child may be signalled before it does */
+    (void)setpgid(c->pid, c->pid); /* also in the parent: the child may be signalled before it has
+                                      set its group */
     p->left++;
     for (int i = 0; i < LAUNCH_STREAMS && rc == 0; i++) {
         rc = output_forward_read(cfg->output, index, i, pipes[i + 1][0]);

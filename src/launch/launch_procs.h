@@ -43,7 +43,7 @@ int launch_procs_code(const struct launch_procs *p,
 void launch_procs_kill(const struct launch_procs *p, int index, int sig);
 /* Signal the agent alone. at_once: no workers run yet (DD_SIGNAL_AT_ONCE). */
 void launch_procs_tell_agent(const struct launch_procs *p, int sig, bool at_once);
-/* Close the started node's stdin, which it takes for the exit of its launcher. */
+/* Close the stdin of a started node, which takes EOF for the exit of its launcher. */
 void launch_procs_close_stdin(struct launch_procs *p, int index);
 void launch_procs_reap(struct launch_procs *p);
 

@@ -137,7 +137,8 @@ static int launcher_run_agent(void *arg, int index)
     return l->cfg->node(l->cfg->arg, index);
 }
 
-/* Kill the process group of a starter that exits: it starts no further node. */
+/* If a starter exits before its node has connected, kill its process group, so that no process of
+ * the group starts ddrun any more. */
 static void launcher_on_exiting(void *arg, int index)
 {
     const struct launcher *l = arg;
@@ -305,7 +306,8 @@ static int launcher_make_output(struct launcher *l, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (cfg->parent == NULL)
         return output_forward_to_own(l->parts.output, err);
-    /* several processes of a relay write there, or all output goes to the parent */
+    /* capture the output if several processes of this relay write it, or if it goes to the
+     * parent */
     return cfg->task->output || cfg->task->n > 0
                ? output_forward_capture(l->parts.output, cfg->here,
                                         cfg->task->output ? cfg->parent : NULL, err)
@@ -380,14 +382,12 @@ static int launcher_make_events(struct launcher *l)
 static int launcher_make_payload(struct launcher *l, struct dd_err *err)
 {
     int rc = bootstrap_payload_encode(&l->payload, l->cfg->payload);
-    return rc < 0
-               ? dd_err_set(
-                     err, rc,
-                     "the environment is too large to forward to the other nodes: over %d MiB or %d "
-                     "variables"
-                     "\n  tip: choose variables with --launch-env",
-                     BOOTSTRAP_MAX >> 20, BOOTSTRAP_STRINGS_MAX)
-               : 0;
+    return rc < 0 ? dd_err_set(err, rc,
+                               "cannot forward the command and its environment to the other nodes "
+                               "(limits: %d MiB, %d variables): %s"
+                               "\n  tip: choose variables with --launch-env",
+                               BOOTSTRAP_MAX >> 20, BOOTSTRAP_STRINGS_MAX, strerror(-rc))
+                  : 0;
 }
 
 static int launcher_start_agent(struct launcher *l, struct dd_err *err)
@@ -395,7 +395,7 @@ static int launcher_start_agent(struct launcher *l, struct dd_err *err)
     int rc = launch_procs_start_agent(l->parts.procs);
     if (launch_procs_has_agent(l->parts.procs))
         node_tree_agent_started(l->parts.tree, l->cfg->here);
-    return rc < 0 ? dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc)) : 0;
+    return rc < 0 ? dd_err_set(err, rc, "cannot start ddrun on this node: %s", strerror(-rc)) : 0;
 }
 
 /* Start this node's agent, then the other nodes: all, or those of this relay's task. */

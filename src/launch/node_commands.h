@@ -15,7 +15,7 @@ struct node_commands_cfg {
     const struct starter *starter;
     const char *program; /* path of the starter */
     const char *words;   /* command that replaces the starter; NULL: none */
-    size_t output_max;   /* maximum output of each command */
+    size_t output_max;   /* maximum output of each command, in bytes */
     unsigned limit_ms;   /* time limit, after which the command is killed */
     /* Append the command for a node; index -1: the one for all nodes, if one starter starts them
      * all. */

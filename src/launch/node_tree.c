@@ -15,8 +15,8 @@ enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EX
 
 struct tree_node {
     int index;
-    int parent; /* node that starts this one; its own index: this process does; -1: a node elsewhere
-                   in the tree */
+    int parent; /* node that starts this one; its own index: this process starts it; -1: a node
+                   elsewhere in the tree starts it */
     int former_parent; /* previous parent, which has the order to cancel; -1: none */
     bool has_task;     /* its subtree was assigned, perhaps before it connected */
     enum node_state state;
@@ -181,14 +181,14 @@ static void node_tree_start_from_here(struct node_tree *t, const int *nodes, int
             node_tree_starter_failed(t, &t->nodes[nodes[i]], 1);
 }
 
-/* True if that node is to start this one, and has not reported its connection. */
+/* True if node `by` is to start node `index`, and has not reported its connection. */
 static bool node_tree_is_due(const struct node_tree *t, const struct tree_node *by, int index)
 {
     return t->nodes[index].parent == by->index && t->nodes[index].state == NODE_STARTING;
 }
 
-/* Take back the nodes that this node was to start and has not started. Store them in nodes[];
- * return their number. */
+/* Take back the nodes that c was to start and has not started. Store them in nodes[]; return their
+ * number. */
 static int node_tree_take_subtree(struct node_tree *t, struct tree_node *c, int *nodes)
 {
     int n = 0;
@@ -333,7 +333,7 @@ void node_tree_agent_exited(struct node_tree *t, int index, int code)
     node_tree_set_exited(t, &t->nodes[index], code);
 }
 
-/* Log a node that never connected, if no other node can wait for it. */
+/* Log a node that could not be started. If fewer than min_nodes remain, report the failure. */
 static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c, int code)
 {
     const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;

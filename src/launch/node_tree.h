@@ -13,8 +13,8 @@
 /* Actions that the owner of the tree carries out. */
 struct node_tree_port {
     int (*start)(void *arg, int index);          /* run the node's starter; < 0: it cannot be run */
-    bool (*is_running)(void *arg, int index);    /* whether that starter runs */
-    void (*kill)(void *arg, int index, int sig); /* signal that starter, if it runs */
+    bool (*is_running)(void *arg, int index);    /* true if the starter of the node runs */
+    void (*kill)(void *arg, int index, int sig); /* signal the starter of the node, if it runs */
     /* Send to a node; ignored if it is not connected. */
     void (*send)(void *arg, int to, enum launch_msg_type type, int node, uint32_t value);
     /* Report to the parent of this process; relays only. */
@@ -46,8 +46,8 @@ int node_tree_new(struct node_tree **ret, const struct node_tree_cfg *cfg); /* -
 void node_tree_free(struct node_tree *t);
 
 const char *node_tree_name(const struct node_tree *t, int index);
-/* Return the node that starts this one: its own index if this process does, -1: a node elsewhere in
- * the tree. */
+/* Return the node that starts this one: its own index if this process starts it, -1 if a node
+ * elsewhere in the tree does. */
 int node_tree_parent(const struct node_tree *t, int index);
 bool node_tree_is_connected(const struct node_tree *t, int index);
 bool node_tree_all_ended(const struct node_tree *t); /* no node is connected or being started */
@@ -65,7 +65,7 @@ void node_tree_cancel_starting(struct node_tree *t);
 /* A node asks for its task: give the nodes that it is to start in *ret_nodes, lent. Return false if
  * the node is not expected, or has been given to another parent. */
 bool node_tree_take_task(struct node_tree *t, int index, const int **ret_nodes, int *ret_n);
-/* A node has its payload. Return false as above. */
+/* A node has its payload. Return false as node_tree_take_task() does. */
 bool node_tree_connect(struct node_tree *t, int index);
 /* This node's own agent has started. */
 void node_tree_agent_started(struct node_tree *t, int index);

@@ -17,8 +17,8 @@
 enum { CHUNK = 65536, READS = 4 };
 
 struct output_sink {
-    struct console *console;    /* stdout or stderr of this process, or NULL and: */
-    struct parent_link *parent; /* the link to the parent */
+    struct console *console;    /* stdout or stderr of this process; NULL: `parent` is set */
+    struct parent_link *parent; /* the link to the parent; NULL: `console` is set */
     int which;                  /* 0: stdout, 1: stderr */
     bool deaf;                  /* the reader has gone: drop all output */
 };
@@ -27,7 +27,7 @@ struct output_node;
 
 struct output_source {
     struct output_node *node;
-    struct output_sink *to; /* NULL: the stream does not exist */
+    struct output_sink *to; /* NULL: the stream does not exist, or has ended */
     struct event *event;
     int from; /* a pipe; -1: none, or closed */
     struct dd_buf bytes;
@@ -58,7 +58,8 @@ struct output_forward {
 
 static void output_forward_on_room(void *arg);
 
-/* A sink without a reader remains: it drops the output, so that no process waits for room. */
+/* Create a sink for a descriptor of this process. When its reader has gone, the sink drops the
+ * output, so that no process waits for room. */
 static int output_sink_console(struct output_sink *ret, struct output_forward *f, int fd,
                                struct dd_err *err)
 {
@@ -88,7 +89,7 @@ static void output_sink_put(struct output_sink *o, const void *p, size_t n)
     console_flush(o->console);
 }
 
-/* A link always reports that there is room; a console must be asked. */
+/* A link reports new room on its own; a console must be asked. */
 static void output_sink_wait(const struct output_sink *o)
 {
     if (o->console != NULL && !o->deaf)
@@ -347,7 +348,8 @@ int output_forward_capture(struct output_forward *f, int index, struct parent_li
         else
             rc = output_sink_console(&f->sinks[k], f, f->own_fds[k], err);
         if (rc == 0 && (pipe2(fds, O_CLOEXEC) < 0 || dup2(fds[1], k + 1) < 0))
-            rc = dd_err_set(err, -errno, "cannot create a pipe: %m");
+            rc = dd_err_set(err, -errno, "cannot redirect %s to a pipe: %m",
+                            k == 0 ? "stdout" : "stderr");
         if (rc < 0)
             return rc;
         close(fds[1]);

@@ -30,22 +30,22 @@ int output_forward_new(struct output_forward **ret,
                        const struct output_forward_cfg *cfg); /* -ENOMEM */
 void output_forward_free(struct output_forward *f);
 
-/* Choose the destination before all else: stdout and stderr of this process. */
+/* Send the output to stdout and stderr of this process. Call this function or
+ * output_forward_capture() before all others. */
 int output_forward_to_own(struct output_forward *f, struct dd_err *err);
-/* Or: let all that this process and its children write to stdout and stderr pass through here as
- * output of node `index`, so that lines stay whole. The destination is the parent, or the original
- * stdout and stderr. */
+/* Capture what this process and its children write to stdout and stderr as output of node `index`,
+ * so that lines stay whole. The destination is `parent`; NULL: the original stdout and stderr. */
 int output_forward_capture(struct output_forward *f, int index, struct parent_link *parent,
                            struct dd_err *err);
 
-/* Read a pipe with output of that node. Takes ownership of it. */
+/* Read a pipe with output of node `index`. Takes ownership of the pipe. */
 int output_forward_read(struct output_forward *f, int index, int which, int from);
 void output_forward_push_pipes(struct output_forward *f,
                                int index); /* read what the pipes contain */
 /* All writers have exited: read the rest, then end the streams of these pipes. */
 void output_forward_end_pipes(struct output_forward *f, int index);
 
-/* The same for streams from the node's link. */
+/* Begin, pass on and end the streams that come over the link of node `index`. */
 void output_forward_begin_relayed(struct output_forward *f, int index);
 /* n 0: end of the stream. -EMSGSIZE: the node has exceeded its window. */
 int output_forward_relay(struct output_forward *f, int index, int which, const void *p, size_t n);

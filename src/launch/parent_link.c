@@ -119,13 +119,13 @@ void parent_link_free(struct parent_link *u)
 
 struct fetch {
     struct parent_link *parent;
-    struct event *limit, *input; /* input: NULL, or EOF on stdin */
+    struct event *limit, *input; /* input: EOF on stdin; NULL: not watched */
     struct link_find *finds[LAUNCH_HOSTS_MAX];
     size_t nfinds;
     struct bootstrap_payload *payload;
     struct launch_msg task;
     struct dd_err *err;
-    int rc; /* result of the fetch; -ETIMEDOUT at first */
+    int rc; /* result of the fetch; -ETIMEDOUT: none yet */
 };
 
 static void on_limit(evutil_socket_t fd, short what, void *arg)
@@ -143,7 +143,7 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (read(fd, bytes, sizeof(bytes)) != 0)
         return;
-    f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node");
+    f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node: end of file on stdin");
     event_base_loopbreak(f->parent->base);
 }
 
@@ -171,7 +171,10 @@ static void on_payload(void *arg, struct link *l, const struct frame *fr)
     f->rc = bootstrap_payload_decode(f->payload, fr->data, fr->len, f->err);
     for (int i = 0; i < f->task.task.n && f->rc == 0; i++)
         if (f->task.task.nodes[i] >= f->payload->alloc->nnodes)
-            f->rc = dd_err_set(f->err, -EPROTO, "malformed node list from the starting node");
+            f->rc = dd_err_set(f->err, -EPROTO,
+                               "invalid node index %d in the task from the "
+                               "starting node: expected 0 to %d",
+                               f->task.task.nodes[i], f->payload->alloc->nnodes - 1);
     if (f->rc == 0)
         f->rc = link_send(l, FRAME_BOOTSTRAP, "", 0);
     event_base_loopbreak(f->parent->base);
@@ -251,8 +254,9 @@ int bootstrap_fetch(struct parent_link **ret, struct bootstrap_payload *ret_payl
     f.parent->base = net_loop_new();
     int rc = fetch_in_time(&f, cfg);
     if (rc == -ETIMEDOUT)
-        (void)dd_err_set(err, rc, "cannot reach the starting node: %s",
-                         f.nfinds > 0 ? link_find_status(f.finds[0]) : "no answer");
+        (void)dd_err_set(
+            err, rc, "timed out after %u s waiting for the starting node: %s", cfg->limit_ms / 1000,
+            f.nfinds > 0 ? link_find_status(f.finds[0]) : "connected, but received no payload");
     end_searches(&f);
     struct event *events[] = {f.limit, f.input};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)

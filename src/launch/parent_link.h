@@ -36,7 +36,8 @@ struct parent_link_cb {
 };
 void parent_link_start(struct parent_link *u, const struct parent_link_cb *cb);
 void parent_link_send(struct parent_link *u, enum launch_msg_type type, int node, uint32_t value);
-/* Return how many bytes of a stream may be put now. More bytes are sent all the same. */
+/* Return how many bytes of a stream should be written now. parent_link_write() sends more all the
+ * same. */
 size_t parent_link_room(const struct parent_link *u, int which);
 void parent_link_write(struct parent_link *u, int which, const void *p, size_t n);
 void parent_link_end(struct parent_link *u); /* ends all streams; may be called twice */

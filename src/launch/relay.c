@@ -11,7 +11,7 @@
 
 struct relay {
     struct relay_cb cb;
-    struct event *input; /* NULL, or EOF on stdin */
+    struct event *input; /* EOF on stdin; NULL: not watched */
 };
 
 static void relay_on_message(void *arg, const struct launch_msg *m)

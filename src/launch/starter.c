@@ -66,7 +66,7 @@ static int push_quoted(struct dd_strv *out, const struct start *s)
     return rc;
 }
 
-/* srun gives a step as many GPUs per task as the job requested, and we start one task per node:
+/* srun gives a step as many GPUs per task as the job requested, and ddrun starts one task per node:
  * request all GPUs of the node, with their type. SLURM_GPUS_PER_TASK is "1" or "a100:1". Src:
  * measured, 22.05. */
 static int push_gpus(struct dd_strv *out, const struct start *s)

@@ -30,12 +30,13 @@ struct starter {
     bool tree;         /* each start is expensive for this machine, and any node can start others */
     bool must_outlive; /* it exits on the job's signals and loses the exit code: start it with
                           signals ignored */
-    const char
-        *unset; /* variables to unset, which would change its behaviour, comma separated; NULL */
-    const char *options; /* options of the program, unless the user has given a command; NULL */
+    const char *unset; /* variables to unset, which would change its behaviour, comma separated;
+                          NULL: none */
+    const char *options; /* options of the program, without a command of the user; NULL: none */
     const char *command; /* words of the command: %program, %host, %n (number of nodes), %command,
-                            %line (the command quoted for a shell), %quoted (the same as one word),
-                            %gpus (srun options for GPUs, if needed) */
+                            %line (one argument: exec and the command quoted for a shell), %quoted
+                            (each word of the command quoted for a shell), %gpus (srun options for
+                            GPUs, if needed) */
 };
 
 /* Find by name, or with "auto" the next starter after `after` (NULL: the first) for allocations of
@@ -45,9 +46,10 @@ const struct starter *starter_find(const struct starter *after, const char *name
 /* Choices of an option; "auto" and "none" are not starters. */
 #define STARTER_NAMES                                                                              \
     "auto,none,srun,pbs_tmrsh,pbsdsh,tm,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
-/* 0 or -ENOMEM */
+/* Append the command line that runs s->command with this starter. Return 0 or -ENOMEM. */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
-/* Quote argv as one word for a shell. free(); NULL: out of memory. */
+/* Join argv to one line for a shell, with its words quoted where necessary. free(); NULL: out of
+ * memory. */
 char *starter_quote(const char *const *argv);
 
 #endif

@@ -60,8 +60,9 @@ int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_e
         launch_ticket_done(&t);
         return dd_err_set(
             err, rc,
-            "invalid --launched=%.200s; ddrun passes this option to the nodes that it starts",
-            text);
+            "cannot parse --launched=%.200s, an option that ddrun passes to the nodes that it "
+            "starts: %s",
+            text, strerror(-rc));
     }
     *ret = t;
     return 0;

@@ -1,5 +1,5 @@
-/* Declarations of the task manager library of PBS for loading it at run time, and its numbers of
- * the job's nodes. Pure.
+/* Declarations of the task manager library of PBS (TM) for loading it at run time, texts for its
+ * errors, and the number of a node in the node file. Pure.
  *
  * Src: tm(3B) of OpenPBS and Torque; OpenPBS 23.06.06, measured. libpbs.so.0 and libtorque.so.2
  * have the same calls. */
@@ -16,7 +16,7 @@ struct tm_roots { /* filled by tm_init(), not used by ddrun */
     unsigned *tasks;
 };
 
-/* Each returns 0 or one of the numbers below. */
+/* Each returns 0 or an error number, for tm_words(). */
 struct tm_calls {
     int (*init)(void *unused, struct tm_roots *roots);
     int (*nodeinfo)(int **ids,

@@ -133,7 +133,7 @@ def test_a_task_ends_with_those_who_have_started_it(job):
 
 
 @pytest.mark.parametrize("what, words", [
-    ({"LD_LIBRARY_PATH": ""}, ["neither libpbs.so.0", "libtorque.so.2", "LD_LIBRARY_PATH"]),
+    ({"LD_LIBRARY_PATH": ""}, ["tried libpbs.so.0", "libtorque.so.2", "LD_LIBRARY_PATH"]),
     ({"PBS_JOBCOOKIE": ""}, ["PBS_JOBCOOKIE"]),
     ({"STANDIN_FAILS": "17000"}, ["tm_init of libpbs.so.0", "17000"]),
 ])
