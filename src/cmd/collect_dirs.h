@@ -1,4 +1,4 @@
-/* What --collect needs on a node: patterns, directories. */
+/* Splits the values of --collect on a node into patterns and directories, and checks them. */
 #ifndef DD_CMD_COLLECT_DIRS_H
 #define DD_CMD_COLLECT_DIRS_H
 

@@ -6,7 +6,7 @@
 #include "base/strv.h"
 
 struct collect_options {
-    struct dd_strv rules; /* PATTERN:DIR */
+    struct dd_strv rules; /* values of --collect, each PATTERN:DIR */
 };
 
 /* Rows for a struct that has `struct collect_options collect`. */

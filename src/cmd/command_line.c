@@ -39,7 +39,8 @@ static void command_line_choose_table(struct command_line *c, const char *argv0)
         c->table.program = "horovodrun";
 }
 
-/* In "ddrun -x train.py", train.py has become the value of -x. */
+/* Set the error for a missing SCRIPT. In "ddrun -x train.py", the parser took train.py as the value
+ * of -x: name both. */
 static int command_line_no_script(int argc, char **argv, struct dd_err *err)
 {
     const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' &&
@@ -51,7 +52,7 @@ static int command_line_no_script(int argc, char **argv, struct dd_err *err)
     return dd_err_tip(err, rc, "for example: ddrun --nproc-per-node=2 train.py");
 }
 
-/* word may be NULL. */
+/* True if the word is an option of mpirun for the number of processes. word may be NULL. */
 static bool is_process_count(const char *word)
 {
     static const char *const options[] = {"-n", "-np", "--np", "--n"};
@@ -87,7 +88,7 @@ static void command_line_warn(const struct command_line *c, bool launched, const
         torchrun_tell(&c->options, log);
 }
 
-/* Return an option as the user has typed it; lent by c. */
+/* Return an option as the user has typed it, lent by c; `otherwise` if it was not given. */
 static const char *command_line_word(const struct command_line *c, const char *name,
                                      const char *otherwise)
 {
@@ -118,8 +119,7 @@ static int command_line_check(struct command_line *c, int argc, char **argv, boo
     return rc;
 }
 
-/* True if the options themselves ask for values of files: not with --no-config or --help, nor if
- * they are wrong. */
+/* True if values of files apply: not with --no-config or --help, nor if the options are invalid. */
 static bool command_line_wants_files(const struct command_line *c, const struct opt_input *in)
 {
     struct ddrun_options o = {0};

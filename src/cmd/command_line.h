@@ -12,9 +12,10 @@ struct command_line {
     struct opt_table table;
     struct opt_row *rows; /* the table with torchrun's defaults; NULL when called as ddrun */
     struct opt_result result;
-    struct site_settings settings; /* of files, which the values refer to */
+    struct site_settings settings; /* settings of files; option values borrow from them */
     struct dd_err left_out;        /* why a project file is ignored; rc is 0 if none is */
-    struct dd_strv argv; /* for the other nodes: with the settings as options. Empty: no file */
+    struct dd_strv argv; /* arguments for the other nodes, with the settings of files as options;
+                            empty: argv as given */
 };
 
 /* Read the command line, and set log->level from it. `launched`: the arguments are those of the

@@ -116,7 +116,7 @@ int cmd_write(const struct opt_table *t, const struct dd_buf *out)
     if (rc == 0 || rc == -EPIPE)
         return 0;
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
-    dd_log(&log, DD_LOG_ERR, "cannot write the answer: %s", strerror(-rc));
+    dd_log(&log, DD_LOG_ERR, "cannot write to stdout: %s", strerror(-rc));
     return 1;
 }
 

@@ -37,7 +37,8 @@ int cmd_unset(const char *names, struct dd_err *err);
  * rest comes from *m. Log warnings. The caller owns *ret. */
 int cmd_find_alloc(struct alloc **ret, struct local_machine *m, const struct alloc_input *given,
                    const struct dd_log *log, struct dd_err *err);
-/* Warn once about variables that look like misspelt variables of ours and have no effect. */
+/* Warn once about environment variables that have no effect and whose names resemble those of the
+ * options. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 /* Warn once about options of the command line that need another option (`needs` in their row) which
  * is not set. */

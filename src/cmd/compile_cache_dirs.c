@@ -20,8 +20,12 @@ static int default_path(struct dd_strv *ret, char *const *env, struct dd_err *er
     else if (home != NULL && home[0] == '/')
         rc = dd_strv_pushf(ret, "%s/.cache/ddrun/compile", home);
     else
-        return dd_err_tip(err, dd_err_set(err, -ENOENT, "--compile-cache: HOME is not set"),
-                          "name a directory: --compile-cache=DIR");
+        return dd_err_tip(
+            err,
+            dd_err_set(err, -ENOENT,
+                       "--compile-cache: no default directory: neither XDG_CACHE_HOME nor HOME "
+                       "is an absolute path"),
+            "name a directory: --compile-cache=DIR");
     return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");
 }
 
@@ -32,7 +36,8 @@ int compile_cache_dirs_path(struct dd_strv *ret, const struct compile_cache_opti
         return 0;
     if (o->dir[0] == '\0')
         return dd_err_set(err, -EINVAL,
-                          "--compile-cache needs the name of a directory, or no value");
+                          "invalid value '' for --compile-cache: expected a directory, or no "
+                          "value");
     if (strcmp(o->dir, COMPILE_CACHE_DEFAULT) == 0)
         return default_path(ret, env, err);
     DD_AUTO(free) char *here = getcwd(NULL, 0);
@@ -57,7 +62,7 @@ int compile_cache_dirs_describe(char **ret, const char *path, const char *stage_
     const char *to = stage_dir != NULL ? stage_dir : stage_dirs_choose_for_code(env);
     const int n = to != NULL ? asprintf(ret,
                                         "--compile-cache copies '%s' to a private directory in "
-                                        "'%s', and what is new back",
+                                        "'%s', and new files back",
                                         path, to)
                              : asprintf(ret, "--compile-cache finds no local directory for caches");
     if (n < 0)

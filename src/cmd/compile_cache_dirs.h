@@ -1,4 +1,4 @@
-/* What --compile-cache needs on a node: the shared directory and the local one. */
+/* Determines the directories of --compile-cache on a node: the shared one and the local one. */
 #ifndef DD_CMD_COMPILE_CACHE_DIRS_H
 #define DD_CMD_COMPILE_CACHE_DIRS_H
 

@@ -10,7 +10,7 @@
 
 struct compile_cache_options {
     const char *dir; /* NULL: not given; COMPILE_CACHE_DEFAULT: below the user's cache directory */
-    uint64_t most;   /* bytes */
+    uint64_t most;   /* size limit of the directory, in bytes */
 };
 
 /* Rows for a struct that has `struct compile_cache_options compile_cache`. */
@@ -33,7 +33,7 @@ struct compile_cache_options {
     {                                                                                              \
         .name = "compile-cache-max", .kind = OPT_BYTES, .metavar = "SIZE", .def = "2G", .min = 1,  \
         .needs = "compile-cache", .group = "Program",                                              \
-        .help = "size of the directory of --compile-cache",                                        \
+        .help = "size limit of the directory of --compile-cache",                                  \
         .more =                                                                                    \
             "At the start of a job, ddrun removes what has not been used for longest from the "    \
             "directory until it has at most SIZE. A job adds at most SIZE.",                       \

@@ -130,7 +130,7 @@ static int tip_for_unknown(const char *name, struct dd_err *err)
                         : dd_err_tip(err, -EINVAL, "'ddctl --help' lists all commands");
 }
 
-/* NULL with an error: there is no such command. */
+/* Return the command; NULL with an error: it does not exist. */
 static const struct opt_command *find_command(const char *name, struct dd_err *err)
 {
     for (size_t i = 0; i < ddctl_options.n_commands; i++)

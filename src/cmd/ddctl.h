@@ -1,4 +1,5 @@
-/* The commands of ddctl: one file each, with the command's options. */
+/* The commands of ddctl: one file each, with the options of the command. argv[0] is the name of the
+ * command; each function returns the exit code. */
 #ifndef DD_CMD_DDCTL_H
 #define DD_CMD_DDCTL_H
 
@@ -11,8 +12,7 @@ extern const struct opt_table ddctl_env_options;
 int ddctl_env(int argc, char **argv);
 
 extern const struct opt_table ddctl_hosts_options;
-int ddctl_hosts(int argc,
-                char **argv); /* argv[0] is the name of the command. Each returns the exit code. */
+int ddctl_hosts(int argc, char **argv);
 
 extern const struct opt_table ddctl_jobs_options;
 int ddctl_jobs(int argc, char **argv);

@@ -17,8 +17,8 @@ struct blame_options {
 static const struct opt_row rows[] = {
     JOB_ROW(struct blame_options),
     {JOB_FORMAT(struct blame_options), .help = "text, or one JSON object",
-     .more = "The object has 'round', 'window_s' (--blame-window; 0: not set) and 'nodes'; a node "
-             "has 'name', 'charges', 'age_s' (seconds since the last one; null: none), "
+     .more = "The object has 'round', 'window_s' (--blame-window; 0: not set) and 'nodes'; a "
+             "node has 'name', 'charges', 'age_s' (seconds since the last charge; null: none), "
              "'left_out' (why rounds leave it out; null: they do not) and 'text'. Later versions "
              "may add fields."},
 };

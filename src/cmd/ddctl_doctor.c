@@ -340,11 +340,10 @@ static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const c
 {
     struct doctor *d = arg;
     if (d->answers != NULL && code == NOT_GIVEN)
-        dd_log(
-            &d->log, DD_LOG_NOTICE,
-            "%s: ddctl is running there, but its result has not arrived; see its messages in the "
-            "job's output",
-            where);
+        dd_log(&d->log, DD_LOG_NOTICE,
+               "%s: ddctl ran on this node, but could not send its result; its messages are in "
+               "the job's output",
+               where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
         /* log output of the starter or of a shell */
@@ -407,9 +406,10 @@ static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
     if (d->starter == NULL)
         return dd_err_set(
             err, -ENOENT,
-            "no launcher is known for the %d nodes (source: %s)"
-            "\n  tip: use --launcher=ssh, or another one that 'ddctl doctor --help=launcher' lists",
-            a->nnodes, a->source);
+            "found no usable launcher for the %d nodes (source: %s, --launcher=%s)"
+            "\n  tip: use --launcher=ssh, or another one that 'ddctl doctor --help=launcher' "
+            "lists",
+            a->nnodes, a->source, d->o->launcher);
     return 0;
 }
 
@@ -514,7 +514,8 @@ static int ddctl_doctor_write_result(const struct doctor *d, size_t findings, st
                          findings == 1 ? "" : "s");
 }
 
-/* Append one line. Its text may come from another node, or from a variable. */
+/* Append one line without control characters: its text may come from another node, or from a
+ * variable. */
 static int ddctl_doctor_put_line(struct dd_buf *out, const char *before, const char *text)
 {
     int rc = dd_buf_puts(out, before);
@@ -582,16 +583,16 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
     uint64_t random;
     ssize_t n = readlink("/proc/self/exe", d->self, sizeof(d->self) - 1);
     if (n <= 0 || getrandom(&random, sizeof(random), 0) < 0)
-        return dd_err_set(err, -errno, "cannot find the path of ddctl, or getrandom failed: %m");
+        return dd_err_set(err, -errno, "%s failed: %m",
+                          n <= 0 ? "readlink of /proc/self/exe" : "getrandom");
     (void)snprintf(d->id, sizeof(d->id), "%016" PRIx64, random);
     if (d->o->id != NULL)
         (void)snprintf(d->id, sizeof(d->id), "%.60s", d->o->id);
     d->looks = json_array();
     if (etcd_url_is(d->o->rdzv_endpoint))
-        return dd_err_set(
-            err, -EINVAL,
-            "ddctl doctor needs node names from a scheduler, --hosts or --hostfile; etcd "
-            "provides none");
+        return dd_err_set(err, -EINVAL,
+                          "--rdzv-endpoint: an etcd provides no node names for ddctl doctor"
+                          "\n  tip: use --hosts or --hostfile");
     if (d->o->profiles != NULL) {
         DD_AUTO(fd) int directory = open(d->o->profiles, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (directory < 0)

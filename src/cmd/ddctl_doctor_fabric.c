@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Makefile.am sets the directory of an installation. */
+/* Default; Makefile.am defines the directory of the installation. */
 #ifndef DOCDIR
 #define DOCDIR "/usr/local/share/doc/ddrun"
 #endif
@@ -54,7 +54,7 @@ static int doctor_fabric_environment(struct dd_strv *env)
     return rc == 0 ? doctor_fabric_push_settings(env) : rc;
 }
 
-/* Read DIRECTORY/FABRIC.toml. False: there is none. */
+/* Read DIRECTORY/FABRIC.toml. Return false if the name is invalid or the file cannot be read. */
 static bool doctor_fabric_read(struct fabric_profile *p, const char *directory, const char *fabric)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(PROFILE_MAX);

@@ -1,4 +1,4 @@
-/* ddctl doctor: the variables of the job beside those of its fabric's profile. */
+/* Compares the variables of the job with those of the profile of its fabric, for ddctl doctor. */
 #ifndef DD_CMD_DDCTL_DOCTOR_FABRIC_H
 #define DD_CMD_DDCTL_DOCTOR_FABRIC_H
 

@@ -107,12 +107,12 @@ static const struct opt_row rows[] = {
      .def_doc = "derived from the job id",
      .example = "29500",
      .group = "The job",
-     .help = "MASTER_PORT",
+     .help = "value of MASTER_PORT",
      FIELD(master_port)},
 
     {OPTION_FRAMEWORK(struct env_options), .group = "Frameworks",
      .help = "add variables of jax, tensorflow, paddle or mindspore"},
-    {OPTION_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
+    {OPTION_TF(struct env_options), .group = "Frameworks", .help = "add TF_CONFIG for TensorFlow"},
     {OPTION_ROLES(struct env_options), .group = "Frameworks",
      .help = "TensorFlow task types in rank order (with --tf)"},
     {OPTION_ENV(struct env_options), .group = "Frameworks",
@@ -170,7 +170,7 @@ static int ddctl_env_find_alloc(struct alloc **ret, const struct env_options *o,
 }
 
 /* Hashed ports in a fixed order: store, coordinator, then from ELECT_PORTS on one port for each
- * worker of a node. No process holds them yet. */
+ * worker of a node. No process listens on them yet. */
 enum { PORT_MASTER, PORT_COORDINATOR };
 
 static int ddctl_env_add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
@@ -190,7 +190,9 @@ static int ddctl_env_set_ports(struct task_layout *p, const struct alloc *a,
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
     const bool workers = framework_wants_ports(framework_options_names(&o->framework));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
-        return dd_err_set(err, -EINVAL, "%d workers on one node, but there are ports for only %d",
+        return dd_err_set(err, -EINVAL,
+                          "too many workers on one node for TensorFlow or Paddle: %d (limit %d, "
+                          "one port each)",
                           most, ELECT_MAX - ELECT_PORTS);
     if (workers && p->scattered)
         return dd_err_set(
@@ -278,7 +280,7 @@ static bool ddctl_env_has(const struct dd_strv *sv, const char *entry)
     return false;
 }
 
-/* Keep only the entries of *all that are also in the other list. */
+/* Keep only the entries of *all that *more contains, too. */
 static int ddctl_env_keep_common(struct dd_strv *all, const struct dd_strv *more)
 {
     struct dd_strv kept = {0};
@@ -297,7 +299,7 @@ struct common {
     bool begun; /* false: no worker so far */
 };
 
-/* Take the entries of n workers of a node from local rank first on. */
+/* Keep in c only the entries that n workers of a node, from local rank `first` on, have, too. */
 static int ddctl_env_node_entries(struct common *c, struct framework_input *in, int first, int n,
                                   const struct env_options *o, struct dd_err *err)
 {
@@ -358,7 +360,9 @@ static int ddctl_env_write_shell(struct dd_buf *out, const char *name, const cha
     if (rc == 0)
         rc = csh ? dd_quote_csh(out, value) : dd_quote_sh(out, value);
     if (rc == -EINVAL)
-        return dd_err_set(err, rc, "%s has a newline, which csh cannot read; use --format=json",
+        return dd_err_set(err, rc,
+                          "the value of %s contains a newline, which csh cannot read"
+                          "\n  tip: use --format=json",
                           name);
     return rc < 0 ? rc : dd_buf_puts(out, ";\n");
 }
@@ -419,11 +423,11 @@ static int ddctl_env_pick(struct dd_strv *entries, char *const *names, const str
         rc = i < entries->n ? dd_strv_push(&picked, entries->v[i])
              : p->node >= 0 && p->n == 1
                  ? dd_err_set(err, -EINVAL,
-                              "%.80s is not a variable of a worker"
+                              "ddrun sets no variable '%.80s' for this worker"
                               "\n  tip: 'ddctl env' prints all of them",
                               *names)
                  : dd_err_set(err, -EINVAL,
-                              "%.80s is not set, or differs between the workers %s"
+                              "'%.80s' is not set, or differs between the workers %s"
                               "\n  tip: use --rank=R",
                               *names, p->node >= 0 ? "of the node" : "of the job");
     }

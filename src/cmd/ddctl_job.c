@@ -59,7 +59,8 @@ static void ddctl_job_on_late(evutil_socket_t fd, short what, void *arg)
     (void)event_base_loopbreak(k->base);
 }
 
-/* An agent with the whole id that the user gave needs no comparison with the others. */
+/* Keep the identity of an agent. End the wait if all agents have sent theirs, or if this one has
+ * exactly the id that the user gave. */
 static void ddctl_job_greeted(struct agent_here *a, const struct msg_identity *m)
 {
     struct asking *k = a->asking;
@@ -84,7 +85,9 @@ static void ddctl_job_answered(struct asking *k, const struct msg_ctl_reply *m)
     else if (k->q->on_piece != NULL)
         rc = k->q->on_piece(k->q->arg, m->detail);
     else if (dd_buf_puts(&k->answer, m->detail) < 0)
-        rc = dd_err_set(k->err, -ENOMEM, "the answer is too long");
+        rc = dd_err_set(k->err, -ENOMEM,
+                        "cannot store the answer: out of memory, or more than %d MiB",
+                        ANSWER_MAX >> 20);
     if (k->q->on_piece != NULL)
         (void)event_del(k->timer); /* the next piece may arrive much later */
     if (m->ends || rc != 0)
@@ -115,15 +118,14 @@ static void ddctl_job_on_close(void *arg, struct link *l, bool clean, const char
     struct agent_here *a = arg;
     struct asking *k = a->asking;
     (void)clean;
-    (void)why;
     link_free(l);
     a->link = NULL;
     if (k->chosen == a && k->q->on_piece != NULL)
         ddctl_job_end(k, 0); /* the request ends with the job */
     else if (k->chosen == a)
-        ddctl_job_end(k,
-                      dd_err_set(k->err, -ECONNRESET,
-                                 "ddrun on %s closed the connection without an answer", a->node));
+        ddctl_job_end(k, dd_err_set(k->err, -ECONNRESET,
+                                    "lost ddrun on %s before its answer was complete: %s", a->node,
+                                    why));
     else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
         (void)event_base_loopbreak(k->base);
 }
@@ -197,10 +199,12 @@ static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct d
                        k->busy);
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT,
-                          "ddrun on %.200s did not answer within %d s; it may be stopped%s", host,
-                          GREETING_S, busy);
+                          "%zu of %zu ddrun processes on %.200s did not answer within %d s; they "
+                          "may be stopped%s",
+                          k->silent, k->n, host, GREETING_S, busy);
     if (k->busy > 0)
-        return dd_err_set(err, -ETIMEDOUT, "no ddrun job of yours can be reached on %.200s%s", host,
+        return dd_err_set(err, -ETIMEDOUT,
+                          "no ddrun job of yours that matches can be reached on %.200s%s", host,
                           busy);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
@@ -219,7 +223,8 @@ static const struct agent_here *ddctl_job_exact(const struct asking *k, const ch
     return NULL;
 }
 
-/* An agent that has not answered may belong to another job: without --job the choice is open. */
+/* Set the error for an agent that has not answered: it may belong to another job, so without --job
+ * the choice is ambiguous. */
 static void ddctl_job_uncertain(const struct agent_here *found, struct dd_err *err)
 {
     int rc = dd_err_set(err, -ETIMEDOUT,
@@ -308,7 +313,10 @@ static int ddctl_job_read_answer(json_t **ret, const struct asking *k)
 {
     json_error_t je;
     *ret = json_loadb((const char *)k->answer.data, k->answer.len, 0, &je);
-    return json_is_object(*ret) ? 0 : dd_err_set(k->err, -EPROTO, "malformed answer: %s", je.text);
+    return json_is_object(*ret)
+               ? 0
+               : dd_err_set(k->err, -EPROTO, "malformed answer from the job's daemon: %s",
+                            *ret == NULL ? je.text : "expected a JSON object");
 }
 
 static void ddctl_job_asking_done(struct asking *k)

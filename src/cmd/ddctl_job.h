@@ -25,7 +25,7 @@ struct job_question {
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
 
 /* Append the ids of all jobs of this user that have an agent on this machine, each once.
- * *ret_silent: sockets like an agent's that did not answer. */
+ * *ret_silent: number of sockets like an agent's that did not answer. */
 int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err);
 
 /* The row of --job, which all commands for running jobs have. */

@@ -82,7 +82,7 @@ static int ddctl_kv_digit(char c)
     return c >= 'a' ? c - 'a' + 10 : c - '0';
 }
 
-/* *ret_there becomes false if the key does not exist. */
+/* Append the value of a key to *out. *ret_there becomes false if the key does not exist. */
 static int ddctl_kv_read_value(const struct kv_options *o, const char *key, struct dd_buf *out,
                                bool *ret_there, struct dd_err *err)
 {
@@ -102,8 +102,8 @@ static int ddctl_kv_read_value(const struct kv_options *o, const char *key, stru
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* Suggest keys that end with the given one: programs see "best/1" where PyTorch has stored
- * "/default_pg/0//best/1". */
+/* Set the error for a key that does not exist. Suggest keys that contain the given one: programs
+ * see "best/1" where PyTorch has stored "/default_pg/0//best/1". */
 static int ddctl_kv_unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf similar = DD_BUF_INIT(400);
@@ -155,7 +155,7 @@ static int ddctl_kv_watch(const struct kv_options *o, const char *key, struct dd
             if (dd_buf_append(&last, now.data, now.len) < 0 || dd_buf_puts(&now, "\n") < 0)
                 return dd_err_set(err, -ENOMEM, "out of memory");
             if (dd_write_full(STDOUT_FILENO, now.data, now.len) < 0)
-                return 0; /* the reader of stdout has closed it */
+                return 0; /* usually because the reader of stdout has closed it */
             seen = true;
         }
         (void)nanosleep(&pause, NULL);

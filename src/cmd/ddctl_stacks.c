@@ -28,7 +28,7 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .example = "node3",
      .group = "Workers",
-     .help = "only the workers of this node",
+     .help = "show only the workers of this node",
      OPT_FIELD(struct stacks_command, node)},
     {.name = "rank",
      .kind = OPT_STRING,
@@ -36,13 +36,13 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .example = "0-3,8",
      .group = "Workers",
-     .help = "only these ranks",
+     .help = "show only these ranks",
      OPT_FIELD(struct stacks_command, ranks)},
     {.name = "native",
      .kind = OPT_FLAG,
      .no_env = true,
      .group = "Workers",
-     .help = "also native frames, with eu-stack or gdb",
+     .help = "read native frames, too, with eu-stack or gdb",
      .more = "Each worker is stopped while its native frames are read, for some milliseconds with "
              "eu-stack (elfutils), for up to seconds with gdb, and for at most half of --timeout.",
      OPT_FIELD(struct stacks_command, native)},
@@ -57,13 +57,12 @@ static const struct opt_row rows[] = {
      .help = "time limit for all nodes together",
      OPT_FIELD(struct stacks_command, timeout)},
     {JOB_FORMAT(struct stacks_command), .help = "text, or one JSON object",
-     .more =
-         "The object has 'groups', one for each different stack, with 'ranks', 'kind' "
-         "(python, kernel, ended, unread), 'headline', 'state', 'note' and 'frames', the "
-         "innermost first; 'children', the same of processes for which ranks wait, such as those of "
-         "a DataLoader; 'collectives' and 'nccl_ras', what PyTorch and NCCL know; 'nodes', and "
-         "'seconds', the time that it took. Later versions may "
-         "add fields."},
+     .more = "The object has 'groups', one for each different stack, with 'ranks', 'kind' "
+             "(python, kernel, ended, unread), 'headline', 'state', 'note' and 'frames', the "
+             "innermost first; 'children', the groups of processes for which ranks wait, such as "
+             "those of a DataLoader; 'collectives' and 'nccl_ras', what PyTorch and NCCL report; "
+             "'nodes', and 'seconds', the time that the collection took. Later versions may add "
+             "fields."},
 };
 
 const struct opt_table ddctl_stacks_options = {

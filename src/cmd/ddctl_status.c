@@ -34,7 +34,7 @@ const struct opt_table ddctl_status_options = {
     .foreign = job_json,
 };
 
-/* Return the failure of this rank in the current round, or NULL. */
+/* Return the failure of this rank in the current round; NULL: none. */
 static const json_t *ddctl_status_failure_of(const json_t *status, int rank)
 {
     const json_t *list = json_object_get(status, "failed");
@@ -106,7 +106,7 @@ static int ddctl_status_add_workers(json_t *status)
         for (int k = 0; first >= 0 && k < n && rc == 0; k++)
             rc = ddctl_status_add_worker(workers, status, node, first, k);
     }
-    (void)json_object_del(json_object_get(status, "steps"), "each"); /* in workers now */
+    (void)json_object_del(json_object_get(status, "steps"), "each"); /* moved to 'workers' */
     return rc < 0 ? -ENOMEM : 0;
 }
 
@@ -219,7 +219,8 @@ static int ddctl_status_write_stragglers(struct dd_buf *out, const json_t *list)
     return rc;
 }
 
-/* Workers that mark no steps have none. */
+/* Append the median time of a step, and the stragglers. There is no median if the workers mark no
+ * steps. */
 static int ddctl_status_write_steps(struct dd_buf *out, const json_t *status)
 {
     const json_t *steps = json_object_get(status, "steps");

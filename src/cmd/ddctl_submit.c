@@ -27,7 +27,7 @@ struct submit_options {
 
 /* ---- options ---- */
 
-/* Reject a value with unsafe characters, without printing it. */
+/* Reject a value with unsafe characters; print it escaped. */
 static int refuse_value(const char *text, const char *expected, struct dd_err *err)
 {
     char shown[80];
@@ -46,17 +46,20 @@ static int parse_plain(const char *text, void *field, const char *more, const ch
 
 static int parse_name(const char *text, void *field, struct dd_err *err)
 {
-    return parse_plain(text, field, "", "letters, digits, '.', '_' and '-'", err);
+    return parse_plain(text, field, "", "letters, digits, '.', '_' and '-', not beginning with '-'",
+                       err);
 }
 
 static int parse_queue(const char *text, void *field, struct dd_err *err)
 {
-    return parse_plain(text, field, ",@", "a name, or several names separated by commas", err);
+    return parse_plain(text, field, ",@",
+                       "one or more names of letters, digits and '._-@', separated by commas", err);
 }
 
 static int parse_account(const char *text, void *field, struct dd_err *err)
 {
-    return parse_plain(text, field, "/:+@=,", "a name without blanks and quotes", err);
+    return parse_plain(text, field, "/:+@=,",
+                       "a name of letters, digits and '._-/:+@=,', not beginning with '-'", err);
 }
 
 static int parse_log(const char *text, void *field, struct dd_err *err)
@@ -70,8 +73,8 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* A plain number is refused: it would be minutes for Slurm and seconds for PBS. So is N:N, minutes
- * and seconds for both, and hours and minutes for most people. */
+/* Parse a time limit. Reject a plain number (minutes for Slurm, seconds for PBS) and N:N (minutes
+ * and seconds for both, but hours and minutes for most users). */
 static int parse_time(const char *text, void *field, struct dd_err *err)
 {
     const size_t first = strspn(text, "0123456789");
@@ -276,9 +279,9 @@ static int find_scheduler(struct submit *s, struct dd_err *err)
     if (!submit_scheduler_program(s->program, found, found->program)) {
         s->program[0] = '\0';
         if (!s->o.dry_run)
-            return dd_err_tip(err,
-                              dd_err_set(err, -ENOENT, "%s does not exist here", found->program),
-                              "run this on a login node, or use --dry-run");
+            return dd_err_tip(
+                err, dd_err_set(err, -ENOENT, "cannot find '%s' on this machine", found->program),
+                "run this on a login node, or use --dry-run");
     }
     s->scheduler = found;
     return 0;
@@ -300,7 +303,7 @@ static int find_ddrun(char **ret, const char *word, const char *directory, struc
     if (found == NULL && slash == NULL && dd_installed_find(ours, "ddrun", BINDIR))
         found = ours;
     if (found == NULL)
-        return dd_err_set(err, -ENOENT, "cannot find '%.200s'", word);
+        return dd_err_set(err, -ENOENT, "cannot find an executable '%.200s'", word);
     /* Keep symbolic links: an automounter shows other names behind them. */
     if (asprintf(ret, "%s%s%s", *found == '/' ? "" : directory, *found == '/' ? "" : "/", found) <
         0)
@@ -317,7 +320,7 @@ static int take_command(struct submit *s, const struct opt_result *res, int argc
                           "for example: ddctl submit --nodes=2 -- ddrun train.py");
     s->directory = get_current_dir_name();
     if (s->directory == NULL)
-        return dd_err_set(err, -errno, "cannot use the current directory: %m");
+        return dd_err_set(err, -errno, "cannot determine the current directory: %m");
     int rc = find_ddrun(&ddrun, argv[res->script], s->directory, err);
     if (rc < 0)
         return rc;
@@ -359,7 +362,8 @@ static int write_script(struct submit *s, struct dd_err *err)
             return dd_err_where(err, rc, "--template");
         text = dd_buf_str(&file);
         if (text == NULL || strlen(text) != file.len)
-            return dd_err_set(err, -EINVAL, "--template: '%.200s' is not text", s->o.template);
+            return dd_err_set(err, -EINVAL, "--template: '%.200s' contains a NUL byte",
+                              s->o.template);
     }
     return submit_script_write(&s->script, text, s->scheduler->job_id, &s->o.request, err);
 }
@@ -380,7 +384,8 @@ static unsigned check(struct submit *s)
     submit_check_queue(&c, s->scheduler, r);
     if (s->o.template == NULL)
         submit_check_cpus(&c, s->scheduler, r);
-    c.force = false; /* there is no script to submit */
+    c.force = false; /* the next failure is an error even with --force: there is no script to
+                        submit */
     if (write_script(s, &err) < 0)
         submit_failed(&c, &err);
     return c.failed;
@@ -416,7 +421,8 @@ static int start(struct submit *s, struct submit_process *p, struct dd_buf *id, 
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run %s: %s", s->program, strerror(-rc));
     if (submit_read_line(p, id) < 0)
-        return dd_err_set(err, -EIO, "%s failed (exit code %d)", found->program, submit_wait(p));
+        return dd_err_set(err, -EIO, "%s printed no job id (exit code %d)", found->program,
+                          submit_wait(p));
     id->len = strcspn(dd_buf_str(id), ";"); /* Slurm appends the name of the cluster */
     return 0;
 }
@@ -431,7 +437,7 @@ static int follow(struct submit *s, struct submit_process *p, const char *id, co
         return EXIT_LEFT;
     }
     if (access(log, F_OK) < 0)
-        dd_log(&s->log, DD_LOG_WARN, "job %s has written no log: '%s' does not exist", id, log);
+        dd_log(&s->log, DD_LOG_WARN, "cannot find the log of job %s, '%s': %m", id, log);
     dd_log(&s->log, DD_LOG_NOTICE, "job %s ended with exit code %d", id, code);
     return code;
 }

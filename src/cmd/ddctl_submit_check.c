@@ -171,7 +171,8 @@ void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *
     int rc = ask(s, &out, &program);
     const char *printed = rc == 0 ? dd_buf_str(&out) : NULL;
     if (rc == -ENOENT) {
-        dd_log(c->log, DD_LOG_WARN, "cannot check the %s and its limits: %s does not exist here",
+        dd_log(c->log, DD_LOG_WARN,
+               "cannot check the %s and its limits: cannot find '%s' on this machine",
                s->queues.word, program);
         return;
     }

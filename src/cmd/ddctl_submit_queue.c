@@ -109,7 +109,7 @@ bool submit_next_pbs_queue(const char **at, struct submit_queue *ret)
     return ret->name[0] != '\0';
 }
 
-/* Return the default queue that the PBS server names. */
+/* True if the PBS server names this queue as its default. */
 static bool is_pbs_default(const char *printed, const char *name)
 {
     static const char key[] = " default_queue = ";
@@ -238,7 +238,7 @@ size_t submit_queue_check(const struct submit_queue_kind *kind, const char *prin
     if (dd_strv_split(&names, r->queue, ",") < 0)
         (void)dd_err_set(next_error(&c), -ENOMEM, "out of memory");
     for (size_t i = 0; i < names.n; i++)
-        if (strchr(names.v[i], '@') == NULL) /* a queue of another server */
+        if (strchr(names.v[i], '@') == NULL) /* skip a queue of another server */
             check_queue(&c, names.v[i]);
     return c.n;
 }

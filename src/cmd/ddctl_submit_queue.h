@@ -11,7 +11,7 @@ struct submit_queue {
     char closed[32];             /* reason why it accepts no jobs; "": it accepts jobs */
     int least_nodes, most_nodes; /* limits per job; 0: none */
     int nodes;                   /* number of nodes of the queue; 0: unknown */
-    uint64_t most_seconds;       /* 0: no limit */
+    uint64_t most_seconds;       /* limit per job; 0: none */
 };
 
 /* How a scheduler names and prints its queues. */
@@ -27,8 +27,8 @@ bool submit_next_grid_engine_queue(const char **at, struct submit_queue *ret); /
 
 enum { SUBMIT_ERRORS_MAX = 8 };
 
-/* Compare a request with the queues that the scheduler's queries have printed. Fill errs, and
- * return how many problems there are. */
+/* Compare a request with the queues that the scheduler's queries have printed. Fill errs; return
+ * the number of problems. */
 size_t submit_queue_check(const struct submit_queue_kind *kind, const char *printed,
                           const struct submit_request *r, struct dd_err errs[SUBMIT_ERRORS_MAX]);
 

@@ -28,7 +28,7 @@ void submit_hold_signals(sigset_t *before)
     (void)sigprocmask(SIG_BLOCK, &set, before);
 }
 
-/* In the child. */
+/* Execute the command, in the child. */
 static void run(const char *const *argv, int in, int out)
 {
     const int null = in < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : in;
@@ -43,7 +43,7 @@ static void run(const char *const *argv, int in, int out)
     _exit(127);
 }
 
-/* Open a terminal in raw mode: ends[0] reads what is written to ends[1]. */
+/* Open a pseudoterminal in raw mode: ends[0] reads what is written to ends[1]. */
 static int open_terminal(int ends[2])
 {
     char path[64];

@@ -1,4 +1,5 @@
-/* Commands of a scheduler, and the log of a job while one of them waits for its end. */
+/* Runs commands of a scheduler, and follows the log of a job while a command waits for the end of
+ * the job. */
 #ifndef DD_CMD_DDCTL_SUBMIT_RUN_H
 #define DD_CMD_DDCTL_SUBMIT_RUN_H
 
@@ -13,19 +14,20 @@
  * Return its exit status, 128 + signal, or -errno. */
 int submit_capture(const char *const *argv, int in, struct dd_buf *out);
 
-/* Block SIGINT, SIGTERM and SIGHUP, but not in commands that are started later. before: receives
- * the signal mask. */
+/* Block SIGINT, SIGTERM and SIGHUP, but not in commands that are started later. *before becomes the
+ * previous signal mask. */
 void submit_hold_signals(sigset_t *before);
 
 struct submit_process {
     pid_t pid;
-    int out; /* its stdout */
+    int out; /* read end of its stdout */
 };
 
 /* Start a command that is killed with this process, in a session of its own: Ctrl-C does not reach
  * it. terminal: its stdout is a terminal, not a pipe. 0 or -errno. */
 int submit_start(struct submit_process *ret, const char *const *argv, int in, bool terminal);
-/* Read the first line of its stdout, without the newline. 0, or -errno: -ENODATA at its end. */
+/* Read the first line of the process's stdout, without the newline. 0, or -errno: -ENODATA if it is
+ * empty. */
 int submit_read_line(const struct submit_process *p, struct dd_buf *out);
 /* Wait for the process. Return its exit status, or 128 + signal. */
 int submit_wait(struct submit_process *p);

@@ -8,16 +8,17 @@
 
 struct submit_scheduler {
     const char *name;                /* value of --scheduler */
-    const char *program, *directory; /* the submit command: in PATH, otherwise there */
-    const char *options;             /* its option; NULL: none */
-    const char *wait[2];             /* words that make it wait for the job; NULL: no further one */
-    bool terminal; /* it prints the id at once to a terminal only, to a pipe when the job ends */
+    const char *program, *directory; /* the submit command, searched in PATH, then in `directory` */
+    const char *options;             /* option of the submit command; NULL: none */
+    const char *wait[2];             /* options that make it wait for the job; NULL: none */
+    bool terminal; /* the submit command prints the id at once only to a terminal, otherwise when
+                      the job ends */
     const char *cancel; /* command that ends a job */
     /* True if the submit command at this path is this scheduler's; NULL: always. */
     bool (*owns)(const char *path);
     const char *queries[2][6]; /* commands that print its queues, with their arguments */
     struct submit_queue_kind queues;
-    bool one_cpu;         /* without a number of CPUs, a node usually gets one */
+    bool one_cpu;         /* without a number of CPUs, a node usually gets one CPU */
     const char *job_id;   /* see submit_script_write() */
     const char *template; /* NULL: none fits all sites */
 };

@@ -20,7 +20,7 @@ struct values {
     const struct submit_request *r;
 };
 
-/* Append the value: 1, 0 if it is not set, or -errno. */
+/* Append the value of a placeholder. Return 1; 0: it is not set; -errno. */
 typedef int put_f(struct dd_buf *out, const struct values *v);
 
 static int put_text(struct dd_buf *out, const char *text)
@@ -198,8 +198,8 @@ static int refuse_placeholder(const char *text, size_t n, unsigned line, struct 
                       "the placeholders are %s", known != NULL ? known : "in the manual");
 }
 
-/* Between the quotes of a comment, a line break still ends the comment: the rest of the value would
- * be run. */
+/* Reject a value with a line break in a comment: the break ends the comment, even inside quotes,
+ * and the shell would run the rest of the value. */
 static int refuse_break(const char *text, size_t n, unsigned line, struct dd_err *err)
 {
     return dd_err_tip(err,
@@ -222,7 +222,7 @@ struct expansion {
     bool has_command;
 };
 
-/* Expand one line without its newline: 1, 0 if a value is not set, or -errno. */
+/* Expand one line without its newline. Return 1; 0: a value is not set; -errno. */
 static int expand_line(struct dd_buf *out, const char *at, const char *end, struct expansion *x,
                        struct dd_err *err)
 {
@@ -236,7 +236,8 @@ static int expand_line(struct dd_buf *out, const char *at, const char *end, stru
             return refuse_placeholder(at, n, x->line, err);
         rc = p != NULL ? p->put(out, &x->v) : dd_buf_append(out, at, 1);
         if (rc < 0)
-            return dd_err_set(err, rc, "the job script is too large");
+            return dd_err_set(err, rc, "line %u of the template: cannot expand it: %s", x->line,
+                              strerror(-rc));
         if (p != NULL && rc == 0)
             all = 0;
         if (p != NULL && rc > 0 && comment != NULL && comment < at && has_break(out, before))

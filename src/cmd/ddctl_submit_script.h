@@ -21,7 +21,7 @@ struct submit_request {
 
 /* Expand a template. A line with a placeholder that has no value is left out. An unknown
  * placeholder, and a template without @COMMAND@, are errors. job_id: variable that holds the id of
- * the job if @LOG@ is a word of the shell; NULL: @LOG@ is a value of the scheduler's own. 0 or
+ * the job if @LOG@ is a word of the shell; NULL: the scheduler itself replaces %j in @LOG@. 0 or
  * -errno with a message. */
 int submit_script_write(struct dd_buf *out, const char *template, const char *job_id,
                         const struct submit_request *r, struct dd_err *err);
@@ -29,7 +29,7 @@ int submit_script_write(struct dd_buf *out, const char *template, const char *jo
 /* True if text is safe in a directive of every scheduler: a name of letters, digits and "._-",
  * with `more` characters. */
 bool submit_is_plain(const char *text, const char *more);
-/* True if log is plain and contains no '%' but in "%j". */
+/* True if log is plain, names a file, and contains '%' only in "%j". */
 bool submit_is_log(const char *log);
 /* Append the name of the log of a job. 0 or -errno. */
 int submit_log_name(struct dd_buf *out, const char *log, const char *job_id);

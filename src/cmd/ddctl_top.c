@@ -98,7 +98,7 @@ static int ddctl_top_first(const struct top_command *o, struct dd_buf *out, stru
     return rc;
 }
 
-/* In a child of the loop. */
+/* Print a sample, in a child of the loop. */
 static int ddctl_top_sample(void *arg)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(SAMPLE_MAX);
@@ -108,13 +108,13 @@ static int ddctl_top_sample(void *arg)
     return text == NULL || dd_write_full(STDOUT_FILENO, text, strlen(text)) < 0 || rc < 0;
 }
 
-/* In a child of the loop. */
+/* Print the last lines of a rank, in a child of the loop. */
 static int ddctl_top_log(void *arg, int rank)
 {
     return workers_print_lines(arg, rank);
 }
 
-/* Ask a second time, for the processor time between both. */
+/* Take a second sample, to compute the processor time used between the two. */
 static int ddctl_top_again(struct top_job *job, struct dd_err *err)
 {
     static const struct timespec pause = {.tv_nsec = 500000000};

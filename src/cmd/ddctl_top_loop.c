@@ -17,7 +17,7 @@ enum {
     SAMPLE_MAX = 64 << 20,
     SAMPLE_LIMIT_MS = 60000,
     TEXT_LIMIT_MS = 60000,
-    ESCAPE_MS = 100, /* after ESC: the rest of a key's sequence has arrived */
+    ESCAPE_MS = 100, /* time after ESC in which the rest of a key sequence arrives */
     SIGNALS = 7,
 };
 
@@ -30,7 +30,7 @@ struct top_loop {
     struct event *input, *output, *tick, *escape, *signals[SIGNALS];
     struct command *sampler, *stacks, *log; /* NULL: none runs */
     struct event *log_tick;
-    int log_rank; /* whose lines the page shows; -1: another page */
+    int log_rank; /* rank whose lines the page shows; -1: another page */
     char log_title[300];
     struct top_job job;
     struct top_view view;
@@ -279,8 +279,8 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     loop_draw(t);
 }
 
-/* Stop as without a handler: in an orphaned process group, which nobody could continue, the kernel
- * ignores the signal. */
+/* Stop as if there were no handler: in an orphaned process group, which no shell could continue,
+ * the kernel ignores the signal. */
 static void stop_here(struct top_loop *t)
 {
     const struct sigaction normal = {.sa_handler = SIG_DFL};

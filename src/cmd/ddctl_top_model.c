@@ -16,7 +16,7 @@ static int64_t long_number(const json_t *o, const char *name)
     return json_is_integer(v) && json_integer_value(v) >= 0 ? (int64_t)json_integer_value(v) : -1;
 }
 
-/* Return a number of the status that counts something, 0 if it is out of range. */
+/* Return a count from the status; 0 if it is out of range. */
 static int count_number(const json_t *o, const char *name, int most)
 {
     const int v = json_number(o, name, 0);
@@ -78,8 +78,8 @@ static int read_rows(struct top_job *j, const json_t *nodes)
     return j->rows == NULL ? -ENOMEM : 0;
 }
 
-/* Return the row of a rank, or NULL. Rows of ranks are in the order of ranks unless the answer is
- * invalid. */
+/* Return the row of a rank; NULL: none. Rows of ranks are in the order of ranks unless the answer
+ * is invalid. */
 static struct top_row *row_of(const struct top_job *j, int rank)
 {
     size_t low = 0;
@@ -113,7 +113,7 @@ static void read_failures(struct top_job *j, const json_t *list)
     }
 }
 
-/* Read [rank, step, us]. */
+/* Read the elements [rank, step, microseconds of a step] of the list. */
 static void read_steps(struct top_job *j, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {

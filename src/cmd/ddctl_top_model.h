@@ -19,9 +19,9 @@ enum { TOP_ROWS = 1 << 18 /* further workers are counted, but not shown */ };
 /* The GPUs of a worker. */
 struct top_gpu {
     int n;
-    int percent;                      /* mean time in which a kernel ran */
+    int percent;                      /* mean share of the time in which a kernel ran */
     int64_t memory;                   /* bytes in use */
-    int64_t clock_mhz, clock_max_mhz; /* of the GPU with the lowest share of its highest clock */
+    int64_t clock_mhz, clock_max_mhz; /* of the GPU that is furthest below its highest clock */
 };
 
 /* Return a number of a GPU, below 0: unknown. */
@@ -32,15 +32,15 @@ struct top_row {
     int rank, local_rank; /* -1: a node without workers */
     const char *node, *state;
     int charges;           /* failures that began on the node */
-    const char *failure;   /* of the rank in this round; "": none */
-    const char *line;      /* the last one of its output; "": not known */
+    const char *failure;   /* failure of the rank in this round; "": none */
+    const char *line;      /* last line of its output; "": not known */
     int pid;               /* 0: not known */
     int64_t cpu_ms, at_ms; /* processor time, and when it was read */
     int64_t memory;        /* bytes */
     int cpu_percent;       /* since the previous sample */
-    int64_t step;          /* current one */
+    int64_t step;          /* current step */
     int64_t step_us;       /* median time of its last steps */
-    const json_t *gpus;    /* as in the sample; NULL: none */
+    const json_t *gpus;    /* GPUs as in the sample; NULL: none */
     struct top_gpu gpu;
 };
 
@@ -50,15 +50,16 @@ struct top_job {
     int round, restarts, max_restarts;
     int nodes, workers, running, failed; /* numbers of nodes and workers in the round */
     int64_t step;
-    int64_t seconds; /* since the start of the daemon */
+    int64_t seconds; /* seconds since the start of the daemon */
     struct top_row *rows;
     size_t n;
     bool has_charges, has_memory, has_cpu, has_steps, has_gpus;
-    int64_t memory; /* of all workers */
+    int64_t memory; /* memory of all workers, in bytes */
     int cpu_percent;
 };
 
-/* Read a sample. -EPROTO with a message: it is none. The caller frees *ret also on failure. */
+/* Read a sample. -EPROTO with a message: the text is not a sample. The caller frees *ret also on
+ * failure. */
 int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err);
 /* Compute the processor time since an earlier sample. */
 void top_job_compare(struct top_job *j, const struct top_job *before);

@@ -14,7 +14,7 @@ enum {
     FOOT = 1,
     LINE_MAX_BYTES = 16 << 10,
     NODE_MOST = 24,  /* columns */
-    TEXT_LEAST = 12, /* columns of the last line, before the one of GPUs is left out */
+    TEXT_LEAST = 12, /* columns left for LAST LINE; with fewer, the column of GPUs is omitted */
 };
 
 #define ESC '\033'
@@ -238,7 +238,7 @@ static const struct {
 
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]), LAST = COLUMNS - 1 };
 
-/* Return the columns of the longest name of a node. */
+/* Return the width of the longest name of a node, at most NODE_MOST. */
 static int node_width(const struct top_job *j)
 {
     size_t widest = strlen("NODE");
@@ -249,7 +249,7 @@ static int node_width(const struct top_job *j)
     return (int)widest;
 }
 
-/* True if the column fits: that of GPUs is the first to be left out. */
+/* True if the column is shown. If the line is too narrow, only the column of GPUs is omitted. */
 static bool is_shown(size_t column, const struct top_job *j, int node, int width)
 {
     int fixed = 0;
@@ -275,11 +275,11 @@ static int put(struct line *l, const char *text)
     return n < 0 ? n : 0;
 }
 
-/* Write one column of `width`, and a blank behind it. */
+/* Write one column of `width`, and two blanks behind it. */
 static int put_column(struct line *l, const char *text, int width, bool right)
 {
     char blanks[64];
-    const int n = (int)strlen(text); /* numbers, or padded below */
+    const int n = (int)strlen(text); /* numbers are ASCII; dd_columns_pad() pads all other texts */
     int rc = 0;
     if (right && n < width) {
         (void)snprintf(blanks, sizeof(blanks), "%*s", width - n, "");
@@ -294,7 +294,7 @@ static int put_column(struct line *l, const char *text, int width, bool right)
     return rc < 0 ? rc : put(l, "  ");
 }
 
-/* row NULL: the titles. */
+/* Write a row; NULL: the titles. */
 static int put_row(struct line *l, const struct top_job *j, const struct top_row *row, int node)
 {
     char text[LINE_MAX_BYTES];
@@ -346,7 +346,7 @@ static int put_workers(struct line *l, const struct top_job *j)
     return put(l, text);
 }
 
-/* The first straggler, and how many others there are. */
+/* Write the first straggler, and the number of the others. */
 static int put_straggler(struct line *l, const struct top_job *j)
 {
     char text[LINE_MAX_BYTES];
@@ -362,7 +362,7 @@ static int put_straggler(struct line *l, const struct top_job *j)
     return put(l, text);
 }
 
-/* The problem of the last request, the first failure of the round, or the first straggler. */
+/* Write the problem of the last request, the first failure of the round, or the first straggler. */
 static int put_problem(struct line *l, const struct top_view *v, const struct top_job *j,
                        enum dd_line_style *style)
 {
@@ -604,7 +604,7 @@ void top_view_text(struct top_view *v, const char *title, const char *text)
 
 void top_view_more(struct top_view *v, const char *text)
 {
-    const size_t first = v->at_end ? SIZE_MAX / 2 : v->first_line; /* the drawing limits it */
+    const size_t first = v->at_end ? SIZE_MAX / 2 : v->first_line; /* draw_text() limits it */
     top_view_text(v, v->title, text);
     v->first_line = first;
 }
@@ -634,6 +634,6 @@ bool top_view_key(struct top_view *v, const struct top_job *j, enum top_key key)
         v->page = TOP_PAGE_JOB;
         return false;
     }
-    v->first_line = moved(v->first_line, key, page, v->text.len); /* the drawing limits it */
+    v->first_line = moved(v->first_line, key, page, v->text.len); /* draw_text() limits it */
     return key == TOP_KEY_REDRAW;
 }

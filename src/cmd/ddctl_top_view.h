@@ -25,13 +25,13 @@ enum top_key {
 
 /* Turns the bytes of a terminal into keys. */
 struct top_keys {
-    char sequence[16]; /* bytes after ESC so far, ESC included */
+    char sequence[16]; /* bytes of an incomplete sequence, ESC included */
     int n;
 };
 
 /* Take a byte. False: no key is complete. */
 bool top_keys_take(struct top_keys *k, unsigned char byte, enum top_key *ret);
-/* No byte has followed for some time: an ESC alone is a key. False: none waits. */
+/* No byte has followed for some time: an ESC alone is a key. False: no sequence was incomplete. */
 bool top_keys_flush(struct top_keys *k, enum top_key *ret);
 
 enum top_page {
@@ -62,7 +62,7 @@ struct top_view {
 void top_view_done(struct top_view *v);
 /* Show a page of text with a title, which is lent; longer than TOP_TEXT_MAX, its end is omitted. */
 void top_view_text(struct top_view *v, const char *title, const char *text);
-/* Replace the text of the page; a page that shows its end continues to. */
+/* Replace the text of the page; a page that shows its end continues to show it. */
 void top_view_more(struct top_view *v, const char *text);
 /* Apply a key. True: the caller carries it out: QUIT, STACKS, FAILURE,
  * LOG, REDRAW. */

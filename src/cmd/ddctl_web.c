@@ -1,10 +1,10 @@
 /* ddctl web: serve a page that shows a running job, on loopback, to the user's own browser.
  *
- * libevent's evhttp reads requests. It asks for a bufferevent for each connection, before that has
- * its descriptor: an event that is active from then on runs next, ahead of any that reads. If
- * another user owns the connection, that event shuts it down, and evhttp closes it, unless its
- * descriptor is below FOREIGN_FDS: so other users occupy few descriptors. The few learn from the
- * reply to a complete request that they are refused. */
+ * libevent's evhttp reads requests. For each connection it calls web_on_connection(), before the
+ * bufferevent has its descriptor. The event that this callback activates runs before any data is
+ * read. If another user owns the connection and its descriptor is FOREIGN_FDS or above, the event
+ * shuts the connection down, so that other users occupy few descriptors. Other users with lower
+ * descriptors get a refusal as the reply to a complete request. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -35,7 +35,7 @@ enum {
     REQUEST_S = 30, /* limit for a silent connection; the page asks every second */
     TIMELINE_MAX = 1 << 30,
     PORT_ATTEMPTS = 16,
-    FOREIGN_FDS = 64, /* connections of other users have no descriptor from this one on */
+    FOREIGN_FDS = 64, /* connections of other users are shut down from this descriptor on */
     PAUSE_MS = 100,   /* pause if no file descriptor is free */
 };
 
@@ -246,7 +246,7 @@ static void web_on_request(struct evhttp_request *r, void *arg)
     int rank;
     const int what = web_route(evhttp_request_get_uri(r), host, w->token, &rank);
     if (!web_is_own(w, r))
-        web_refuse(r, WEB_FORBIDDEN, "This page belongs to another user.");
+        web_refuse(r, WEB_FORBIDDEN, "Only the user of this ddctl web may open the page.");
     else if (what == WEB_FORBIDDEN)
         web_refuse(r, what, "Open the whole address that 'ddctl web' has printed.");
     else if (what == WEB_NOT_FOUND)

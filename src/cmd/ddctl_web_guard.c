@@ -47,7 +47,7 @@ bool web_host_is_loopback(const char *host)
     return false;
 }
 
-/* Return what follows the token in a query, or NULL if the query does not begin with it. The time
+/* Return what follows the token in a query; NULL: the query does not begin with the token. The time
  * does not depend on the number of digits that match. */
 static const char *web_after_token(const char *query, const char token[WEB_TOKEN + 1])
 {

@@ -29,7 +29,7 @@ struct web_logs {
     struct web_log v[ASKED_MAX];
 };
 
-/* In a child of the loop. */
+/* Print the last lines of the rank, in a child of the loop. */
 static int web_log_print(void *arg)
 {
     const struct web_log *g = arg;
@@ -62,7 +62,8 @@ int web_logs_ask(struct web_logs *l, int rank, web_log_done_f *done, void *arg, 
     while (g < l->v + ASKED_MAX && g->command != NULL)
         g++;
     if (g == l->v + ASKED_MAX)
-        return dd_err_set(err, -EBUSY, "too many requests for the output of ranks");
+        return dd_err_set(
+            err, -EBUSY, "too many requests for the output of ranks at once (limit %d)", ASKED_MAX);
     *g = (struct web_log){.all = l, .rank = rank, .done = done, .arg = arg};
     const struct command_spec spec = {
         .run = web_log_print, .run_arg = g, .most_out = TEXT_MAX, .limit_ms = LIMIT_MS};

@@ -13,7 +13,7 @@ typedef void web_log_done_f(void *arg, const char *text);
 
 /* job is borrowed. -ENOMEM. */
 int web_logs_new(struct web_logs **ret, struct event_base *base, const char *job);
-/* Ends all processes, without calls. NULL does nothing. */
+/* End all child processes without calling done(). NULL does nothing. */
 void web_logs_free(struct web_logs *l);
 
 /* Ask for the last lines of a rank. -EBUSY with a message: too many requests wait. On failure done

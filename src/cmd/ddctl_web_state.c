@@ -28,14 +28,14 @@ struct web_state {
     char *job;
     json_t *status, *profile, *events; /* profile: NULL until it is known */
     struct dd_buf metrics;
-    char problem[256]; /* why the last request failed; "": it did not */
+    char problem[256]; /* why the last request failed; "": it succeeded */
     bool ended;
     uint64_t asked_ns;
     /* The process that follows the events. */
     pid_t pid;                      /* 0: none */
     struct event *readable, *again; /* readable: NULL: no process */
     struct dd_buf rest;             /* incomplete line */
-    bool replays;                   /* a later process: it repeats known events */
+    bool replays;                   /* not the first such process: it repeats known events */
 };
 
 /* ---- state ---- */
@@ -133,7 +133,8 @@ static void web_state_take_line(struct web_state *s, const char *line, size_t n)
     json_decref(event);
 }
 
-/* ddctl is this program, so its version is the same. The process ends with this one. */
+/* Execute 'ddctl events' from the file of this process, which has the same version. The child ends
+ * with this process. */
 static void web_state_exec(const char *job, int out)
 {
     DD_AUTO(buf) struct dd_buf option = DD_BUF_INIT(1 << 16);
@@ -184,8 +185,8 @@ static void web_state_unfollow(struct web_state *s)
     dd_buf_clear(&s->rest);
 }
 
-/* False if an agent of this user has not reported its job. An agent without a daemon is in the
- * list: the job continues, or ends soon. */
+/* True if no agent of this user reports the job. False also if an agent has not answered, or has no
+ * daemon: the job continues, or ends soon. */
 static bool web_state_job_is_gone(const struct web_state *s)
 {
     DD_AUTO(strv) struct dd_strv jobs = {0};
@@ -197,8 +198,8 @@ static bool web_state_job_is_gone(const struct web_state *s)
     return !found;
 }
 
-/* The process ends with the job, and also when the daemon's node is lost and another one takes
- * over. */
+/* The process that follows the events has ended: with the job, or because the daemon's node is lost
+ * and another one takes over. */
 static void web_state_on_end(struct web_state *s)
 {
     const struct timeval pause = dd_timeval(FOLLOW_AGAIN_MS * DD_NS_PER_MS);

@@ -1,4 +1,4 @@
-/* What 'ddctl web' knows of the job: the answers to ddctl's requests, and all events so far. */
+/* The state of the job for 'ddctl web': the answers to ddctl's requests, and all events so far. */
 #ifndef DD_CMD_DDCTL_WEB_STATE_H
 #define DD_CMD_DDCTL_WEB_STATE_H
 
@@ -15,9 +15,9 @@ int web_state_new(struct web_state **ret, struct event_base *base, const char *j
                   struct dd_err *err);
 void web_state_free(struct web_state *s); /* NULL does nothing; ends the process */
 
-const char *web_state_job(const struct web_state *s); /* its whole id */
+const char *web_state_job(const struct web_state *s); /* whole id of the job */
 /* Return the state as JSON, which the caller frees; NULL: out of memory. Asks the job again if the
- * last answer is older than a second. docs/web.md describes the members. */
+ * last answer is older than 0.9 s. docs/web.md describes the members. */
 char *web_state_json(struct web_state *s, bool has_timeline);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the workers of a running job use and print: the request "workers". */
+/* The request "workers": what the workers of a running job use and print. */
 #ifndef DD_CMD_DDCTL_WORKERS_H
 #define DD_CMD_DDCTL_WORKERS_H
 
@@ -7,9 +7,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Ask the agents of these ranks, "0-3,8" or "" for all; all_lines: all the lines that are kept
- * of one rank. NULL with a message: no worker runs, or the agents have an earlier version of ddrun,
- * which cannot answer. The caller owns the reference. */
+/* Ask the agents of these ranks, "0-3,8" or "" for all. all_lines: return all the lines that are
+ * kept of one rank. NULL with a message: the request failed, no worker runs, or the agents have an
+ * earlier version of ddrun, which cannot answer. The caller owns the reference. */
 json_t *workers_ask(const char *job, const char *ranks, bool all_lines, struct dd_err *err);
 
 /* Print the last lines of a rank to stdout, or a sentence why there are none. Return the exit

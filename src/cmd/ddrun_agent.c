@@ -31,7 +31,7 @@ static const char *agent_cfg_node_name(const struct run *r)
     const char *name = a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : NULL;
     if (name != NULL && (a->index > 0 || hostlist_count(a->nodes) == (size_t)a->nnodes))
         return name;
-    return hostlist_name_ok(r->hostname) ? r->hostname : "localhost"; /* "(none)": it is unset */
+    return hostlist_name_ok(r->hostname) ? r->hostname : "localhost"; /* unset: "(none)" */
 }
 
 static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)
@@ -209,7 +209,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
     a->health.limit_ns = o->health_timeout;
 }
 
-/* How the user chooses another port for the daemon. */
+/* Return the tip about choosing another port for the daemon. */
 static const char *agent_cfg_port_tip(const struct run *r)
 {
     const struct alloc *a = r->alloc;

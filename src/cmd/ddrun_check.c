@@ -29,7 +29,7 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
     else if (o->nnodes.max > 0 &&
              (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
              !etcd_url_is(o->rdzv_endpoint)) /* with etcd, nodes of other machines may join */
-        other = "--nnodes";
+        other = "another --nnodes";
     if (here == 0 || other == NULL)
         return 0;
     return dd_err_set(
@@ -51,7 +51,7 @@ static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
                ? dd_err_set(err, -EINVAL,
-                            "-p and -i have no effect"
+                            "-p and -i have no effect with --launcher=ssh"
                             "\n  tip: use --launch-command='ssh -p PORT -i FILE'")
                : 0;
 }
@@ -101,8 +101,9 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     if (!is_web_hook(url))
         return dd_err_set(
             err, -EINVAL,
-            "--notify: invalid URL: expected http://HOST... or https://HOST... without blanks, "
-            "at most %d characters",
+            "--notify: invalid URL: expected http[s]://[USER:PASSWORD@]HOST[:PORT]... in UTF-8 "
+            "without blanks, of at most %d bytes"
+            "\n  tip: write '/' in a password as %%2F",
             NOTIFY_MAX);
     if (token != NULL &&
         strlen(token) > NOTIFY_TOKEN_MAX) /* web servers limit a header line to about 8 KiB */

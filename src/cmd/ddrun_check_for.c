@@ -1,5 +1,5 @@
-/* Checks of a command line on a login node, for ddctl submit: nothing is known of the nodes of the
- * job but their number. */
+/* Checks a command line of ddrun on a login node for ddctl submit, where only the number of the
+ * job's nodes is known. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
@@ -11,7 +11,8 @@
 
 enum { PATHS_MAX = 4 * PATH_MAX };
 
-/* As alloc does in the job; --nnodes=1 runs on one of its nodes. */
+/* Check --nnodes against the number of nodes, as alloc does in the job. --nnodes=1 is always valid:
+ * it runs on one node of the job. */
 static int check_nnodes(const struct ddrun_options *o, struct dd_err *err)
 {
     const struct node_range *n = &o->nnodes;
@@ -46,7 +47,7 @@ static int check_log_dir(const char *log_dir, struct dd_err *err)
                      "use a directory that you may write to");
 }
 
-/* Append an absolute path. */
+/* Append the absolute path, and a NUL byte. */
 static int put_path(struct dd_buf *out, const char *directory, const char *path)
 {
     int rc = *path == '/' ? 0 : dd_buf_printf(out, "%s/", directory);

@@ -28,7 +28,7 @@ static int run_etcd_read_password(struct run *r, struct dd_err *err)
     }
     if (said == NULL || *said == '\0')
         return dd_err_set(err, -EINVAL,
-                          "--rdzv-endpoint: etcd user '%.60s' needs a password"
+                          "--rdzv-endpoint: no password for etcd user '%.60s'"
                           "\n  tip: set DDRUN_ETCD_PASSWORD, or use ?password-file=FILE",
                           r->etcd.user);
     r->etcd_password = strndup(said, strcspn(said, "\r\n"));
@@ -82,7 +82,9 @@ static int run_etcd_take_conf(struct etcd_url *u, const struct rdzv_conf *conf, 
         for (size_t k = 0; k < 2 && rc == 0 && *to == NULL; k++) {
             rc = torchrun_conf_get(to, conf, tls_files[i].conf[k], err);
             if (rc == 0 && *to != NULL && !tls)
-                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' needs TLS; add protocol=https",
+                rc = dd_err_set(err, -EINVAL,
+                                "--rdzv-conf: '%s' needs TLS"
+                                "\n  tip: add protocol=https, or use etcds:// in --rdzv-endpoint",
                                 tls_files[i].conf[k]);
         }
         if (rc == 0 && *to != NULL &&
@@ -109,8 +111,8 @@ static int run_etcd_find_files(struct run *r, struct dd_err *err)
     if (rc == 0 && !tls && protocol != NULL && strcasecmp(protocol, "https") == 0)
         rc = dd_err_set(
             err, -EINVAL,
-            "--rdzv-conf has protocol=https, but etcd:// in --rdzv-endpoint means no TLS; use "
-            "etcds://");
+            "--rdzv-conf has protocol=https, but etcd:// in --rdzv-endpoint means no TLS"
+            "\n  tip: use etcds://");
     if (rc == 0)
         rc = run_etcd_take_conf(u, &r->o->rdzv_conf, tls, err);
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {

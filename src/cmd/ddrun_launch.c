@@ -150,7 +150,7 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
         return 0;
     if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
         return dd_err_set(err, -EINVAL,
-                          "-p and -i have no effect"
+                          "-p and -i have no effect with --launcher=ssh"
                           "\n  tip: use --launch-command='ssh -p PORT -i FILE'");
     p->starter = launch_find(p->program, launcher, a, o->launch_command, &why);
     if (p->starter != NULL)
@@ -291,7 +291,8 @@ static int launch_key_elsewhere(struct launch_plan *p, struct dd_err *err)
     if (path != NULL && (p->ticket.path = realpath(path, NULL)) == NULL)
         p->ticket.path = path[0] == '/' ? strdup(path) : NULL;
     if (path != NULL && p->ticket.path == NULL)
-        return dd_err_set(err, -errno, "cannot find '%s': %m", path);
+        return dd_err_set(err, -errno, "cannot find the %s '%s': %m",
+                          file != NULL ? "key file" : "socket of munged", path);
     p->key_in = (struct net_key_input){.env = p->key_env.v,
                                        .key_file = file != NULL ? p->ticket.path : NULL,
                                        .cookie = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"),
@@ -389,7 +390,7 @@ static int launch_start_all(struct launch_plan *p, struct dd_err *err)
     return launcher_run(&cfg);
 }
 
-/* Implement --dry-run. */
+/* Describe the start on stdout, for --dry-run, and then one node. */
 static int launch_describe(struct launch_plan *p, struct dd_err *err)
 {
     const struct alloc *a = p->alloc;

@@ -26,7 +26,10 @@ static int launched_read_key(char out[HEX + 1], struct dd_err *err)
     while (n < HEX && read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
         out[n++] = c;
     out[n] = '\0';
-    return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key on standard input");
+    return n == HEX
+               ? 0
+               : dd_err_set(err, -EPROTO,
+                            "read %zu of %d characters of the key from standard input", n, HEX);
 }
 
 /* Move stdin to another descriptor, which the workers do not inherit, and return it: the starter
@@ -44,7 +47,7 @@ static int launched_keep_stdin(void)
 
 static int launched_adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
 {
-    static struct dd_strv env; /* becomes environ; lives until the process exits */
+    static struct dd_strv env; /* becomes environ: valid until the process exits */
     if (bootstrap_payload_env(&env, p->env.v, environ) < 0 ||
         dd_env_set(&env, "PWD", p->directory) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -70,7 +73,8 @@ struct launched {
     struct local_machine machine;
     struct dd_log log;
     struct launch_ticket ticket;
-    struct net_key_input key_in; /* sources of the key for both directions */
+    struct net_key_input key_in; /* sources of the key, for the parent and for the nodes that this
+                                    node starts */
     struct launch_ticket next;   /* ticket for the nodes that this node starts */
     struct dd_strv key_env;
     char key_line[HEX + 2], ddrun[PATH_MAX];
@@ -113,13 +117,14 @@ static int launched_find_key(struct launched *n, struct dd_err *err)
     return rc;
 }
 
-/* In the child: close the descriptors of the parent. */
+/* Run the agent, in the child, after closing the descriptors of the parent. */
 static int launched_run_agent_process(void *arg, int index)
 {
     struct launched *n = arg;
     spawn_close_from(STDERR_FILENO + 1);
     const int code = n->node(&n->payload, &n->machine, index, n->begun_ns);
-    net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed before it did */
+    net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed before it removed the
+                                             key */
     return code;
 }
 
@@ -130,9 +135,11 @@ static int launched_prepare_starting(struct launched *n, struct launcher_cfg *cf
     cfg->starter = starter_find(NULL, n->task.starter, "");
     const ssize_t len = readlink("/proc/self/exe", n->ddrun, sizeof(n->ddrun) - 1);
     if (cfg->starter == NULL || len <= 0)
-        return dd_err_set(
-            err, -EPROTO,
-            "the starting node sent an unknown launcher; all nodes need the same version of ddrun");
+        return dd_err_set(err, -EPROTO, "cannot start further nodes: %s",
+                          cfg->starter == NULL
+                              ? "the starting node sent an unknown launcher"
+                                "\n  tip: install the same version of ddrun on all nodes"
+                              : "readlink of /proc/self/exe failed");
     n->next.key = n->ticket.key;
     n->next.path = DD_TAKE(n->ticket.path);
     int rc = net_key_for_leader(&n->key, &n->key_in, err);
@@ -164,8 +171,8 @@ static int launched_run_started(struct launched *n, struct dd_err *err)
                                .stdin_fd = n->stdin_fd};
     int rc = n->ticket.index < n->payload.alloc->nnodes
                  ? 0
-                 : dd_err_set(err, -EPROTO, "node %d of %d", n->ticket.index,
-                              n->payload.alloc->nnodes);
+                 : dd_err_set(err, -EPROTO, "node index %d is out of range: the job has %d nodes",
+                              n->ticket.index, n->payload.alloc->nnodes);
     if (rc == 0)
         rc = launched_adopt_payload(&n->payload, err);
     if (rc == 0)
@@ -175,7 +182,8 @@ static int launched_run_started(struct launched *n, struct dd_err *err)
     return rc < 0 ? rc : launcher_run(&cfg);
 }
 
-/* If no output returns from this node, send the error over the link. */
+/* Report the error to the parent: over the link if the starter returns no output, otherwise on
+ * stderr. Then report the exit code. */
 static void launched_say_why(struct launched *n, const struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);

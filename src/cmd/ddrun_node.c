@@ -39,7 +39,7 @@ static int run_agent(void *arg)
     dd_scratch_own(&r->compile_cache.dir);
     dd_core_empty();
     int code = agent_run(&r->agent);
-    run_remove_scratch(r); /* the guardian may have been killed before it did */
+    run_remove_scratch(r); /* the guardian may have been killed before it removed them */
     run_done(r);
     return code;
 }

@@ -21,7 +21,7 @@ struct node_range {
 
 struct restart_budget {
     int most;
-    uint64_t within_ns; /* 0: for the whole job */
+    uint64_t within_ns; /* period of the budget; 0: the whole job */
 };
 
 enum { ETCD_ENDPOINT_MAX = 600 }; /* larger than ETCD_TEXT_MAX */
@@ -37,7 +37,8 @@ struct ddrun_options {
     const char *launcher, *launch_command;
     int launch_fanout;
     const char *launch_env, *launch_env_exclude;
-    const char *ssh_words; /* -p or -i was given, which conflict with --launcher=ssh */
+    const char *ssh_words; /* value of -p or -i, which conflict with --launcher=ssh; NULL: not
+                              given */
     struct horovodrun horovodrun;
     bool standalone;
     int simulate_nodes;

@@ -53,7 +53,7 @@ void run_done(struct run *r)
     r->alloc = NULL;
 }
 
-/* Set what the options and this machine say about the job. *in borrows from r. */
+/* Set the input that the options and this machine provide. *in borrows from r. */
 static int prepare_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
 {
     const struct ddrun_options *o = r->o;
@@ -195,7 +195,7 @@ static int prepare_count_slots(struct run *r, int index, struct dd_err *err)
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
-/* A command of ddctl, or a word for an option, was taken for the program. */
+/* Add a tip if the program is a command of ddctl, or a word for an option of ddrun. */
 static int prepare_tip(const char *word, int rc, struct dd_err *err)
 {
     static const char *const commands[] = {
@@ -223,7 +223,7 @@ static int prepare_find_program(struct run *r, struct dd_err *err)
     return rc == 0 ? check_preload(r->o, err) : rc;
 }
 
-/* Relative paths of the log directory and of the program must remain valid in the workers'
+/* Make relative paths of log directory and program absolute: they must remain valid in the workers'
  * directory. */
 static int prepare_make_absolute(struct run *r, const char *here, struct dd_err *err)
 {
@@ -247,13 +247,17 @@ static int prepare_find_program_there(struct run *r, struct dd_err *err)
     DD_AUTO(free) char *here = getcwd(NULL, 0);
     DD_AUTO(fd) int back = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (here == NULL || back < 0)
-        return dd_err_set(err, -errno, "--chdir: cannot open the current directory: %m");
+        return dd_err_set(err, -errno, "--chdir: cannot %s the current directory: %m",
+                          here == NULL ? "determine" : "open");
     if (chdir(r->o->chdir) < 0)
         return dd_err_set(err, -errno, "--chdir: cannot use directory '%s' on %s: %m", r->o->chdir,
                           r->hostname);
     r->directory = getcwd(NULL, 0);
-    int rc = r->directory != NULL ? prepare_find_program(r, err)
-                                  : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
+    int rc = r->directory != NULL
+                 ? prepare_find_program(r, err)
+                 : dd_err_set(err, -errno,
+                              "--chdir: cannot determine the absolute path of '%s': %m",
+                              r->o->chdir);
     if (fchdir(back) < 0)
         return dd_err_set(err, -errno, "--chdir: cannot change back to '%s': %m", here);
     return rc == 0 ? prepare_make_absolute(r, here, err) : rc;
@@ -326,7 +330,7 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
-/* Each node mounts its copy of an image. */
+/* Check that this node can mount its copy of an image. */
 static int prepare_find_image_server(const struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *server = NULL;
@@ -337,7 +341,7 @@ static int prepare_find_image_server(const struct run *r, struct dd_err *err)
     return stage_image_server(&server, err);
 }
 
-/* The first node reads the directories; the others need not have them. */
+/* Find what --stage needs. The first node reads the directories; the others need not have them. */
 static int prepare_find_stage(struct run *r, struct dd_err *err)
 {
     static const struct helper_program stage = {"ddrun-stage", "libzstd"};
@@ -436,7 +440,7 @@ static int without_pmix(struct run *r, int rc, struct dd_err *err)
     return 0;
 }
 
-/* A choice of auto, on and off: on, or auto and this node has GPUs */
+/* True if `when` is "on", or "auto" on a node with GPUs. */
 static bool prepare_wants(const struct run *r, const char *when)
 {
     return strcmp(when, "on") == 0 || (strcmp(when, "auto") == 0 && r->gpus > 0);

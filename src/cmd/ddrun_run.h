@@ -21,7 +21,7 @@ struct run {
     char *const *script; /* SCRIPT and its arguments */
     struct local_machine *machine;
     const struct emulate *emulate; /* NULL: a real node */
-    const struct alloc *given; /* allocation from the launcher that started this node, or NULL */
+    const struct alloc *given; /* allocation from the launcher that started this node; NULL: none */
     uint64_t start_ns;
     uint64_t launched_ns; /* when a launcher started this node; 0: none did */
     struct dd_log log;
@@ -38,8 +38,8 @@ struct run {
     struct etcd_url etcd; /* parsed --rdzv-endpoint, if it is an etcd */
     char *etcd_password;
     struct agent_cfg agent;
-    char *directory, *log_dir; /* absolute directory of the workers from --chdir, or NULL; --log-dir
-                               relative to ddrun's directory */
+    char *directory, *log_dir; /* absolute directory of --chdir, and --log-dir made absolute for it;
+                                  NULL: none */
     struct dd_scratch tmp, shm; /* private directories of this node's run: in the temporary
                                    directory, and in /dev/shm */
     struct error_names error_names;
@@ -48,8 +48,8 @@ struct run {
         struct dd_strv modules; /* empty: not named by the user */
         char *plan;
     } warm;
-    struct dd_strv stage_paths;               /* of --stage, absolute */
-    struct dd_scratch stage_dir, stage_spare; /* for the copies */
+    struct dd_strv stage_paths;               /* absolute paths of --stage */
+    struct dd_scratch stage_dir, stage_spare; /* directories for the copies of --stage */
     struct collect_dirs collect;
     struct {
         struct dd_strv path; /* DIR, absolute; empty: no --compile-cache */
@@ -80,7 +80,8 @@ int run_check_for(struct run *r);
 /* With --warm: set r->warm from the program and its interpreter. (ddrun_warm.c) */
 int run_find_warm(struct run *r, struct dd_err *err);
 void run_warm_done(struct run *r);
-/* Make r->tmp and r->shm if needed. Return < 0 if a required one cannot be made. */
+/* Make the private directories that the options need. Return < 0 if a required one cannot be
+ * made. */
 int run_make_scratch(struct run *r, struct dd_err *err);
 /* If this process is to start the nodes of the job, give a plan in *ret, otherwise NULL. */
 int run_plan_launch(const struct run *r, char **argv, struct launch_plan **ret, struct dd_err *err);

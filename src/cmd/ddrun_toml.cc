@@ -11,7 +11,7 @@
 /* toml++ 3.3.0 checks some input by assertions. Src: "[[[" violates one of parse_key() */
 [[noreturn]] static void refuse()
 {
-    (void)std::printf("{\"line\": 0, \"error\": \"it is not valid TOML\"}\n");
+    (void)std::printf("{\"line\": 0, \"error\": \"the TOML parser failed on it\"}\n");
     (void)std::fflush(stdout);
     std::_Exit(0);
 }
@@ -52,7 +52,7 @@ std::string quote(std::string_view text)
     return out + '"';
 }
 
-/* The shortest text with this value. */
+/* Return the shortest text with this value. */
 std::string number(double value)
 {
     char text[40] = "";

@@ -7,9 +7,9 @@ struct daemon_cfg;
 
 /* Both return the exit code. */
 int ddrund_main(int argc, char **argv);
-/* Serve a job with the configuration of the agent, to which this adds ddrund's own options, from
- * the environment, and a log of its own: at the level of cfg->log, and on its screen, whose memory
- * screen_fd is. */
+/* Serve a job with the configuration of the agent, to which ddrund adds its own options from the
+ * environment, and a log with the level of cfg->log. screen_fd: shared memory of the screen of that
+ * log. */
 int ddrund_run_job(struct daemon_cfg *cfg, int screen_fd);
 
 #endif

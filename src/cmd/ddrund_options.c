@@ -32,7 +32,7 @@ static const struct opt_row rows[] = {
      .def = "refuse",
      .choices = "refuse,1.13,2.1",
      .group = "Service",
-     .help = "also serve clients of PyTorch before 2.2",
+     .help = "serve clients of PyTorch before 2.2, too",
      .more = "These versions number the operations of the protocol differently.",
      FIELD(old_clients)},
     {.name = "max-memory",
@@ -67,9 +67,8 @@ const struct opt_table ddrund_options = {
     .program = "ddrund",
     .version = PACKAGE_VERSION,
     .usage = "--listen=ADDR:PORT [options]",
-    .about =
-        "Serves a store that speaks PyTorch's c10d protocol. ddrun starts one ddrund for each job; "
-        "a standing ddrund serves the agents of torchrun and other c10d clients.",
+    .about = "Serves a store over PyTorch's c10d protocol. ddrun starts one ddrund for each job; "
+             "a standing ddrund serves the agents of torchrun and other c10d clients.",
     .env_prefixes = "DDRUND_",
     OPT_ROWS(rows),
 };

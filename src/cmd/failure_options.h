@@ -15,7 +15,7 @@ struct failure_options {
     struct signal_at drain_signal;
 };
 
-enum { WATCH_NODES_S = 60 }; /* with --drain-signal */
+enum { WATCH_NODES_S = 60 }; /* default of --watch-nodes with --drain-signal, in seconds */
 
 /* Check a regular expression for steps. */
 int parse_progress_regex(const char *text, void *field, struct dd_err *err);
@@ -45,10 +45,11 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .help = "replace a node on which 2 failures began within TIME",                                                      \
          .more =                                                                                                              \
              "The first failure of each round is charged to its node; 'ddctl blame' shows the "                               \
-             "charges. Errors that only report the failure of another node, such as a connection "                            \
-             "that a peer has closed, are not charged. After two charges within TIME, a spare node "                          \
-             "takes the place of the node; without a spare node it stays, and ddrun names it. A job "                         \
-             "that Slurm or PBS requeues knows the charges of its earlier runs.",                                             \
+             "charges. Errors that only report the failure of another node, such as a "                                       \
+             "connection that a peer has closed, are not charged. After two charges within "                                  \
+             "TIME, a spare node takes the place of the node; without a spare node it stays, "                                \
+             "and ddrun names it. A job that Slurm or PBS requeues keeps the charges of its "                                 \
+             "earlier runs.",                                                                                                 \
          OPT_FIELD(type, failure.blame_window)},                                                                              \
         {.name = "watch-nodes",                                                                                               \
          .kind = OPT_DURATION,                                                                                                \

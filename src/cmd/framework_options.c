@@ -33,6 +33,6 @@ int framework_options_check(const struct framework_options *t, struct dd_err *er
     for (size_t i = 0; i < t->env.n && rc == 0; i++)
         rc = rule_check_env(t->env.v[i], err);
     if (rc == 0 && t->roles.n > 0 && (framework_options_names(t) & FRAMEWORK_TF) == 0)
-        rc = dd_err_set(err, -EINVAL, "--roles is for TensorFlow; write --tf as well");
+        rc = dd_err_set(err, -EINVAL, "--roles needs --tf or --framework=tensorflow");
     return rc;
 }

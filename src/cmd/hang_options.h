@@ -11,7 +11,7 @@
 struct hang_options {
     uint64_t timeout;
     int signs;           /* bits of HANG_SIGN_*, or HANG_SIGNS_ACTIVITY */
-    const char *command; /* or "cuda-core" */
+    const char *command; /* command, or "cuda-core"; NULL: not given */
 };
 
 static inline bool hang_options_cuda_core(const struct hang_options *o)
@@ -42,7 +42,7 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
          .example = "output,network",                                                                                           \
          .needs = "hang-timeout",                                                                                               \
          .group = "Health checks and hung workers",                                                                             \
-         .help = "signs: output, file, cpu, io, network, any or activity",                                                      \
+         .help = "signs of activity, such as output, cpu or network",                                                           \
          .more =                                                                                                                \
              "output: its output, which ddrun reads through a pipe. file: a change of its "                                     \
              "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: more than 4 KiB/s "                    \

@@ -88,11 +88,10 @@ static int horovodrun_read_list(struct horovodrun *h, const char *text, struct d
         n++;
         with += horovodrun_split_slots(item, &slots);
         if (with > 0 && with < n)
-            return dd_err_set(
-                err, -EINVAL,
-                "--hosts: %.100s has %s slots, unlike the hosts before it; use NAME:SLOTS for all "
-                "hosts or for none",
-                item, slots > 0 ? "" : "no");
+            return dd_err_set(err, -EINVAL,
+                              "--hosts: '%.100s' has %s, unlike the hosts before it"
+                              "\n  tip: use NAME:SLOTS for all hosts, or for none",
+                              item, slots > 0 ? "slots" : "no valid number of slots");
         if (with > 0 && (rc = horovodrun_add(h, list, item, slots, err)) < 0)
             return dd_err_where(err, rc, "--hosts");
     }
@@ -169,12 +168,13 @@ static int horovodrun_workers_of_each(const struct horovodrun *h, const struct d
         if (h->slots[i] != n)
             return dd_err_set(
                 err, -EINVAL,
-                "--min-np needs the same number of slots on each host; found %d and %d", n,
-                h->slots[i]);
+                "--min-np and --max-np need the same number of slots on each host; found %d and "
+                "%d",
+                n, h->slots[i]);
     if (n == 0 &&
         (o->nproc_per_node == NULL || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &n) < 0))
         return dd_err_set(err, -EINVAL,
-                          "--min-np needs the number of workers per node"
+                          "--min-np and --max-np need the number of workers per node"
                           "\n  tip: add --nproc-per-node=N");
     return n;
 }
@@ -197,10 +197,12 @@ static int horovodrun_be_elastic(const struct horovodrun *h, struct ddrun_option
         return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least that number",
                           h->min_np);
     int each = horovodrun_workers_of_each(h, o, err);
-    int min = each > 0
-                  ? horovodrun_nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err)
-                  : each;
-    int max = min > 0 ? horovodrun_nodes_of("--max-np", most, each, err) : min;
+    int min = each > 0 ? horovodrun_nodes_of(h->min_np > 0 ? "--min-np" : h->np_word,
+                                             h->min_np > 0 ? h->min_np : h->np, each, err)
+                       : each;
+    int max = min > 0
+                  ? horovodrun_nodes_of(h->max_np > 0 ? "--max-np" : h->np_word, most, each, err)
+                  : min;
     if (max < 0)
         return max;
     o->nnodes = (struct node_range){.min = min, .max = max, .range = true};
@@ -225,7 +227,9 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
     const bool counted = h->np > 0 && !elastic;
     if (rc == 0 && o->nproc_per_node != NULL && (listed || counted) &&
         (listed || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &each) < 0))
-        rc = dd_err_set(err, -EINVAL, "%s and %s both set the workers per node; omit one of them",
+        rc = dd_err_set(err, -EINVAL,
+                        "%s and %s both set the number of workers per node"
+                        "\n  tip: omit one of them",
                         listed ? "slots of hosts" : h->np_word, h->nproc_word);
     if (rc == 0 && elastic)
         rc = horovodrun_be_elastic(h, o, err);
@@ -248,7 +252,8 @@ int horovodrun_nproc(const struct ddrun_options *o, int index, int nnodes, struc
     if (o->nproc_per_node != NULL && dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &each) == 0 &&
         each * nnodes != h->np)
         return dd_err_set(err, -EINVAL,
-                          "%s %d contradicts %s %d: the job has %d node%s; omit one of them",
+                          "%s %d contradicts %s %d: the job has %d node%s"
+                          "\n  tip: omit one of them",
                           h->np_word, h->np, h->nproc_word, each, nnodes, s);
     if (h->np % nnodes == 0)
         return h->np / nnodes;

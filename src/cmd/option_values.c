@@ -19,7 +19,7 @@
 
 enum { RESTARTS_MAX = 1000000, RESTARTS_MAX_WITHIN = 1000 };
 
-/* "4" or "2:4" */
+/* Parse "4" or "2:4". */
 int parse_nnodes(const char *text, void *field, struct dd_err *err)
 {
     struct node_range *r = field;
@@ -46,7 +46,7 @@ int parse_nnodes(const char *text, void *field, struct dd_err *err)
                       text, PLAN_MAX_NODES);
 }
 
-/* "3", or "3/1h": at most three within any period of one hour */
+/* Parse "3", or "3/1h": at most three within any period of one hour. */
 int parse_restarts(const char *text, void *field, struct dd_err *err)
 {
     struct restart_budget *r = field;
@@ -66,9 +66,9 @@ int parse_restarts(const char *text, void *field, struct dd_err *err)
     }
     return dd_err_set(
         err, -EINVAL,
-        "invalid value '%s': expected a number of restarts from 0 to %d, or N/TIME such as "
-        "3/1h",
-        text, RESTARTS_MAX);
+        "invalid value '%s': expected a number of restarts from 0 to %d, or N/TIME such as 3/1h "
+        "with N up to %d",
+        text, RESTARTS_MAX, RESTARTS_MAX_WITHIN);
 }
 
 /* Check the syntax only, as if there were one GPU and one CPU. */
@@ -83,7 +83,7 @@ int parse_nproc(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* "USR1@120", the syntax of sbatch --signal */
+/* Parse "USR1@120", the syntax of sbatch --signal. */
 int parse_signal_at(const char *text, void *field, struct dd_err *err)
 {
     struct signal_at *r = field;
@@ -105,7 +105,7 @@ int parse_signal_at(const char *text, void *field, struct dd_err *err)
         text);
 }
 
-/* "USR1@60"; the job goes on, so the signal must not end it. */
+/* Parse "USR1@60". The signal must not end the job, which continues. */
 int parse_drain_signal(const char *text, void *field, struct dd_err *err)
 {
     struct signal_at at = {0};
@@ -130,7 +130,9 @@ int parse_ssh_port(const char *text, void *field, struct dd_err *err)
     return dd_num_int(text, 1, 65535, &port) == 0
                ? 0
                : dd_err_set(err, -EINVAL,
-                            "invalid SSH port '%.60s'; pass a partition to sbatch or srun", text);
+                            "invalid SSH port '%.60s': expected 1 to 65535"
+                            "\n  tip: pass a partition to sbatch or srun",
+                            text);
 }
 
 int parse_stdin(const char *text, void *field, struct dd_err *err)
@@ -171,7 +173,7 @@ int parse_requeue(const char *text, void *field, struct dd_err *err)
     return bits < 0 ? bits : 0;
 }
 
-/* 93 is not requeued unless a rule names it. */
+/* Parse rules. A job that ends with code 93 is not requeued unless a rule names this code. */
 int parse_exit_rules(const char *text, void *field, struct dd_err *err)
 {
     struct exit_rules r = {0};
@@ -193,7 +195,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* "machine,link" */
+/* Parse "machine,link". */
 int parse_trace(const char *text, void *field, struct dd_err *err)
 {
     static const struct {
@@ -220,7 +222,7 @@ int parse_trace(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* "output,network" */
+/* Parse "output,network". */
 int parse_hang_signs(const char *text, void *field, struct dd_err *err)
 {
     static const struct {

@@ -60,7 +60,7 @@ __attribute__((noreturn)) static void keeper_run(int pipe_fd, struct dd_scratch 
     (void)prctl(PR_SET_NAME, "ddrun-keeper");
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
-    (void)setsid(); /* Ctrl-C and signals to the process group must not reach it */
+    (void)setsid(); /* Ctrl-C and signals to the process group must not reach the keeper */
     if (chdir("/") < 0 || keep_only(&pipe_fd, dirs, n) < 0)
         _exit(1);
     while ((got = read(pipe_fd, &done, 1)) < 0 && errno == EINTR)

@@ -20,7 +20,7 @@ struct scratch_keeper {
  * directories. */
 void scratch_keeper_start(struct scratch_keeper *k,
                           const struct dd_scratch *const dirs[KEEPER_DIRS]);
-/* End the keeper; the directories have been removed. */
+/* End the keeper after the directories have been removed. */
 void scratch_keeper_end(struct scratch_keeper *k);
 
 #endif

@@ -71,8 +71,8 @@ static bool is_private_group(gid_t gid, uid_t owner)
     return true;
 }
 
-/* Return 0 if nobody but the owner may write to the file. With an access control list, the bits of
- * the group are its mask and name no group. */
+/* Return 0 if only the owner may write to the file. With an access control list, the bits of the
+ * group are its mask and name no group. */
 static int check_writers(int fd, const char *name, const struct stat *st, struct dd_err *err)
 {
     const bool group = (st->st_mode & S_IWGRP) != 0;
@@ -220,19 +220,21 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
     if (!dd_installed_find(program, "ddrun-toml", PKGLIBEXECDIR))
         return dd_err_tip(err,
                           dd_err_set(err, -ENOENT,
-                                     "cannot read %s: this ddrun was built without toml++ and has "
-                                     "no ddrun-toml",
+                                     "cannot read %s: cannot find ddrun-toml, which needs a "
+                                     "build with toml++",
                                      name),
                           "use --no-config to ignore the file");
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot read %s: %m", name);
+        return dd_err_set(err, -errno, "cannot read %s: cannot create a pipe: %m", name);
     int rc = start_helper(program, file, ends[1], &pid);
     close(ends[1]);
     if (rc == 0)
         rc = finish_helper(ends[0], pid, answer);
     close(ends[0]);
     return rc < 0 ? dd_err_set(err, rc, "cannot read %s: %s failed: %s", name, program,
-                               rc == -EPROTO ? "it crashed or reached a limit" : strerror(-rc))
+                               rc == -EPROTO ? "it exited with an error, crashed or reached a "
+                                               "limit"
+                                             : strerror(-rc))
                   : 0;
 }
 

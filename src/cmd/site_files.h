@@ -16,8 +16,8 @@ struct site_files {
 
 /* Open the files that exist. Return 0 or -ENOMEM. */
 int site_files_open(struct site_files *ret, struct dd_err *err);
-/* Check them, and read them into *ret. Return 0 or -errno with a message. A project file that other
- * users may have written is left out, for the reason in *left_out. */
+/* Check the files, and read them into *ret. Return 0 or -errno with a message. A project file that
+ * other users may have written is left out, for the reason in *left_out. */
 int site_files_read(struct site_settings *ret, struct site_files *f, const struct opt_table *t,
                     struct dd_err *left_out, struct dd_err *err);
 void site_files_close(struct site_files *f);

@@ -16,7 +16,7 @@ enum { LAYERS = 4, SHOWN = 100 };
 #define ENVIRONMENT "environment"
 #define INCLUDE "include"
 
-/* Refused: options have the same effect, and --show-config lists them. */
+/* Variables that files must not set: options have the same effect, and --show-config lists them. */
 static const char *const options_of_ours[] = {"DDRUN_*", "PET_*", NULL};
 /* Set by src/framework for each worker. [environment] would override them with one value for all.
  */
@@ -59,7 +59,7 @@ static const char *const set_for_workers[] = {"RANK",
                                               "MS_SCHED_*",
                                               "MS_WORKER*",
                                               NULL};
-/* Settings of the user for libpmix. */
+/* Settings of the user for libpmix, which files may set although set_for_workers matches them. */
 static const char *const for_libpmix[] = {"PMIX_MCA_*", "PMIX_DEBUG*", NULL};
 /* The only variables that a project file may set: others can make programs load code, write files
  * or connect to hosts. */
@@ -83,7 +83,7 @@ struct reader {
     const struct site_job *job;
     struct dd_err *err;
     struct dd_strv *includes; /* for paths of files to include; NULL: add the values */
-    struct host_match *last;  /* of the line before: a section has many lines */
+    struct host_match *last;  /* host section of the line before: a section has many lines */
 };
 
 struct host_match {
@@ -97,8 +97,8 @@ struct item {
     const json_t *value;
     const char *key;
     int layer;     /* layers of higher numbers take precedence */
-    bool applies;  /* to this job */
-    bool variable; /* in an [environment] */
+    bool applies;  /* the section applies to this job */
+    bool variable; /* the key is a variable in an [environment] section */
 };
 
 void site_job_read(struct site_job *ret, char *const *env, const char *hostname)
@@ -127,7 +127,7 @@ void site_settings_done(struct site_settings *s)
 
 /* ---- the list ---- */
 
-/* Drop the values of earlier layers: of the whole option, or of this variable. */
+/* Drop the values of earlier layers: those of the whole option, or of one variable (NULL: all). */
 static void drop(struct site_settings *s, const struct opt_row *row, const char *variable)
 {
     const size_t len = variable != NULL ? strlen(variable) : 0;
@@ -152,7 +152,7 @@ static int out_of_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Append a setting; value is "NAME=TEXT" if variable is a name. */
+/* Append a setting. Its value is the text, or "NAME=TEXT" for a variable. */
 static int append(const struct reader *r, const struct opt_row *row, const struct item *it,
                   const char *text)
 {
@@ -278,7 +278,7 @@ static int add_variable(const struct reader *r, const struct item *it)
     return append(r, row, it, json_string_value(it->value));
 }
 
-/* Return the text of a scalar, NULL: the option does not take its type. */
+/* Return the text of a scalar; NULL: the option does not take its type. */
 static const char *text_of(const struct opt_row *row, const json_t *value)
 {
     if (json_is_string(value))
@@ -412,7 +412,7 @@ static int add_item(const struct reader *r, const struct item *it)
     return it->variable ? add_variable(r, it) : add_option(r, it);
 }
 
-/* Add the values of one layer. The first one checks the keys of all. */
+/* Add the values of one layer. The pass for layer 0 checks the keys of all layers. */
 static int add_layer(const struct reader *r, json_t *const *records, size_t n, int layer)
 {
     int rc = 0;
@@ -498,7 +498,7 @@ int site_settings_argv(struct dd_strv *ret, const struct site_settings *s,
     int rc = dd_strv_push(ret, argv[0]);
     if (rc == 0)
         rc = dd_strv_push(ret, "--no-config");
-    for (int ahead = 1; ahead >= 0; ahead--) /* the order that opt_parse gives them */
+    for (int ahead = 1; ahead >= 0; ahead--) /* the order in which opt_parse() applies them */
         for (size_t i = 0; rc == 0 && i < s->n; i++) {
             const struct opt_setting *v = &s->v[i];
             if (v->ahead == (ahead != 0) &&

@@ -10,7 +10,7 @@ struct site_settings {
     size_t n;
 };
 
-/* What the sections of a file refer to. */
+/* Properties of the job that the sections of a file match. */
 struct site_job {
     const char *partition, *queue; /* NULL: none */
     const char *hosts[2];          /* names of this node; NULL: none */
@@ -20,7 +20,7 @@ struct site_job {
 struct site_file {
     const char *name; /* as messages name it: "./ddrun.toml" */
     bool project;     /* in the current directory: sets only options with .project */
-    bool included;    /* by another file: may include none itself */
+    bool included;    /* another file includes this one, which must not include files itself */
 };
 
 /* Read partition or queue of the job, and the scheduler's name of this node, from the scheduler's
@@ -28,7 +28,7 @@ struct site_file {
 void site_job_read(struct site_job *ret, char *const *env, const char *hostname);
 
 /* Append the paths of the files that this file includes, in the order of their lines. Return as
- * site_settings_add does, which ignores them. */
+ * site_settings_add(), which ignores `include`. */
 int site_settings_includes(struct dd_strv *ret, const struct opt_table *t,
                            const struct site_file *file, const struct site_job *job,
                            const struct dd_buf *json, struct dd_err *err);
@@ -39,8 +39,7 @@ int site_settings_add(struct site_settings *s, const struct opt_table *t,
                       const struct site_file *file, const struct site_job *job,
                       const struct dd_buf *json, struct dd_err *err);
 
-/* Append the command line with those settings that res uses as options, for the other nodes. argv
- * is not longer than res->args. */
+/* Append the command line with those settings that res uses as options, for the other nodes. */
 int site_settings_argv(struct dd_strv *ret, const struct site_settings *s,
                        const struct opt_table *t, const struct opt_result *res, char *const *argv);
 

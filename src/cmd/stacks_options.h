@@ -19,7 +19,7 @@ struct stacks_options {
      .def = "auto",                                                                                \
      .choices = "auto,on-failure,on-hang,off",                                                     \
      .group = "Health checks and hung workers",                                                    \
-     .help = "when to report what all workers are executing",                                      \
+     .help = "report the stacks of all workers at a failure or hang",                              \
      .more = "At the first failure of a worker ('on-failure'), or when a worker hangs (also "      \
              "'on-hang'), each node reads the stacks of its workers before any is stopped. The "   \
              "report shows them folded, those of the fewest ranks first: the Python frames of "    \
@@ -30,7 +30,7 @@ struct stacks_options {
         {.name = "stacks-native",                                                                  \
          .kind = OPT_FLAG,                                                                         \
          .group = "Health checks and hung workers",                                                \
-         .help = "also read native frames, with eu-stack or gdb",                                  \
+         .help = "read native frames, too, with eu-stack or gdb",                                  \
          .more = "Where --stacks reads the workers, eu-stack (elfutils) or else gdb shows the "    \
                  "functions of compiled code below the Python frames, and those of programs that " \
                  "are not Python, such as MPI programs. Each worker is stopped while it is read. " \
@@ -57,7 +57,7 @@ struct stacks_options {
          .help = "read stacks with this py-spy; 'none': never use one",                            \
          .more =                                                                                   \
              "By default, ddrun reads Python stacks itself, and uses py-spy only for versions "    \
-             "of Python that it does not know: the py-spy beside the program or its Python, "      \
+             "of Python that it does not support: the py-spy beside the program or its Python, "   \
              "that of the active virtual environment, or that in PATH.",                           \
          OPT_FIELD(type, stacks.py_spy)},
 

@@ -78,10 +78,14 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
             rc = dd_buf_printf(&out, "/%s", parts.v[i]);
     }
     if (rc == 0 && out.len == 0)
-        return dd_err_set(err, -EINVAL, "--stage: cannot copy '%s'; name one directory in it",
+        return dd_err_set(err, -EINVAL,
+                          "--stage: '%s' is the root directory"
+                          "\n  tip: name a directory in it",
                           path[0] != '\0' ? path : "/");
     *ret = rc == 0 ? dd_buf_steal(&out) : NULL;
-    return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: '%s' is too long", path);
+    return *ret != NULL ? 0
+                        : dd_err_set(err, -ENOMEM, "--stage: cannot make '%s' absolute: %s", path,
+                                     strerror(rc < 0 ? -rc : ENOMEM));
 }
 
 /* Reject a --stage-dir inside a source: the copy would contain itself. */
@@ -90,12 +94,12 @@ static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct 
     const char *holder = dir != NULL ? stage_containing(dir, paths->v) : NULL;
     return holder == NULL ? 0
                           : dd_err_set(err, -EINVAL,
-                                       "--stage-dir '%s' lies in '%s', which --stage copies; name "
-                                       "a directory outside of it",
+                                       "--stage-dir: '%s' is in '%s', which --stage copies"
+                                       "\n  tip: name a directory outside of it",
                                        dir, holder);
 }
 
-/* "PATH", or "FILE:NAME" with the name that workers see. */
+/* Convert a value of --stage to "PATH", or to "FILE:NAME" with the name that workers see. */
 static int stage_absolute_source(char **ret, const char *text, bool reads, struct dd_err *err)
 {
     DD_AUTO(stage_source) struct stage_source s = {0};

@@ -1,4 +1,4 @@
-/* What --stage needs on a node: paths, directories, the helper. */
+/* Checks the paths of --stage on a node, and chooses the directories for the copies. */
 #ifndef DD_CMD_STAGE_DIRS_H
 #define DD_CMD_STAGE_DIRS_H
 

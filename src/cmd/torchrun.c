@@ -22,8 +22,8 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         ok |= strcmp(text, known[i]) == 0;
     if (!ok)
-        return dd_err_set(err, -EINVAL, "unknown backend '%.60s': expected static, c10d or etcd",
-                          text);
+        return dd_err_set(err, -EINVAL,
+                          "unknown backend '%.60s': expected static, c10d, etcd or etcd-v2", text);
     *(const char **)field = text;
     return 0;
 }
@@ -298,7 +298,9 @@ void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log)
         dd_log(log, DD_LOG_WARN, "--signals-to-handle: ignoring unknown signal '%s'",
                o->signals.unknown);
     if (strcmp(o->event_log_handler, "null") != 0)
-        dd_log(log, DD_LOG_WARN, "--event-log-handler=%s has no effect; use --log-level=info",
+        dd_log(log, DD_LOG_WARN,
+               "--event-log-handler=%s has no effect"
+               "\n  tip: use --log-level=info",
                o->event_log_handler);
 }
 

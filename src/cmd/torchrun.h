@@ -47,7 +47,7 @@ void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log);
 /* With --virtual-local-rank, CUDA_VISIBLE_DEVICES must have an entry per worker if it is set. */
 int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
                         struct dd_err *err);
-/* Convert the job's exit code to ddrun's. */
+/* Return ddrun's exit code for that of the job, by --exit-code. */
 int torchrun_exit_code(const struct ddrun_options *o, int code);
 
 #endif

@@ -383,8 +383,8 @@ static int launcher_make_payload(struct launcher *l, struct dd_err *err)
 {
     int rc = bootstrap_payload_encode(&l->payload, l->cfg->payload);
     return rc < 0 ? dd_err_set(err, rc,
-                               "cannot forward the command and its environment to the other nodes "
-                               "(limits: %d MiB, %d variables): %s"
+                               "cannot forward the command and its environment to the other "
+                               "nodes (limits: %d MiB, %d variables): %s"
                                "\n  tip: choose variables with --launch-env",
                                BOOTSTRAP_MAX >> 20, BOOTSTRAP_STRINGS_MAX, strerror(-rc))
                   : 0;

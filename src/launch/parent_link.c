@@ -172,8 +172,8 @@ static void on_payload(void *arg, struct link *l, const struct frame *fr)
     for (int i = 0; i < f->task.task.n && f->rc == 0; i++)
         if (f->task.task.nodes[i] >= f->payload->alloc->nnodes)
             f->rc = dd_err_set(f->err, -EPROTO,
-                               "invalid node index %d in the task from the "
-                               "starting node: expected 0 to %d",
+                               "invalid node index %d in the task from the starting node: "
+                               "expected 0 to %d",
                                f->task.task.nodes[i], f->payload->alloc->nnodes - 1);
     if (f->rc == 0)
         f->rc = link_send(l, FRAME_BOOTSTRAP, "", 0);

@@ -235,7 +235,7 @@ def test_dry_run_names_both_directories(tmp_path):
 
 
 @pytest.mark.parametrize("options, says", [
-    (["--compile-cache="], "needs the name of a directory"),
+    (["--compile-cache="], "expected a directory"),
     (["--compile-cache", "--compile-cache-max=many"], "--compile-cache-max"),
 ])
 def test_bad_options_are_refused_before_anything_starts(tmp_path, options, says):

@@ -222,7 +222,7 @@ def test_doctor_says_that_one_node_has_no_network_to_measure():
 def test_doctor_without_a_launcher_names_only_options_that_its_help_lists():
     err = refused("doctor", "--hosts=node[1-2]", "--launcher=none")
     shown = ask("doctor", "--help=all").stdout
-    assert "no launcher is known for the 2 nodes" in err and "--launcher=ssh" in err
+    assert "found no usable launcher for the 2 nodes" in err and "--launcher=ssh" in err
     assert all(option in shown for option in re.findall(r"--[a-z-]+", err)), err
 
 

@@ -521,7 +521,7 @@ def test_nodes_with_certificates_meet_by_url_and_as_under_torchrun(mutual):
     ("protocol=https,cacert=@ca.pem,cert=@absent.pem", "absent.pem"),
     ("protocol=https,cacert=@", "Is a directory"),
     ("protocol=https,cacert=@ca.pem,key=@key.pem", "cert="),
-    ("cacert=@ca.pem", "protocol=https"),
+    ("cacert=@ca.pem", "needs TLS"),
     ("protocol=ftp", "protocol=ftp"),
     ("etcd_prefix=" + 500 * "a", "512"),
 ])

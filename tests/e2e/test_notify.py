@@ -188,12 +188,12 @@ def test_a_slow_web_hook_loses_the_oldest_events_and_is_told_how_many(tmp_path):
 
 
 @pytest.mark.parametrize("args, env, says", [
-    (["--notify=ftp://h/x"], {}, "http://HOST"),
-    (["--notify=http:///x"], {}, "http://HOST"),
-    (["--notify=https://h/a b"], {}, "http://HOST"),
-    (["--notify="], {}, "http://HOST"),
-    (["--notify=http://user:pass/word@h/x"], {}, "http://HOST"),
-    ([b"--notify=https://h/\xff"], {}, "http://HOST"),
+    (["--notify=ftp://h/x"], {}, "--notify: invalid URL"),
+    (["--notify=http:///x"], {}, "--notify: invalid URL"),
+    (["--notify=https://h/a b"], {}, "--notify: invalid URL"),
+    (["--notify="], {}, "--notify: invalid URL"),
+    (["--notify=http://user:pass/word@h/x"], {}, "--notify: invalid URL"),
+    ([b"--notify=https://h/\xff"], {}, "--notify: invalid URL"),
     (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a\nX: y"}, "DDRUN_NOTIFY_TOKEN"),
     (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a" * 100000}, "DDRUN_NOTIFY_TOKEN"),
 ])

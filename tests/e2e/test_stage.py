@@ -232,9 +232,9 @@ def test_a_second_signal_while_unpacking_leaves_nothing(source):
     (None, "missing", "No such file"),
     ("file", "file", "is not a directory"),
     (None, "a/../b", "contains '..'"),
-    (None, "/", "cannot copy '/'"),
-    ("file", ". --stage-dir=.", "lies in"),
-    ("file", "{here} --stage-dir={here}/.", "lies in"),
+    (None, "/", "root directory"),
+    ("file", ". --stage-dir=.", "which --stage copies"),
+    ("file", "{here} --stage-dir={here}/.", "which --stage copies"),
 ])
 def test_a_path_that_cannot_be_staged_is_named_before_anything_starts(tmp_path, prepare, path, says):
     if prepare:

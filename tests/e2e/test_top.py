@@ -262,7 +262,7 @@ def test_it_waits_for_an_agent_that_is_stopped_and_then_shows_the_job():
         assert once.returncode == 1 and "did not answer" in once.stderr, "a script does not wait"
         with Top(name) as top:
             until(lambda: top.read(0.05) and False or "waiting for an answer" in top.raw)
-            assert "did not answer within 3 s; it may be stopped" in top.raw and top.mode() == top.before
+            assert "did not answer within 3 s; they may be stopped" in top.raw and top.mode() == top.before
             os.kill(agent, signal.SIGCONT)
             top.shows("2 running", "q quit")
             top.type("q")

@@ -111,7 +111,7 @@ def test_page_refuses_another_user_with_the_token(tmp_path):
         for url in (page.url, page.url.replace("/?", "/state.json?"), page.url.replace("/?", "/web.js?")):
             p = subprocess.run([SYSTEM_PYTHON, "-c", FETCH, url], capture_output=True, text=True, timeout=LIMIT, check=True, cwd="/",
                                **as_user(ATTACKER))
-            assert p.stdout == "403 This page belongs to another user.\n"
+            assert p.stdout == "403 Only the user of this ddctl web may open the page.\n"
         assert page.get()[0] == 200
         job.finish()
 
