@@ -27,7 +27,7 @@ struct bootstrap_payload {
     uint32_t umask;
     uint64_t limits[BOOTSTRAP_LIMITS]; /* soft limits, by the number of RLIMIT_* */
     uint32_t limits_n;
-    struct alloc *alloc; /* its index is not part of the payload */
+    struct alloc *alloc; /* the payload does not contain alloc->index */
 };
 
 int bootstrap_payload_encode(struct dd_buf *out,

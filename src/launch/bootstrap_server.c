@@ -94,7 +94,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
              cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
         lose(c);
     else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 &&
-             f->data[0] < LAUNCH_STREAMS) /* its output has not ended yet */
+             f->data[0] < LAUNCH_STREAMS) /* the output of the node has not ended yet */
         (void)send_msg(l, LAUNCH_CREDIT, f->data[0], (uint32_t)f->len - 1);
 }
 

@@ -35,7 +35,7 @@ struct launch_end {
     int sig;      /* signal that requested the end if there is no agent on this node; 0: none */
 };
 
-int launch_end_init(struct launch_end *e); /* creates its events; -ENOMEM */
+int launch_end_init(struct launch_end *e); /* creates the events; -ENOMEM */
 void launch_end_done(struct launch_end *e);
 
 /* Schedule a check from the event loop, since callers may be in the middle of a change: pass on

@@ -22,8 +22,8 @@
 
 enum launch_msg_type {
     LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how */
-    LAUNCH_SIGNAL,    /* node: the one whose agent gets the signal, the receiver or a node below it;
-                         value: the signal, + DD_SIGNAL_AT_ONCE */
+    LAUNCH_SIGNAL,    /* node: the node whose agent gets the signal, the receiver or a node below
+                         it; value: the signal, + DD_SIGNAL_AT_ONCE */
     LAUNCH_CREDIT,    /* node: a stream; value: bytes of the stream that were passed on */
     LAUNCH_CONNECTED, /* the node has received its payload */
     LAUNCH_FAILED,    /* the node could not be started; value: exit code of the starter */
@@ -58,8 +58,8 @@ int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nn
 void launch_msg_done(struct launch_msg *m);
 
 /* Divide nodes[0..n) into at most `fanout` subtrees of nearly equal size (0: n subtrees). Subtree k
- * begins at *ret_at; its first node starts the others. Return its size, or 0 if there is no such
- * subtree. */
+ * begins at *ret_at; its first node starts the others. Return the size of the subtree, or 0 if
+ * there is no such subtree. */
 int launch_subtree(int n, int fanout, int k, int *ret_at);
 
 static inline void dd_auto_launch_msg(struct launch_msg *m)

@@ -21,8 +21,8 @@
 struct launch_proc {
     pid_t pid;    /* the node's starter, or this node's agent; 0: not running */
     int code;     /* exit code of the last process */
-    int stdin_fd; /* pipe to the stdin of the started node, which detects by its EOF that this
-                     process has exited; -1: none */
+    int stdin_fd; /* pipe to the stdin of the started node, which detects by EOF that this process
+                     has exited; -1: none */
 };
 
 struct launch_procs {
@@ -170,7 +170,8 @@ static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAM
 
 static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
 {
-    const bool same = console_same(1, 2); /* then one pipe keeps the order of lines */
+    const bool same = console_same(1, 2); /* one pipe for stdout and stderr keeps the order of
+                                             lines */
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (pipes[k][1] >= 0)
             (void)dup2(pipes[k][1], k + 1);

@@ -9,8 +9,8 @@ struct launch_signals;
 
 struct launch_signals_cb {
     void (*on_child)(void *arg); /* SIGCHLD: a process may have exited */
-    /* terminal: the kernel sent it to all processes of the terminal, including the agent on this
-     * node. again: a second request to end the job, too late to be a copy of the first. */
+    /* terminal: the kernel sent the signal to all processes of the terminal, including the agent on
+     * this node. again: a second request to end the job, too late to be a copy of the first. */
     void (*on_signal)(void *arg, int sig, bool terminal, bool again);
     void *arg;
 };

@@ -15,7 +15,8 @@ struct launcher_cfg {
     const char *program;           /* path of the starter */
     const char *words; /* --launch-command, which replaces the starter; NULL: not given */
     const char *ddrun; /* path of ddrun, the same on all nodes */
-    const struct bootstrap_payload *payload; /* its allocation lists the nodes */
+    const struct bootstrap_payload *payload; /* payload of the started nodes; its allocation lists
+                                                the nodes */
     int here;                                /* index of this node; -1: not a node of the job */
     int fanout;                              /* number of nodes that a node starts itself; 0: all */
     const char *id;                          /* random id of this start */

@@ -17,8 +17,8 @@ struct node_commands_cfg {
     const char *words;   /* command that replaces the starter; NULL: none */
     size_t output_max;   /* maximum output of each command, in bytes */
     unsigned limit_ms;   /* time limit, after which the command is killed */
-    /* Append the command for a node; index -1: the one for all nodes, if one starter starts them
-     * all. */
+    /* Append the command for a node; index -1: the command for all nodes, which one starter
+     * starts. */
     int (*command)(void *arg, struct dd_strv *out, int index);
     /* Called once for each command, with the name of the node or of the starter. Exit status and
      * output as in worker/command.h. */

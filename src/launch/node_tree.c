@@ -18,9 +18,9 @@ struct tree_node {
     int parent; /* node that starts this one; its own index: this process starts it; -1: a node
                    elsewhere in the tree starts it */
     int former_parent; /* previous parent, which has the order to cancel; -1: none */
-    bool has_task;     /* its subtree was assigned, perhaps before it connected */
+    bool has_task;     /* the node was given its subtree, perhaps before it connected */
     enum node_state state;
-    int *subtree; /* nodes that it is to start */
+    int *subtree; /* nodes that this node is to start */
     int nsubtree;
 };
 
@@ -292,7 +292,7 @@ static void node_tree_set_connected(struct node_tree *t, struct tree_node *c)
         t->missing--;
     c->state = NODE_CONNECTED;
     node_tree_report(t, LAUNCH_CONNECTED, c->index, 0);
-    /* its task may be out of date: cancel the nodes that it need not start any more */
+    /* the task of c may be out of date: cancel the nodes that c need not start any more */
     for (int i = 0; i < c->nsubtree; i++)
         if (!node_tree_is_due(t, c, c->subtree[i]))
             node_tree_send(t, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
@@ -353,7 +353,7 @@ static void node_tree_starter_failed(struct node_tree *t, struct tree_node *c, i
     if (t->ending)
         return;
     if (t->cfg.relay)
-        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries to start it */
+        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries to start the node */
     else
         node_tree_log_missing(t, c, code);
     node_tree_start_subtree(t, c);
@@ -364,7 +364,7 @@ void node_tree_gone(struct node_tree *t, int index, int code)
 {
     struct tree_node *c = &t->nodes[index];
     code = code != 0 ? code : 1;
-    if (c->state == NODE_CONNECTED) /* it is lost without having reported an exit code */
+    if (c->state == NODE_CONNECTED) /* lost without having reported an exit code */
         node_tree_set_exited(t, c, code);
     node_tree_start_subtree(t, c);
     for (int i = 0; i < t->nnodes; i++)

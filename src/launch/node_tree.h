@@ -12,7 +12,8 @@
 
 /* Actions that the owner of the tree carries out. */
 struct node_tree_port {
-    int (*start)(void *arg, int index);          /* run the node's starter; < 0: it cannot be run */
+    int (*start)(void *arg, int index);          /* run the starter of the node; < 0: it cannot be
+                                                    run */
     bool (*is_running)(void *arg, int index);    /* true if the starter of the node runs */
     void (*kill)(void *arg, int index, int sig); /* signal the starter of the node, if it runs */
     /* Send to a node; ignored if it is not connected. */

@@ -39,7 +39,8 @@ struct output_source {
 struct output_node {
     struct output_forward *forward;
     int index;
-    struct output_source piped[LAUNCH_STREAMS]; /* pipes of its starter, or of this node's agent */
+    struct output_source piped[LAUNCH_STREAMS];   /* pipes of the node's starter, or of this node's
+                                                     agent */
     struct output_source relayed[LAUNCH_STREAMS]; /* streams over the link */
 };
 

@@ -69,7 +69,7 @@ void parent_link_send(struct parent_link *u, enum launch_msg_type type, int node
 size_t parent_link_room(const struct parent_link *u, int which)
 {
     const size_t n = u->under_way[which];
-    if (u->link == NULL) /* no parent: drop it, so that no process waits */
+    if (u->link == NULL) /* without a parent, drop output, so that no process waits */
         return PIECE;
     return n < LAUNCH_WINDOW ? LAUNCH_WINDOW - n : 0;
 }

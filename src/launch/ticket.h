@@ -28,7 +28,7 @@ struct launch_ticket {
     uint16_t port;
     char id[32]; /* id of the bootstrap server */
     enum launch_key key;
-    char *path;           /* absolute path if the key has one; otherwise NULL */
+    char *path;           /* absolute path of the key; NULL: it has none */
     struct dd_strv hosts; /* names and addresses of the launching node, all tried at once */
 };
 
