@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The directory, or the nearest one above it, must exist and be writable. */
+/* Check that the directory, or the nearest existing one above it, is writable. */
 static int collect_check_dir(const char *dir, struct dd_err *err)
 {
     DD_AUTO(free) char *path = strdup(dir);

@@ -10,7 +10,8 @@
 
 /* Zero-initialized; the caller calls collect_dirs_done(), also after a failure. */
 struct collect_dirs {
-    struct dd_strv patterns, dirs; /* the same number of both; the directories are absolute */
+    struct dd_strv patterns, dirs; /* as many patterns as directories; the directories are
+                                      absolute */
     char *here;                    /* directory of this process */
 };
 

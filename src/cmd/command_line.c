@@ -21,7 +21,8 @@ void command_line_done(struct command_line *c)
     free(DD_TAKE(c->rows));
 }
 
-/* argv[0] may be torchrun or horovodrun: the same program with other defaults. */
+/* Choose the option table: argv[0] may be torchrun or horovodrun, the same program with other
+ * defaults. */
 static void command_line_choose_table(struct command_line *c, const char *argv0)
 {
     c->table = ddrun_options;

@@ -60,7 +60,8 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 
-/* row->needs names one option, or two of which one suffices. */
+/* Warn that the option of the row has no effect without the option that row->needs names, or
+ * without one of two. */
 static void warn_of_idle(const struct opt_row *row, const struct dd_log *log)
 {
     const size_t first = strcspn(row->needs, ",");

@@ -14,7 +14,7 @@ int compile_cache_dirs_path(struct dd_strv *ret, const struct compile_cache_opti
  * warning with the reason and leave *ret unchanged. */
 void compile_cache_dirs_make(struct dd_scratch *ret, const char *stage_dir, char *const *env,
                              const struct dd_log *log);
-/* Describe both directories in one line, which the caller frees. 0 or -ENOMEM. */
+/* Describe the shared and the local directory in one line, which the caller frees. 0 or -ENOMEM. */
 int compile_cache_dirs_describe(char **ret, const char *path, const char *stage_dir,
                                 char *const *env);
 

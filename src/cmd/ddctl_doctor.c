@@ -221,7 +221,8 @@ static int ddctl_doctor_find_job(struct doctor *d, struct dd_err *err)
                                 .hosts = o->hosts,
                                 .hostfile = o->hostfile,
                                 .master_port = o->master_port};
-    if (o->local) { /* both name only the first node, so only --local can use them */
+    if (o->local) { /* --master-addr and --rdzv-endpoint name only the first node: only --local can
+                       use them */
         given.master_addr = o->master_addr;
         given.rdzv_endpoint = o->rdzv_endpoint;
     }
@@ -353,8 +354,8 @@ static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const c
     }
 }
 
-/* The command for another node: this program, which determines its own index if one starter starts
- * all nodes. */
+/* Append the command for another node: this program, which determines its own index if one starter
+ * starts all nodes (index < 0). */
 static int ddctl_doctor_local_command(void *arg, struct dd_strv *out, int index)
 {
     const struct doctor *d = arg;
@@ -413,7 +414,7 @@ static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
     return 0;
 }
 
-/* For starters that do not return output: open a listener to which the nodes send their results. */
+/* Open a listener to which the nodes send their results, for starters that do not return output. */
 static int ddctl_doctor_open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};

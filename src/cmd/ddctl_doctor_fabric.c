@@ -25,8 +25,8 @@ static bool doctor_fabric_is_name(const char *s)
     return n > 0 && n < FABRIC_NAME && s[n] == '\0';
 }
 
-/* Append the variables that the files of site, user and project set for workers. They follow those
- * of the environment, which override them. */
+/* Append the variables that the files of site, user and project set for workers, after those of the
+ * environment, which take precedence. */
 static int doctor_fabric_push_settings(struct dd_strv *env)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(CONFIG_MAX);

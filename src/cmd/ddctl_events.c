@@ -136,7 +136,7 @@ static int ddctl_events_write_line(const struct writing *w, const char *line, si
                : rc == -EPIPE;
 }
 
-/* Return 1 if the reader of stdout has closed it. */
+/* Write all complete lines. Return 0, 1 if the reader of stdout has closed it, or -errno. */
 static int ddctl_events_on_piece(void *arg, const char *piece)
 {
     struct writing *w = arg;

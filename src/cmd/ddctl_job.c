@@ -158,7 +158,7 @@ static void ddctl_job_wait_for(struct asking *k, int seconds)
 
 /* ---- which job ---- */
 
-/* True if `wanted` is the job id, or a part of it between dots. */
+/* True if `wanted` is the job id, or a part of the id between dots. */
 static bool ddctl_job_is_part(const char *job, const char *wanted)
 {
     const size_t n = strlen(wanted);

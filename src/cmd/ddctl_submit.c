@@ -287,8 +287,8 @@ static int find_scheduler(struct submit *s, struct dd_err *err)
     return 0;
 }
 
-/* The job may have another PATH: use the ddrun that a shell would start here, otherwise the one of
- * this ddctl. */
+/* Find the path of ddrun, since the job may have another PATH: the ddrun that a shell would start
+ * on this machine, otherwise the one that was installed with this ddctl. */
 static int find_ddrun(char **ret, const char *word, const char *directory, struct dd_err *err)
 {
     const char *slash = strrchr(word, '/');
@@ -304,7 +304,7 @@ static int find_ddrun(char **ret, const char *word, const char *directory, struc
         found = ours;
     if (found == NULL)
         return dd_err_set(err, -ENOENT, "cannot find an executable '%.200s'", word);
-    /* Keep symbolic links: an automounter shows other names behind them. */
+    /* Keep symbolic links: with an automounter, the resolved path may not exist on other nodes. */
     if (asprintf(ret, "%s%s%s", *found == '/' ? "" : directory, *found == '/' ? "" : "/", found) <
         0)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -22,7 +22,7 @@ void submit_failed(struct submit_checks *c, const struct dd_err *err)
 
 /* ---- the ddrun command ---- */
 
-/* ddrun prints its own errors. */
+/* ddrun itself prints the errors of its command line. */
 void submit_check_command(struct submit_checks *c, const struct submit_request *r,
                           struct dd_strv *found)
 {
@@ -62,9 +62,9 @@ static bool is_below(const char *path, const char *directory)
     return strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* Refuse a path on a file system in memory, which belongs to one machine; warn about one below
- * /tmp, which usually does. Other file systems cannot be judged: each node may have a copy, or the
- * login node may be the file server. */
+/* Refuse a path on a file system in memory, which belongs to one machine. Warn about a path below
+ * /tmp, which is usually local. Other file systems cannot be judged: each node may have a copy, or
+ * the login node may be the file server. */
 static void check_shared(struct submit_checks *c, const char *path)
 {
     struct dd_err err = {0};
@@ -125,7 +125,7 @@ void submit_check_cpus(const struct submit_checks *c, const struct submit_schedu
 /* ---- the queue ---- */
 
 /* Run the scheduler's queries and append their output. Return 0, or the exit status or -errno of
- * the query that failed; *program is its name. */
+ * the query that failed. *program: name of the last query. */
 static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char **program)
 {
     int rc = 0;

@@ -87,7 +87,8 @@ static void set_pbs(struct submit_queue *q, const char *key, const char *value)
         (void)snprintf(q->closed, sizeof(q->closed), "not enabled");
 }
 
-/* Blocks begin with "Queue: NAME" or "Server: NAME" and end with an empty line. */
+/* Read the next queue. Blocks begin with "Queue: NAME" or "Server: NAME" and end with an empty
+ * line. */
 bool submit_next_pbs_queue(const char **at, struct submit_queue *ret)
 {
     *ret = (struct submit_queue){.name = ""};
@@ -119,7 +120,7 @@ static bool is_pbs_default(const char *printed, const char *name)
            (at[sizeof(key) - 1 + n] == '\n' || at[sizeof(key) - 1 + n] == '\0');
 }
 
-/* One name on each line. */
+/* Read the next queue; each line has one name. */
 bool submit_next_grid_engine_queue(const char **at, struct submit_queue *ret)
 {
     *ret = (struct submit_queue){.name = ""};

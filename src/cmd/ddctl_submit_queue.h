@@ -8,7 +8,7 @@
 struct submit_queue {
     char name[128];
     bool is_default;
-    char closed[32];             /* reason why it accepts no jobs; "": it accepts jobs */
+    char closed[32];             /* reason why the queue accepts no jobs; "": it accepts jobs */
     int least_nodes, most_nodes; /* limits per job; 0: none */
     int nodes;                   /* number of nodes of the queue; 0: unknown */
     uint64_t most_seconds;       /* limit per job; 0: none */
@@ -16,7 +16,7 @@ struct submit_queue {
 
 /* How a scheduler names and prints its queues. */
 struct submit_queue_kind {
-    const char *word; /* its term for a queue: "partition", "queue" */
+    const char *word; /* the scheduler's term for a queue: "partition", "queue" */
     /* Read the next queue; false at the end. */
     bool (*next)(const char **at, struct submit_queue *ret);
 };

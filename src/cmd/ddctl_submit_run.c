@@ -148,7 +148,7 @@ static bool copy_log(const char *log, off_t *at)
 
 static void leave(struct submit_process *p)
 {
-    (void)kill(p->pid, SIGKILL); /* it only waits for the job, which continues */
+    (void)kill(p->pid, SIGKILL); /* the process only waits for the job, which continues */
     (void)submit_wait(p);
 }
 

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Run a command with this stdin (-1: /dev/null) and append its stdout to out; it inherits stderr.
- * Return its exit status, 128 + signal, or -errno. */
+/* Run a command with this stdin (-1: /dev/null) and append its stdout to out; the command inherits
+ * stderr. Return the exit status, 128 + signal, or -errno. */
 int submit_capture(const char *const *argv, int in, struct dd_buf *out);
 
 /* Block SIGINT, SIGTERM and SIGHUP, but not in commands that are started later. *before becomes the
@@ -20,7 +20,7 @@ void submit_hold_signals(sigset_t *before);
 
 struct submit_process {
     pid_t pid;
-    int out; /* read end of its stdout */
+    int out; /* descriptor that reads the stdout of the process */
 };
 
 /* Start a command that is killed with this process, in a session of its own: Ctrl-C does not reach

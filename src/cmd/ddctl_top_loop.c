@@ -210,7 +210,7 @@ static void show_log(struct top_loop *t)
     const struct top_row *row = &t->job.rows[t->view.selected];
     if (t->view.selected >= t->job.n || row->rank < 0)
         return;
-    command_free(DD_TAKE(t->log)); /* it may read another rank */
+    command_free(DD_TAKE(t->log)); /* the command may read another rank */
     t->log_rank = row->rank;
     (void)snprintf(t->log_title, sizeof(t->log_title), "last lines of rank %d on %s", row->rank,
                    row->node);

@@ -13,7 +13,8 @@ struct top_loop_cfg {
     uint64_t interval_ns;
     /* Print a sample to stdout, or a message; returns the exit status. Called in a child. */
     int (*sample)(void *arg);
-    /* Print the last lines of a rank in the same way. */
+    /* Print the last lines of a rank to stdout, or a message; returns the exit status. Called in a
+     * child. */
     int (*log)(void *arg, int rank);
     void *arg;
 };

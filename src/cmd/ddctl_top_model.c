@@ -138,7 +138,7 @@ int64_t top_gpu_number(const json_t *gpu, const char *name)
     return long_number(gpu, name);
 }
 
-/* Keep the clock of the GPU that is furthest below its highest one. */
+/* Keep the clock of the GPU that is furthest below its highest clock. */
 static void take_clock(struct top_gpu *g, int64_t mhz, int64_t most)
 {
     if (mhz < 0 || mhz > MHZ_MAX || most < 1 || most > MHZ_MAX ||

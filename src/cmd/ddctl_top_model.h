@@ -33,13 +33,13 @@ struct top_row {
     const char *node, *state;
     int charges;           /* failures that began on the node */
     const char *failure;   /* failure of the rank in this round; "": none */
-    const char *line;      /* last line of its output; "": not known */
+    const char *line;      /* last line of output; "": not known */
     int pid;               /* 0: not known */
-    int64_t cpu_ms, at_ms; /* processor time, and when it was read */
+    int64_t cpu_ms, at_ms; /* processor time, and the time of the reading */
     int64_t memory;        /* bytes */
     int cpu_percent;       /* since the previous sample */
     int64_t step;          /* current step */
-    int64_t step_us;       /* median time of its last steps */
+    int64_t step_us;       /* median time of the last steps */
     const json_t *gpus;    /* GPUs as in the sample; NULL: none */
     struct top_gpu gpu;
 };

@@ -216,7 +216,7 @@ static bool has_charges(const struct top_job *j)
     return j->has_charges;
 }
 
-/* The columns of a row, from the left. The last one gets the rest of the line. */
+/* The columns of a row, from the left. The last column gets the rest of the line. */
 static const struct {
     const char *title;
     int width; /* 0: as needed */
@@ -392,7 +392,7 @@ static struct line line_new(const struct top_view *v)
         .text = DD_BUF_INIT(LINE_MAX_BYTES), .columns = v->columns, .utf8 = v->utf8};
 }
 
-/* Take the line; with a style that shows its background, fill it with blanks. */
+/* Move the text of the line to *ret. Fill the line with blanks if the style has a background. */
 static int take_line(struct line *l, struct dd_line *ret, enum dd_line_style style)
 {
     int rc = 0;
@@ -489,8 +489,8 @@ static int draw_job(struct top_view *v, const struct top_job *j, struct dd_line 
                               place, &ret[v->lines - 1]);
 }
 
-/* Wrap the text. Draw its lines from v->first_line on; ret NULL: only count. Return their number,
- * or -errno. */
+/* Wrap the text. Draw the lines from v->first_line on; ret NULL: only count. Return the number of
+ * lines, or -errno. */
 static int wrap_text(struct top_view *v, struct dd_line *ret)
 {
     const char *text = dd_buf_str(&v->text);

@@ -60,7 +60,7 @@ struct top_view {
     }
 
 void top_view_done(struct top_view *v);
-/* Show a page of text with a title, which is lent; longer than TOP_TEXT_MAX, its end is omitted. */
+/* Show a page of text with a title, which is lent. Text beyond TOP_TEXT_MAX is omitted. */
 void top_view_text(struct top_view *v, const char *title, const char *text);
 /* Replace the text of the page; a page that shows its end continues to show it. */
 void top_view_more(struct top_view *v, const char *text);

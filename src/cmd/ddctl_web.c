@@ -309,7 +309,8 @@ static int web_listen(struct web *w, int i, const char *addr, struct dd_err *err
     return 0;
 }
 
-/* Browsers resolve localhost to ::1 first, so another user must not have that port there. */
+/* Listen on both loopback addresses: browsers resolve localhost to ::1 first, where another user
+ * must not get the port. */
 static int web_listen_both(struct web *w, struct dd_err *err)
 {
     int rc = -EADDRINUSE;

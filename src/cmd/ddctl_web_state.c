@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 enum {
-    ASK_AGAIN_MS = 900, /* shorter than the page's interval: each of its requests gets new data */
+    ASK_AGAIN_MS = 900, /* shorter than the interval of the page, each request of which gets new
+                           data */
     FOLLOW_AGAIN_MS = 1000,
-    EVENTS_MAX = 1000, /* the daemon keeps the same number */
+    EVENTS_MAX = 1000, /* the daemon keeps as many events */
     METRICS_MAX = 1 << 20,
     LINE_MAX_BYTES = 1 << 20,
 };

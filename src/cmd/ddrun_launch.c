@@ -174,7 +174,7 @@ static const char *launch_all_wanted(const struct ddrun_options *o, struct dd_bu
 }
 
 /* Remove the variables that --launch-env or --launch-env-exclude keeps from the other nodes, so
- * that all nodes of the job have the same ones. */
+ * that all nodes of the job have the same variables. */
 static int launch_leave_behind(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};

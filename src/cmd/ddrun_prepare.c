@@ -101,7 +101,8 @@ static int prepare_find_alloc(struct run *r, int index, struct dd_err *err)
     if (rc == 0 && r->o->standalone) { /* ignore the variables of the scheduler */
         in.min_nodes = in.max_nodes = 1;
         in.env = nothing;
-        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them with --standalone, too */
+        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun, too, ignores these options with
+                                                     --standalone */
         in.node_rank = -1;
         in.master_port = 0;
     }
@@ -310,7 +311,7 @@ static int prepare_find_pmix(struct run *r, struct dd_err *err)
 }
 
 /* Check the smallest possible round, as far as this node can tell: unless all nodes have the same
- * number of workers, other nodes may have only one. */
+ * number of workers, other nodes may have only one worker. */
 static int prepare_check_size(const struct run *r, struct dd_err *err)
 {
     const char *each = r->o->nproc_per_node;
@@ -457,7 +458,7 @@ int run_make_scratch(struct run *r, struct dd_err *err)
     if (r->compile_cache.path.n > 0)
         compile_cache_dirs_make(&r->compile_cache.dir, r->o->stage.dir, r->env.v, &r->log);
     dd_scratch_sweep(&r->compile_cache.dir);
-    /* copies of a job that was killed with its guardian occupy the space that this one needs */
+    /* copies of a job that was killed with its guardian occupy space that this job needs */
     dd_scratch_sweep(&r->stage_dir);
     dd_scratch_sweep(&r->stage_spare);
     const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';

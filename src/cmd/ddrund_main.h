@@ -5,11 +5,11 @@
 
 struct daemon_cfg;
 
-/* Both return the exit code. */
+/* Run ddrund as a program, with a standing store; return the exit code. */
 int ddrund_main(int argc, char **argv);
 /* Serve a job with the configuration of the agent, to which ddrund adds its own options from the
  * environment, and a log with the level of cfg->log. screen_fd: shared memory of the screen of that
- * log. */
+ * log. Return the exit code. */
 int ddrund_run_job(struct daemon_cfg *cfg, int screen_fd);
 
 #endif

@@ -1,4 +1,4 @@
-/* The option --fold: its row. */
+/* The option --fold. */
 #ifndef DD_CMD_FOLD_OPTIONS_H
 #define DD_CMD_FOLD_OPTIONS_H
 

@@ -5,7 +5,7 @@
 
 #include "base/opt.h"
 
-/* options of other launchers, for opt_table.foreign */
+/* Rows for opt_table.foreign. */
 extern const struct opt_foreign foreign_options[];
 
 #endif

@@ -98,7 +98,7 @@ static int horovodrun_read_list(struct horovodrun *h, const char *text, struct d
     return rc;
 }
 
-/* Read "name slots=N" or "name:N"; a line without slots has one. */
+/* Read "name slots=N" or "name:N". A line without slots has one slot. */
 static int horovodrun_read_line(struct horovodrun *h, char *line, struct dd_buf *list,
                                 struct dd_err *err)
 {

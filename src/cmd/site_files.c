@@ -87,7 +87,7 @@ static int check_writers(int fd, const char *name, const struct stat *st, struct
     return rc < 0 ? dd_err_tip(err, rc, "chmod go-w '%s'", name) : 0;
 }
 
-/* Return 0 if the file may set options; otherwise the message is a clause about it. */
+/* Return 0 if the file may set options; otherwise the message is a clause about the file. */
 static int check_file(int fd, const char *name, bool by_installer, struct stat *st,
                       struct dd_err *err)
 {
@@ -107,7 +107,7 @@ static int check(const struct site_files *f, int kind, struct dd_err *err)
     int rc = check_file(f->fds[kind], f->names[kind], kind == SITE, &st, err);
     if (rc < 0 || kind != PROJECT)
         return rc;
-    if (st.st_nlink != 1) /* another user may have linked it here */
+    if (st.st_nlink != 1) /* another user may have linked the file into this directory */
         return dd_err_set(err, -EPERM, "it has more than one name (hard links)");
     if (stat(".", &here) < 0)
         return dd_err_set(err, -errno, "its directory cannot be examined: %m");
@@ -147,7 +147,8 @@ int site_files_open(struct site_files *ret, struct dd_err *err)
     return 0;
 }
 
-/* Check a file, and close it if it must not be used: an error unless it is the project's. */
+/* Check a file, and close it if it must not be used. This is an error unless the file is that of
+ * the project. */
 static int check_one(struct site_files *f, int kind, struct dd_err *left_out, struct dd_err *err)
 {
     struct dd_err why = {0};

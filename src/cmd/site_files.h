@@ -8,7 +8,7 @@
 enum { SITE_FILES = 3 }; /* of the site, the user, the project */
 
 struct site_files {
-    int fds[SITE_FILES]; /* -1: none, or it cannot be opened */
+    int fds[SITE_FILES]; /* -1: no such file, or it cannot be opened */
     int errors[SITE_FILES];
     char *names[SITE_FILES];
     bool any;

@@ -14,11 +14,12 @@ struct site_settings {
 struct site_job {
     const char *partition, *queue; /* NULL: none */
     const char *hosts[2];          /* names of this node; NULL: none */
-    char *const *env;              /* variables that are set: [environment] leaves them alone */
+    char *const *env;              /* variables that are set, which [environment] does not
+                                      override */
 };
 
 struct site_file {
-    const char *name; /* as messages name it: "./ddrun.toml" */
+    const char *name; /* name in messages, such as "./ddrun.toml" */
     bool project;     /* in the current directory: sets only options with .project */
     bool included;    /* another file includes this one, which must not include files itself */
 };

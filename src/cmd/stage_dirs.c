@@ -178,7 +178,8 @@ static bool is_network(const char *path)
 
 enum { STAGE_DEFAULTS = 6 };
 
-/* The directories that are tried, in this order; NULL: this one cannot be used. */
+/* Set dirs to the default directories in order of preference; NULL: the directory cannot be
+ * used. */
 static void stage_defaults(const char *dirs[STAGE_DEFAULTS], const struct dd_strv *paths,
                            char *const *env)
 {

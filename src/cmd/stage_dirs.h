@@ -10,17 +10,17 @@
 
 #include <stdbool.h>
 
-/* Write the paths of --stage as absolute ones, an archive as "ARCHIVE:NAME", and check them:
- * their text on every node, the directories and archives on the first one (reads) only. */
+/* Write the paths of --stage as absolute paths, an archive as "ARCHIVE:NAME", and check them: their
+ * text on every node, the directories and archives only on the first node (reads). */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
 bool stage_dirs_have_archive(const struct stage_options *o);
-/* Make the private directories for the copies, outside of the staged ones. A spare one may be
- * missing. */
+/* Make the private directories for the copies, outside of the staged directories. The spare
+ * directory may be missing. */
 int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
                     const struct stage_options *o, char *const *env, struct dd_err *err);
-/* Make a private directory in dir, or if it is NULL in one of the default directories, for files
- * that are executed. */
+/* Make a private directory for files that are executed: in dir, or with NULL in one of the default
+ * directories. */
 int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *const *env,
                              struct dd_err *err);
 /* Return the default directory that stage_dirs_make_for_code() would use; NULL: none. */

@@ -3,7 +3,7 @@
 
 const INTERVAL_MS = 1000;
 const EVENTS_SHOWN = 300;
-const LARGE_CELLS = 128; // up to so many ranks are drawn with their numbers
+const LARGE_CELLS = 128; // maximum number of ranks that are drawn with their numbers
 const STATES = ["running", "starting", "waiting", "stopping", "failed", "ended", "spare", "left-out"];
 const query = location.search; // the token
 
@@ -43,7 +43,7 @@ function duration(seconds) {
   return (days > 0 ? days + " d " : "") + Math.floor(s % 86400 / 3600) + ":" + pad(Math.floor(s % 3600 / 60)) + ":" + pad(s % 60);
 }
 
-// The samples of OpenMetrics text that have no labels.
+// Return the samples of OpenMetrics text that have no labels.
 function samplesOf(text) {
   const samples = new Map();
   for (const line of (text || "").split("\n")) {
@@ -185,10 +185,10 @@ function showNodes(state) {
 // ---- output of a rank ----
 
 let chosen = -1; // the rank whose output is shown
-let choices = 0; // of ranks so far: requests for an earlier one are not repeated
+let choices = 0; // number of choices so far: requests for an earlier choice are not repeated
 let over = false; // the job has ended
 
-// Lines without the sequences that control a terminal; of a line that was overwritten, as by a progress bar, what was left.
+// Return the lines without terminal control sequences; of a line that was overwritten, as by a progress bar, the final text.
 function plain(text) {
   return text.replace(/\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)/g, "").replace(/\r+$/gm, "").replace(/^.*\r/gm, "");
 }
@@ -197,7 +197,7 @@ function showLog(log) {
   const pre = at("log"), atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
   const none = log.text === "" ? "No output of this rank has passed through its agent." : "";
   setText(at("log-problem"), log.problem ? (over ? "The job has ended." : log.problem) : none);
-  if (log.problem) return; // the lines so far stay
+  if (log.problem) return; // keep the lines shown so far
   setText(pre, plain(log.text));
   if (atEnd) pre.scrollTop = pre.scrollHeight;
 }
@@ -214,7 +214,7 @@ async function followLog(choice) {
   if (choice === choices && !over) setTimeout(followLog, INTERVAL_MS, choice);
 }
 
-// rank -1: none.
+// Show the last lines of a rank; -1: hide them.
 function choose(rank) {
   if (rank === chosen) return;
   chosen = rank;
