@@ -203,7 +203,7 @@ static const struct opt_row rows[] = {
      .def = "auto",
      .choices = SUBMIT_SCHEDULER_NAMES,
      .group = "Job",
-     .help = "scheduler; auto: the one whose commands exist here",
+     .help = "scheduler; auto: the one whose commands are installed",
      FIELD(scheduler)},
     {.name = "template",
      .kind = OPT_STRING,

@@ -76,7 +76,7 @@ static void check_shared(struct submit_checks *c, const char *path)
         (void)dd_err_tip(&err,
                          dd_err_set(&err, -EINVAL,
                                     "'%.300s' is on a tmpfs of this machine, which the nodes of "
-                                    "the job cannot see",
+                                    "the job cannot access",
                                     path),
                          "move it to a file system that all nodes mount%s",
                          c->force ? "" : "; --force submits anyway");

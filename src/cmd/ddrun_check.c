@@ -228,7 +228,7 @@ void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log)
         const char *name = rule_env_wanted(o->framework.env.v[i]);
         if (name != NULL && getenv(name) == NULL)
             dd_log(log, DD_LOG_WARN,
-                   "-x %s: this variable is not set here"
+                   "-x %s: this variable is not set in the environment of ddrun"
                    "\n  tip: use -x %s=VALUE to set it",
                    name, name);
     }

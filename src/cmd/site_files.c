@@ -80,7 +80,8 @@ static int check_writers(int fd, const char *name, const struct stat *st, struct
     if ((st->st_mode & S_IWOTH) != 0)
         rc = dd_err_set(err, -EPERM, "all users may write to it");
     else if (group && fgetxattr(fd, "system.posix_acl_access", NULL, 0) > 0)
-        rc = dd_err_set(err, -EPERM, "other users may write to it by its access control list");
+        rc = dd_err_set(err, -EPERM,
+                        "its access control list may permit other users to write to it");
     else if (group && !is_private_group(st->st_gid, st->st_uid))
         rc = dd_err_set(err, -EPERM, "the members of group %u may write to it",
                         (unsigned)st->st_gid);
