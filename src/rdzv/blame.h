@@ -1,4 +1,4 @@
-/* Which failures are charged to a node. Pure. */
+/* Decides whether a worker's failure may be charged to its node. Pure. */
 #ifndef DD_RDZV_BLAME_H
 #define DD_RDZV_BLAME_H
 
@@ -6,9 +6,8 @@
 
 struct report_exit;
 
-/* True if a worker that ended in this way has only noticed the failure of another one: its
- * connection to a peer ended, or it waited too long for a peer. why: what the report says of it;
- * NULL or "": nothing. */
+/* True if the exit `e` is a consequence of another worker's failure: a connection to a peer ended,
+ * or a wait for a peer timed out. why: reason in the report; NULL or "": unknown. */
 bool blame_is_remote(const struct report_exit *e, const char *why);
 
 #endif

@@ -132,7 +132,7 @@ int charges_file_format(struct dd_buf *out, const char *id, uint64_t now_ms, con
                : 0;
 }
 
-/* A file from the future, since clocks differ, is new. */
+/* A file with a later time counts as new, since the clocks of nodes differ. */
 int charges_file_parse(const char *text, const char *id, uint64_t now_ms, const char **ret,
                        uint64_t *ret_age_ms)
 {

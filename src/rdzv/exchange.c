@@ -205,7 +205,8 @@ static int exchange_add(struct exchange *x, struct open_name *o, const struct ex
         if (rc < 0)
             return rc;
     } else if (n->left == 0 || n->left != p->data.len + p->left) {
-        return dd_err_set(err, -EPROTO, "node rank %u contributed twice to exchange '%s'",
+        return dd_err_set(err, -EPROTO,
+                          "node rank %u sent a piece out of sequence for exchange '%s'",
                           p->node_rank, p->name);
     }
     if (p->data.len > 0 && dd_buf_append(&n->data, p->data.data, p->data.len) < 0)
@@ -222,17 +223,22 @@ int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_
 {
     struct open_name *o = exchange_find(x, p->name);
     if (p->node_rank >= (uint32_t)x->nnodes)
-        return dd_err_set(err, -EPROTO, "invalid node rank %u of %d nodes", p->node_rank,
-                          x->nnodes);
+        return dd_err_set(err, -EPROTO, "invalid node rank %u in exchange '%s': expected 0 to %d",
+                          p->node_rank, p->name, x->nnodes - 1);
     if (o == NULL && x->nopen == EXCHANGE_OPEN_MAX)
-        return dd_err_set(err, -EMSGSIZE, "too many exchanges at once (limit %d)",
-                          EXCHANGE_OPEN_MAX);
+        return dd_err_set(
+            err, -EMSGSIZE,
+            "cannot begin exchange '%s': too many exchanges are incomplete (limit %d)", p->name,
+            EXCHANGE_OPEN_MAX);
     int rc = o == NULL ? exchange_begin(&o, x, p->name) : 0;
     if (rc < 0)
-        return dd_err_set(err, rc,
-                          rc == -ENOMEM ? "out of memory for exchange '%s'"
-                                        : "exchange '%s' does not name nodes of this round",
-                          p->name);
+        return dd_err_set(
+            err, rc,
+            rc == -ENOMEM
+                ? "out of memory for exchange '%s'"
+                : "invalid node ranks in the name of exchange '%s': expected an ascending list "
+                  "of 0 to %d",
+            p->name, x->nnodes - 1);
     return exchange_add(x, o, p, err);
 }
 

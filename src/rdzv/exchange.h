@@ -20,9 +20,9 @@
 
 enum {
     EXCHANGE_NAME_MAX = 255,
-    EXCHANGE_PIECE = 256 << 10, /* maximum of data in one piece */
-    EXCHANGE_MAX = 16 << 20,    /* maximum of all parts of an exchange */
-    EXCHANGE_OPEN_MAX = 256,    /* maximum of incomplete exchanges */
+    EXCHANGE_PIECE = 256 << 10, /* maximum bytes of data in one piece */
+    EXCHANGE_MAX = 16 << 20,    /* maximum bytes of all parts of an exchange */
+    EXCHANGE_OPEN_MAX = 256,    /* maximum number of incomplete exchanges */
 };
 
 #define EXCHANGE_ASK UINT32_MAX
@@ -39,7 +39,8 @@ struct exchange_piece {
 };
 
 int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n); /* -EPROTO */
-/* Encode the piece of part that begins at *at into the empty out, and advance *at. */
+/* Encode the piece of part that begins at *at into the empty out, and advance *at. 0, -EINVAL
+ * (invalid name) or -ENOMEM. */
 int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank, const char *name,
                           const struct exchange_part *part, size_t *at);
 
@@ -51,7 +52,7 @@ void exchange_free(struct exchange *x);              /* NULL is fine */
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err);
 bool exchange_is_open(const struct exchange *x,
                       const char *name); /* True once a piece has arrived, until exchange_drop(). */
-/* False: the name excludes this node. */
+/* False: the exchange is not open, or its name excludes this node. */
 bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank);
 /* Parts of a complete exchange by node rank, lent until exchange_drop(). */
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name);

@@ -39,7 +39,7 @@ static int parse_codes(char *text, int *first, int *last)
     return rc == 0 && *first <= *last ? 0 : -EINVAL;
 }
 
-/* One rule of `len` bytes. */
+/* Parse one rule of `len` bytes. */
 static int parse_rule(struct exit_rules *ret, const char *text, size_t len, struct dd_err *err)
 {
     char word[WORD_MAX] = "";

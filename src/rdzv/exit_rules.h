@@ -9,12 +9,12 @@ enum exit_rule {
     EXIT_RESTART,    /* a failure like any other */
     EXIT_STOP,       /* end the job with this code, without a restart */
     EXIT_MOVE,       /* restart; a spare node takes the place of this node */
-    EXIT_REQUEUE,    /* end the job with this code; the scheduler is asked to start it again */
+    EXIT_REQUEUE,    /* end the job with this code, and ask the scheduler to requeue it */
     EXIT_NO_REQUEUE, /* if the job ends with this code, do not requeue it */
     EXIT_RULE_MAX,
 };
 
-enum { EXIT_RULES_TEXT = 8192 }; /* larger than the text of any rules */
+enum { EXIT_RULES_TEXT = 8192 }; /* bytes; more than exit_rules_format() writes */
 
 struct exit_rules {
     unsigned char of[256]; /* enum exit_rule, by exit code */
@@ -22,7 +22,7 @@ struct exit_rules {
 
 const char *exit_rule_name(enum exit_rule rule);
 
-/* The rule of an exit code; EXIT_RESTART for a code out of range. */
+/* Return the rule for an exit code; EXIT_RESTART for a code out of range. */
 static inline enum exit_rule exit_rules_get(const struct exit_rules *r, int code)
 {
     return code > 0 && code < 256 ? (enum exit_rule)r->of[code] : EXIT_RESTART;

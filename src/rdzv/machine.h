@@ -54,27 +54,27 @@ struct rdzv_event {
     int64_t step;                 /* PROGRESS */
     bool clean;        /* LOST: the agent has sent BYE, so it is not behind a network partition */
     uint64_t at;       /* EXIT: time of the exit; 0: now */
-    bool remote;       /* EXIT: the worker has only noticed the failure of another one */
+    bool remote;       /* EXIT: the failure is a consequence of another worker's */
     const char *text;  /* JOIN: why the node cannot run workers; NULL or "": it can. LOST,
                           STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL.
                           MARKS: all marks (rdzv/marks.h) */
     const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
-    const char *check; /* JOIN: the health check that says so; NULL or "": unknown */
-    /* JOIN: rounds that the agent knows, under any daemon; NULL: none */
+    const char *check; /* JOIN: health check that found the node unfit; NULL or "": unknown */
+    /* JOIN: rounds that the agent remembers, of any daemon; NULL: none */
     const struct rdzv_members *committed; /* last round that all its members had started */
     const struct rdzv_members *planned;   /* last round that this agent has started */
-    const uint64_t
-        *ages; /* JOIN: ages of the last restarts that the agent knows, the youngest first */
-    int nages;
-    const struct charges *charges; /* JOIN: those that the agent knows; NULL: none */
-    bool ended_well;               /* JOIN: all its workers of that round have exited with 0 */
+    const uint64_t *ages; /* JOIN: ages of the last restarts that the agent remembers, in ns, the
+                             youngest first */
+    int nages;            /* number of ages */
+    const struct charges *charges; /* JOIN: charges that the agent remembers; NULL: none */
+    bool ended_well;               /* JOIN: all its workers of the round `planned` have succeeded */
     bool elsewhere; /* JOIN: the agent is linked to another daemon, and leaves that one if accepted
                        here */
 };
 
 enum rdzv_action_kind {
     RDZV_SEND_REFUSE,        /* to id: text is the reason; close its connection */
-    RDZV_SEND_WELCOME,       /* to id, which has known another daemon: accepted here */
+    RDZV_SEND_WELCOME,       /* to id, an agent of another daemon: it is a member here now */
     RDZV_SEND_PLAN,          /* to id: the plan of rdzv_plan() */
     RDZV_SEND_PROBE_REQUEST, /* to id, the daemon's own node: search for another daemon that may
                                 continue the job. With cfg.probes_first, RDZV_PROBE_RESULT must
@@ -120,11 +120,11 @@ struct rdzv_cfg {
     struct exit_rules exit_rules;
     uint64_t blame_window_ns; /* leave out a node with two first failures within this time; 0: never
                                */
-    int leave_signal;         /* to the workers before a marked node is left; 0: marked nodes are
-                                 left at the next restart */
-    uint64_t leave_ns;        /* time from leave_signal to the restart */
-    int progress_restarts;    /* end the job after so many restarts in a row without a new step; 0:
-                                 never */
+    int leave_signal;  /* signal to all workers before a restart without the marked nodes; 0: none,
+                          the next restart leaves these nodes out */
+    uint64_t leave_ns; /* time from leave_signal to that restart */
+    int progress_restarts; /* end the job after so many restarts in a row without a new step; 0:
+                              never */
     int probes_first; /* 1: the daemon's node may be a restarted one, so another daemon may exist:
                          start the first round with all expected nodes, or after the other nodes
                          have been probed */
@@ -164,7 +164,7 @@ int rdzv_code(const struct rdzv *m);          /* exit code of the finished job *
 bool rdzv_expects_exit(const struct rdzv *m, int code);
 /* True if a rule has set rdzv_code(): the exit code of the first failure does not replace it. */
 bool rdzv_code_is_ruled(const struct rdzv *m);
-const char *rdzv_text(const struct rdzv *m); /* report for the user; "": success */
+const char *rdzv_text(const struct rdzv *m); /* report for the user, lent; "": success */
 bool rdzv_may_continue(const struct rdzv *m,
                        uint64_t now); /* True if another round may follow the loss of a node. */
 bool rdzv_has_begun(const struct rdzv *m); /* True if this daemon has started a round. */
@@ -199,7 +199,7 @@ bool rdzv_view(const struct rdzv *m, int id,
 /* Highest step that the program has reached; -1: unknown. *ret_stuck: number of the last restarts
  * without a new step. */
 int64_t rdzv_step_reached(const struct rdzv *m, int *ret_stuck);
-/* Why a rule has ended the job in spite of restarts that were left; "": none has. */
+/* Return why --progress-restarts has ended the job, lent; "": it has not. */
 const char *rdzv_verdict(const struct rdzv *m);
 /* The unfit node that has ended the job, since too few others were left. Texts are lent. */
 struct rdzv_unfit {
@@ -208,19 +208,21 @@ struct rdzv_unfit {
 bool rdzv_unfit_end(const struct rdzv *m, struct rdzv_unfit *ret); /* false: none has */
 /* First failures of rounds that were charged to a node, and whether rounds leave the node out. */
 struct rdzv_charges {
-    const char *name, *why; /* lent; why: of the last one, or "" */
-    int n;
-    uint64_t age_ns;      /* time since the last one */
-    const char *left_out; /* why, lent; NULL: it takes part, or may */
+    const char *name, *why; /* lent; why: reason of the last charge, or "" */
+    int n;                  /* number of charges */
+    uint64_t age_ns;        /* time since the last charge */
+    const char *left_out;   /* why rounds leave the node out, lent; NULL: they do not */
 };
 bool rdzv_charges(const struct rdzv *m, int index, uint64_t now,
-                  struct rdzv_charges *ret); /* false: neither */
-/* Return the number of charges of this daemon. *ret: the node of the last one; unchanged if 0. */
+                  struct rdzv_charges *ret); /* false: no charge, and not left out */
+/* Return the number of charges of this daemon. *ret: charges of the node that was charged last;
+ * unchanged if the number is 0. */
 int rdzv_last_charge(const struct rdzv *m, uint64_t now, struct rdzv_charges *ret);
 /* Like rdzv_charges(), for the i-th node that has inherited charges and has not joined; false:
  * there are fewer. */
 bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rdzv_charges *ret);
-/* Append all charges, for the next daemon: at most CHARGES_MAX nodes, the latest. 0 or -ENOMEM. */
+/* Append the charges for the next daemon, of at most CHARGES_MAX nodes, those charged last. 0 or
+ * -ENOMEM. */
 int rdzv_charges_format(const struct rdzv *m, uint64_t now, struct dd_buf *out);
 int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
 /* True if the daemon runs on the member's node. */
@@ -228,7 +230,8 @@ bool rdzv_is_leader(const struct rdzv *m, int id);
 /* True if the member may be drained: it is not the leader, and enough others with a majority are
  * present. */
 bool rdzv_can_drain(struct rdzv *m, int id);
-/* Append the folded names of the nodes that have not joined. */
+/* Append the folded names of the nodes that have not joined, or "N nodes" if some names are
+ * unknown. 0 or -ENOMEM. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 
 /* What the job waits for at the time `now`. False: for nothing, or only for its workers. */

@@ -112,7 +112,7 @@ static struct rdzv_suspect *place_inherited(struct rdzv *m, const struct charge 
     return m->ninherited < CHARGES_MAX ? &m->inherited[m->ninherited] : NULL;
 }
 
-/* Agents that took part in later rounds know more charges of a node. */
+/* Of several records of a node the one with most charges wins: it is of the latest round. */
 int rdzv_inherit_charges(struct rdzv *m, const struct charges *c, uint64_t now)
 {
     for (int i = 0; i < c->count; i++) {
@@ -146,7 +146,8 @@ static int find_charged(const struct rdzv *m, const struct rdzv_suspect *s)
     return -1;
 }
 
-/* A node that was left out stays so, within the window. */
+/* Assign inherited charges to a node. If an older daemon left the node out, it stays left out
+ * within --blame-window. */
 static void settle(struct rdzv *m, int index, struct rdzv_suspect *s, uint64_t now)
 {
     const bool in_time = m->cfg.blame_window_ns == 0 || age_of(s, now) <= m->cfg.blame_window_ns;
@@ -254,7 +255,7 @@ bool rdzv_charges_of_absent(const struct rdzv *m, int i, uint64_t now, struct rd
     return true;
 }
 
-/* Nodes with charges, those with the latest one first. */
+/* A node with charges, to be sorted by the age of its last charge. */
 struct charged {
     const struct rdzv_suspect *s;
     int index; /* -1: inherited */

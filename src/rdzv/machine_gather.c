@@ -87,8 +87,8 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "only %d of the %d nodes of the last round are reachable, too few to continue (the "
-                "others may continue without these)",
+                "%d nodes are connected, without a majority of the last round's %d nodes (the "
+                "other nodes may continue the job)",
                 fit, rdzv_last_size(m));
         else
             rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,

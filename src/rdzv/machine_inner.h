@@ -13,13 +13,14 @@ struct member {
     bool started;      /* its workers of the current round have started */
     bool criteria_met; /* its required workers have succeeded */
     bool done;         /* its workers of the current round have exited, or were never started */
-    bool votes;      /* remembers the round whose majority is needed; a restarted agent does not */
-    bool ended_well; /* its workers of the last round of an older daemon have exited with 0 */
-    bool unfit;      /* excluded from further rounds */
-    char *unfit_why; /* NULL: out of memory */
+    bool votes;        /* its agent remembers the round whose majority is needed */
+    bool ended_well;   /* its workers of the last round of an older daemon have exited with 0 */
+    bool unfit;        /* excluded from further rounds */
+    char *unfit_why;   /* NULL: out of memory */
     char *unfit_check; /* the health check that failed; NULL: unknown */
-    const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL */
-    int64_t step;      /* step that it has last reported in this round; -1: none */
+    const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL: it
+                          does not */
+    int64_t step;      /* last step that it has reported in this round; -1: none */
     int index;         /* -1 until assigned */
     int node_rank;     /* in the current round; -1: not a member of it */
     int slots;
@@ -30,21 +31,22 @@ struct member {
 /* A node that should be left out of the next round, if others can take its place. */
 enum rest {
     REST_NONE,
-    REST_EARLIER, /* it was left out of an earlier round: it takes part rather than one of these */
-    REST_NOW,     /* since the last round */
+    REST_EARLIER, /* left out of an earlier round; takes part before nodes of the levels below */
+    REST_NOW,     /* to be left out since a failure of the last round */
     REST_MARKED,  /* the scheduler takes it out of service */
     REST_LEVELS,
 };
 
 /* First failures that are charged to a node. */
 struct rdzv_suspect {
-    int charges;           /* in all */
-    int fresh;             /* since rounds were last to leave the node out */
-    uint64_t last, before; /* times of the last two, on a clock that may have begun after them */
-    bool blamed;           /* the node is to rest because of them */
-    char *name, *why;      /* of the last one; NULL: out of memory */
+    int charges; /* number of charges */
+    int fresh;   /* charges since the last decision to leave the node out */
+    uint64_t last,
+        before; /* times of the last two charges; those before the start of the clock wrap around */
+    bool blamed;           /* the node is left out because of its charges */
+    char *name, *why;      /* why: of the last charge; NULL: out of memory */
     int index;             /* inherited charges: node index under the older daemon; -1: unknown */
-    enum charge_rest rest; /* of an inherited one */
+    enum charge_rest rest; /* inherited charges: why the older daemon left the node out */
 };
 
 enum {
@@ -57,23 +59,23 @@ struct rdzv {
     struct rdzv_cfg cfg;
     enum rdzv_state state;
     int round;
-    int beyond;      /* the last round of this epoch that a joined agent knows */
+    int beyond;      /* last round of this epoch that a joined agent remembers */
     int restarts;    /* number of restarts used */
     uint64_t *spent; /* [max_restarts] times of the last restarts; NULL without restart_window_ns */
     int here;        /* number of members with .here */
-    int unfit;       /* number of these with .unfit */
+    int unfit;       /* number of connected members with .unfit */
     int started;     /* number of members of the round with .started */
     int running;     /* number of members of the round with workers */
     bool begun;      /* this daemon has started a round */
     bool probing;    /* the other nodes are being probed, before the first round */
-    bool probed;     /* probed: they have no other daemon */
+    bool probed;     /* the other nodes have been probed and have no other daemon */
     bool committed;  /* all members have started their workers of this round */
     bool failed;     /* this round has failed */
     bool end;        /* start no further round, even with restarts left */
     bool lost_part;  /* this round has lost a node */
     bool criteria_met; /* the success criteria are met on all members: failures no longer count */
-    bool regroup;      /* this round is stopped to include more nodes, or */
-    bool drained;      /* drained: to exclude a drained node */
+    bool regroup;      /* this round is stopped without a failure, to change its nodes */
+    bool drained;      /* regroup: to leave out drained or marked nodes */
     int finish_sent;   /* number of agents that have been sent FINISH */
     int code;
     char text[400];
@@ -81,18 +83,19 @@ struct rdzv {
     uint64_t last_call;     /* start the round at this time; RDZV_NEVER: not enough nodes yet */
     struct member *members; /* [capacity] by id */
     int *by_index;          /* [capacity] id or -1 */
-    unsigned char *losses;  /* [capacity] by node index */
+    unsigned char *losses;  /* [capacity] number of losses by node index */
     bool *excluded;         /* [capacity] by node index */
     unsigned char *rest;    /* [capacity] by node index: enum rest */
     struct rdzv_suspect *suspects; /* [capacity] by node index */
     /* charges by older daemons, of nodes that have not joined this one */
     struct rdzv_suspect inherited[CHARGES_MAX];
     int ninherited;
-    int ncharged, charged; /* charges of this daemon, and the node index of the last one */
+    int ncharged, charged; /* number of charges by this daemon; node index of the last charge */
     struct rdzv_marks marks;
-    uint64_t leave_at; /* marked nodes are left at this time; RDZV_NEVER */
-    bool left;         /* leaving the marked nodes was decided on since the marks or the members
-                        * last changed */
+    uint64_t
+        leave_at; /* time of the restart without the marked nodes; RDZV_NEVER: none is planned */
+    bool left;    /* leaving the marked nodes was decided on since the marks or the members
+                   * last changed */
     struct progress progress;
     char verdict[200];
     int unfit_end;                 /* member that has ended the job, since it is unfit; -1: none */
@@ -115,7 +118,7 @@ struct rdzv {
     size_t nactions, next, cap;
 };
 
-/* The member on the daemon's own node; -1: it is not connected. */
+/* Return the id of the member on the daemon's own node; -1: it is not connected. */
 static inline int rdzv_own_id(const struct rdzv *m)
 {
     return m->by_index[m->cfg.tie];
@@ -125,8 +128,8 @@ bool rdzv_is_fit(const struct rdzv *m, int id);
 const char *rdzv_member_name(const struct rdzv *m, int id);
 
 /* machine_members.c: connected members, and the order of the next round */
-int rdzv_fit(const struct rdzv *m);              /* number of members that rdzv_is_fit() */
-bool rdzv_quorum(const struct rdzv *m);          /* among the connected members */
+int rdzv_fit(const struct rdzv *m);     /* number of members that rdzv_is_fit() */
+bool rdzv_quorum(const struct rdzv *m); /* True with a majority among the connected members */
 bool rdzv_unmarked_quorum(const struct rdzv *m); /* among the members without marks */
 bool rdzv_part_quorum(const struct rdzv *m); /* among the members that rdzv_choose() has chosen */
 int rdzv_last_size(const struct rdzv *m);    /* size of the round whose majority is needed */
@@ -170,35 +173,35 @@ void rdzv_spend(struct rdzv *m, uint64_t now);
 /* machine_rules.c: --exit-rules */
 bool rdzv_rule_ends(const struct rdzv *m, int code); /* True if this exit code ends the job. */
 void rdzv_apply_exit_rule(struct rdzv *m, const struct rdzv_event *exit);
-/* A rule ends the job: record its exit code. */
+/* End the job by a rule, and record its exit code. */
 int rdzv_end_by_rule(struct rdzv *m, uint64_t now);
 enum rest rdzv_rest(const struct rdzv *m, int id);
-enum charge_rest rdzv_rest_reason(const struct rdzv *m, int index); /* of the node */
-/* The round starts: report which of the nodes to rest are left out of it. */
+enum charge_rest rdzv_rest_reason(const struct rdzv *m, int index); /* why the node is left out */
+/* Report which nodes to rest are left out of the round that starts. */
 int rdzv_note_rests(struct rdzv *m);
 
 /* machine_marks.c: nodes that the scheduler takes out of service */
 /* Begin to leave marked nodes if others can take their places, unless that has been decided. */
 int rdzv_try_leave(struct rdzv *m, uint64_t now);
-/* A worker has failed: true if its failure is a consequence of leave_signal. */
+/* True if the failure of a worker is a consequence of leave_signal. */
 bool rdzv_absorbs_exit(struct rdzv *m, const struct rdzv_event *exit);
 
 /* machine_progress.c: --progress-restarts */
-/* A round has failed: True if the job is to end, since its restarts reach no new step. */
+/* Record a failed round. True if the job is to end, since its restarts reach no new step. */
 bool rdzv_lacks_progress(struct rdzv *m);
-void rdzv_progress_begin(struct rdzv *m); /* a round begins */
+void rdzv_progress_begin(struct rdzv *m); /* forget the steps of the last round */
 
 /* machine_blame.c: --blame-window */
-/* A failure of this round at the time `at`, which is no consequence of another one. */
+/* Record a failure of this round at the time `at`; the earliest one will be charged. */
 void rdzv_suspect(struct rdzv *m, int id, uint64_t at, const char *why);
 void rdzv_suspect_exit(struct rdzv *m, const struct rdzv_event *exit, uint64_t now);
-void rdzv_charge(struct rdzv *m, uint64_t now); /* charge the first one to its node */
-/* Take the charges that an agent knows; 0 or -ENOMEM. */
+void rdzv_charge(struct rdzv *m, uint64_t now); /* charge the round's first failure to its node */
+/* Merge the charges that an agent remembers. 0 or -ENOMEM. */
 int rdzv_inherit_charges(struct rdzv *m, const struct charges *c, uint64_t now);
-/* A round is to start: give inherited charges to the nodes that have joined. */
+/* Assign inherited charges to the nodes that have joined, before a round starts. */
 void rdzv_settle_charges(struct rdzv *m, uint64_t now);
 void rdzv_free_charges(struct rdzv *m);
-const char *rdzv_rest_text(enum charge_rest rest); /* for users; NULL: it does not rest */
+const char *rdzv_rest_text(enum charge_rest rest); /* reason for users; NULL: not left out */
 
 /* machine_round.c */
 int rdzv_request_probe(

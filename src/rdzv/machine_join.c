@@ -13,8 +13,11 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
     if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
         return rdzv_refuse(
             m, e->id,
-            "%s was started with --nnodes=%d, but the first node of this job with --nnodes=%d; "
-            "use the same --nnodes on all nodes",
+            e->nnodes != m->cfg.max_nodes
+                ? "%s was started for at most %d nodes, but this job for at most %d"
+                  "\n  tip: use the same --nnodes on all nodes"
+                : "%s was started for at least %d nodes, but this job for at least %d"
+                  "\n  tip: use the same --nnodes on all nodes",
             e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
             e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
     if (e->index >= m->cfg.capacity)
@@ -225,7 +228,7 @@ bool rdzv_can_drain(struct rdzv *m, int id)
     return can;
 }
 
-/* Not a failure: it costs no restart. */
+/* A drain is not a failure: it costs no restart. */
 int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     const bool known = m->members[e->id].unfit;

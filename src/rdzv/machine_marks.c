@@ -14,7 +14,7 @@ enum { NAMES_MAX = 150, NOTES_MAX = 8 };
 
 /* ---- notes to the user ---- */
 
-/* Nodes for a sentence: a host list, or their number if it is long. */
+/* Nodes as text: a host list, or the number of nodes if the list is long. */
 struct names {
     struct hostlist *list;
     char text[NAMES_MAX + 1];
@@ -44,7 +44,7 @@ static bool is_same(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-/* Note which nodes have got the mark `why`; NULL: have lost theirs. */
+/* Notify the user of the nodes that have got the mark `why`; NULL: of those without a mark now. */
 static int note_change(struct rdzv *m, const struct rdzv_marks *to, const char *why)
 {
     struct names names = {0};
@@ -74,7 +74,7 @@ static bool is_among(const char *const *list, int n, const char *text)
     return false;
 }
 
-/* Note what changes, the nodes with the same mark together. *ret_any: something does. */
+/* Notify the user of changed marks, with one note per mark. *ret_any: a mark has changed. */
 static int note_changes(struct rdzv *m, const struct rdzv_marks *to, bool *ret_any)
 {
     const char *noted[NOTES_MAX];
@@ -214,7 +214,7 @@ int rdzv_on_marks(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc < 0 ? rc : rdzv_try_leave(m, now);
 }
 
-/* Not a failure: it costs no restart. */
+/* The restart without marked nodes is no failure: it does not count for --max-restarts. */
 int rdzv_on_running_time(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)e;

@@ -69,7 +69,7 @@ int rdzv_merge_history(struct rdzv *m, const struct rdzv_event *join)
     return 0;
 }
 
-/* Slot for the time of a restart: the one before the last `back`, of `restarts` in all. */
+/* Return the slot for the time of a restart. back: 0: the last of `restarts`; 1: the one before. */
 static uint64_t *spent_at(const struct rdzv *m, int restarts, int back)
 {
     return &m->spent[(restarts - 1 - back) % m->cfg.max_restarts];

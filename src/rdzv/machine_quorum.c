@@ -31,8 +31,8 @@ static bool rdzv_quorum_majority(const struct rdzv *m, const struct rdzv_members
 static bool known_quorum(const struct rdzv *m, enum among among)
 {
     const struct rdzv_members *last = NULL;
-    /* A later daemon waits for its own node, which knows the last round, or, where that was started
-     * again, for others that do. */
+    /* A successor waits for its own node, which remembers the last round, or, if that node's agent
+     * was restarted, for other nodes that remember it. */
     if (m->cfg.epoch > 0 && (rdzv_own_id(m) < 0 || m->nknown == 0))
         return false;
     for (int i = 0; i < m->nknown; i++)

@@ -15,8 +15,8 @@ static int report_restart(struct rdzv *m)
     if (id < 0)
         return 0;
     if (!m->failed)
-        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "restarting with %s",
-                             m->drained ? "other nodes" : "more nodes");
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "restarting %s",
+                             m->drained ? "without the drained nodes" : "with more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
         return rdzv_act_text(m, RDZV_SEND_NOTE, id,
                              "%.300s; waiting up to %.0f s for a replacement", m->text,
@@ -24,8 +24,12 @@ static int report_restart(struct rdzv *m)
     if (m->lost_part && rdzv_is_elastic(&m->cfg))
         return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d nodes", m->text,
                              left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
-    return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting (%d of %d)", m->text,
-                         m->restarts, m->cfg.max_restarts);
+    return rdzv_act_text(
+        m, RDZV_SEND_NOTE, id,
+        m->spent == NULL
+            ? "%.300s; restarting (%d of %d)"
+            : "%.300s; restarting (restart %d; --max-restarts permits %d within its time)",
+        m->text, m->restarts, m->cfg.max_restarts);
 }
 
 /* If too few nodes are connected to continue, the others may have a daemon: request a probe. */

@@ -8,12 +8,12 @@
 enum { RDZV_MARK_NAME = 255, RDZV_MARK_WHY = 255 };
 
 struct rdzv_mark {
-    const char *name, *why; /* in .text of the marks */
+    const char *name, *why; /* lent by .text of the marks */
 };
 
 struct rdzv_marks {
-    char *text;
-    struct rdzv_mark *v; /* by name, each once */
+    char *text;          /* owned */
+    struct rdzv_mark *v; /* owned; sorted by name, without duplicates */
     size_t n;
 };
 

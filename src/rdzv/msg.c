@@ -173,7 +173,7 @@ static const void *member(const struct msg_field *f, const struct msg *m)
 
 /* ---- encode ---- */
 
-/* A worker's output or a node's name need not be UTF-8; JSON takes nothing else. */
+/* Replace invalid UTF-8, which a worker's output or a node name may contain and JSON forbids. */
 static json_t *encode_str(const char *s)
 {
     json_t *v = json_string(s);
@@ -245,7 +245,8 @@ static int decode_str(const struct msg_field *f, const char **to, const json_t *
 {
     if (!json_is_string(v) || json_string_length(v) > (size_t)f->max ||
         strlen(json_string_value(v)) != json_string_length(v))
-        return dd_err_set(err, -EPROTO, "field '%s' is not a string of at most %lld bytes", f->name,
+        return dd_err_set(err, -EPROTO,
+                          "field '%s' is not a string of at most %lld bytes without NUL", f->name,
                           (long long)f->max);
     *to = json_string_value(v);
     return 0;
@@ -293,12 +294,13 @@ static int decode_field(const struct msg_field *f, struct msg *m, struct dd_err 
 {
     const json_t *v = json_object_get(m->storage->object, f->name);
     if (v == NULL)
-        return dd_err_set(err, -EPROTO, "'%s' has no field '%s'", msg_type_name(m->type), f->name);
+        return dd_err_set(err, -EPROTO, "message '%s' has no field '%s'", msg_type_name(m->type),
+                          f->name);
     int rc = decode_value(f, m, v, err);
     return rc < 0 ? dd_err_where(err, rc, "'%s'", msg_type_name(m->type)) : 0;
 }
 
-/* Printable and short enough to appear in a message about a peer. */
+/* True if s is printable and short enough to appear in a message about a peer. */
 static bool is_plain(const char *s)
 {
     size_t n = 0;
@@ -307,7 +309,7 @@ static bool is_plain(const char *s)
     return n > 0 && n <= 32 && s[n] == '\0';
 }
 
-/* `v` is the least version of these messages that a reader of this one must know. */
+/* `v` is the lowest version that a receiver of this message must support. */
 static int decode_type(enum msg_type *ret, const json_t *o, struct dd_err *err)
 {
     const char *name = json_string_value(json_object_get(o, "type"));
@@ -318,9 +320,13 @@ static int decode_type(enum msg_type *ret, const json_t *o, struct dd_err *err)
             return 0;
         }
     if (name == NULL)
-        return dd_err_set(err, -EPROTO, "not a message of this protocol");
-    return dd_err_set(err, v > MSG_VERSION ? -EPROTO : -ENOMSG,
-                      "'%.32s' is a message of a later version", is_plain(name) ? name : "?");
+        return dd_err_set(err, -EPROTO, "not a message of this protocol: no string 'type'");
+    return dd_err_set(
+        err, v > MSG_VERSION ? -EPROTO : -ENOMSG,
+        v > MSG_VERSION
+            ? "'%.32s' is a message of a later version (%lld; this ddrun reads up to %d)"
+            : "'%.32s' is not a known message",
+        is_plain(name) ? name : "?", (long long)v, MSG_VERSION);
 }
 
 /* Different versions of ddrun are the likely cause of an invalid message: name both. */
@@ -343,13 +349,14 @@ int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
     DD_AUTO(msg) struct msg m = {0};
     json_error_t je;
     if (n > MSG_MAX_BYTES)
-        return dd_err_set(err, -EPROTO, "message of %zu bytes is too long", n);
+        return dd_err_set(err, -EPROTO, "message of %zu bytes is too long (limit %d)", n,
+                          MSG_MAX_BYTES);
     m.storage = calloc(1, sizeof(*m.storage));
     if (m.storage == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     json_t *o = m.storage->object = json_loadb(p, n, JSON_REJECT_DUPLICATES, &je);
     if (o == NULL)
-        return dd_err_set(err, -EPROTO, "not JSON: %s", je.text);
+        return dd_err_set(err, -EPROTO, "invalid JSON: %s", je.text);
     int rc = decode_type(&m.type, o, err);
     for (const struct msg_field *f = msg_fields(m.type); rc == 0 && f->name != NULL; f++)
         rc = decode_field(f, &m, err);

@@ -28,18 +28,18 @@ enum msg_type {
                           search for another daemon */
     MSG_RECORD_PHASES, /* daemon: record phases for --timeline, and send them */
     MSG_PHASES,        /* agent: phases of this node, for --timeline */
-    MSG_WARNINGS,      /* agent: what its health check has found, and does not exclude the node */
+    MSG_WARNINGS,      /* agent: sentences of its health check that do not exclude the node */
     MSG_NODE_MARKS, /* agent of the daemon's node: nodes that the scheduler takes out of service */
     MSG_STARTED,    /* agent: the workers run */
     MSG_COMMIT,     /* daemon: the workers of all nodes of the round run */
     MSG_ROUND_MEMBERS, /* daemon, to a spare node: the nodes of the round and their addresses */
-    MSG_PROBE_REQUEST, /* daemon: search for another daemon of this job, or join that one */
+    MSG_PROBE_REQUEST, /* daemon: search for another daemon of this job, or join the given one */
     MSG_PROBE_RESULT,  /* agent, to its own daemon: the other daemon, if there is one */
     MSG_EXIT,          /* agent: a worker failed */
     MSG_SUCCESS_CRITERIA_MET, /* agent: the workers that the job waits for have succeeded here */
     MSG_PROGRESS,             /* agent: the program has reached a step */
     MSG_STEPS,                /* agent: the times of the last steps of its workers */
-    MSG_LOAD,                 /* agent: what keeps its workers from computing */
+    MSG_LOAD,                 /* agent: loads that keep its workers from computing */
     MSG_DONE,                 /* agent: all workers of the round have ended */
     MSG_STOP_REQUEST,         /* agent: end the job */
     MSG_STOP,                 /* daemon: stop the workers, then send DONE */
@@ -50,15 +50,15 @@ enum msg_type {
     MSG_HUNG,                 /* daemon: the workers of all nodes are idle */
     MSG_STACKS_WANTED,        /* agent: read the stacks of all workers; one of this node is hung */
     MSG_STACKS_REQUEST,       /* daemon: read the stacks of the workers of this node */
-    MSG_STACKS,               /* agent: what it has read */
+    MSG_STACKS,               /* agent: stacks of its workers, in reply */
     MSG_STACKS_TAKEN,         /* daemon: all nodes have answered STACKS_REQUEST */
     MSG_USAGE_REQUEST,        /* daemon: report what the workers of this node use */
-    MSG_USAGE,                /* agent: the answer */
-    MSG_WHOIS,                /* daemon: which user owns this connection of the agent's machine? */
-    MSG_WHOIS_REPLY,          /* agent */
-    MSG_IDENTITY,             /* agent, to ddctl: its node and job */
-    MSG_CTL_REQUEST,          /* ddctl to its agent, and that agent to the daemon */
-    MSG_CTL_REPLY,            /* daemon: a piece of the reply */
+    MSG_USAGE,                /* agent: usage of its workers, in reply */
+    MSG_WHOIS, /* daemon: does the user of the job own this connection of the agent's machine? */
+    MSG_WHOIS_REPLY, /* agent: whether the user of the job owns the connection */
+    MSG_IDENTITY,    /* agent, to ddctl: its node and job */
+    MSG_CTL_REQUEST, /* ddctl to its agent, and that agent to the daemon */
+    MSG_CTL_REPLY,   /* daemon: a piece of the reply */
     MSG_TYPE_MAX,
 };
 
@@ -145,9 +145,9 @@ struct msg_load {
 struct msg_done {
     int round;
     int64_t sent_ns;
-    int left, stopped, killed; /* workers */
-    int first_rank;            /* the first of the `left` ones */
-    int64_t first_ns;          /* its exit, as ended_ns of EXIT; 0: none */
+    int left, stopped, killed; /* numbers of workers */
+    int first_rank;            /* rank of the first of the `left` workers */
+    int64_t first_ns;          /* time of that worker's exit, as ended_ns of EXIT; 0: none */
     const char *unfit, *ports;
 };
 struct msg_stop_request {
@@ -188,7 +188,7 @@ struct msg_stacks_request {
     bool all;          /* also workers without Python frames */
     bool keep;         /* write them to the log directory, too */
     bool native;       /* read native frames, too, which stops the workers */
-    const char *ranks; /* "0-3,8"; "": all */
+    const char *ranks; /* ranks as in "0-3,8"; "": all */
 };
 struct msg_stacks {
     int64_t id;
@@ -271,7 +271,8 @@ struct msg {
         struct msg_ctl_request ctl_request;
         struct msg_ctl_reply ctl_reply;
     };
-    struct msg_storage *storage; /* of a decoded message; NULL in a message to encode */
+    struct msg_storage
+        *storage; /* owns the data of a decoded message; NULL in a message to encode */
 };
 
 /* A message to encode: MSG(STOP, .round = 3, .signal = SIGTERM). */
@@ -325,7 +326,8 @@ struct msg_field {
 
 const char *msg_type_name(enum msg_type type);          /* on the wire */
 const struct msg_field *msg_fields(enum msg_type type); /* ends with name NULL */
-/* Make one JSON object without a newline, with this program's version; free(). -ENOMEM. */
+/* Encode m and this program's version as one JSON object without a newline. The caller frees *ret
+ * with free(). 0 or -ENOMEM. */
 int msg_encode(char **ret, const struct msg *m);
 /* Check type, presence, kind and range of every field; skip unknown fields. -ENOMSG: a message of
  * a later version that may be skipped; -EPROTO: the message is invalid, or must not be skipped,

@@ -69,10 +69,13 @@ int plan_sizes_parse(int **ret, int *ret_n, const char *text, struct dd_err *err
         int size;
         int times;
         if (parse_run(items.v[i], &size, &times) < 0)
-            return dd_err_set(err, -EINVAL,
-                              "invalid list of sizes '%s': expected a list such as 4(x2),1", text);
+            return dd_err_set(
+                err, -EINVAL,
+                "invalid list of sizes '%s': expected sizes from 1 to %d, as in 4(x2),1", text,
+                PLAN_MAX_SLOTS);
         if (times > PLAN_MAX_NODES - n)
-            return dd_err_set(err, -E2BIG, "too many nodes (limit %d)", PLAN_MAX_NODES);
+            return dd_err_set(err, -E2BIG, "too many nodes in the list of sizes (limit %d)",
+                              PLAN_MAX_NODES);
         int *more = realloc(sizes, (size_t)(n + times) * sizeof(*sizes));
         if (more == NULL)
             return dd_err_set(err, -ENOMEM, "out of memory");

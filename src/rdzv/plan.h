@@ -18,12 +18,12 @@ struct plan {
     int first_rank;    /* rank of this node's local rank 0 */
     int local_size;    /* workers of this node */
     int world_size;    /* workers of all nodes */
-    int restart_count; /* failures so far, the same on all nodes */
+    int restart_count; /* restarts used so far, the same on all nodes */
     int max_restarts;
     char *master_addr; /* numeric address of the daemon's node that this node has reached */
     uint16_t master_port;
-    int *sizes;               /* [nnodes] workers of each node, in node rank order */
-    char *coordinator;        /* "host:port" that the first node has reserved for rank 0, or NULL */
+    int *sizes;        /* [nnodes] workers of each node, in node rank order */
+    char *coordinator; /* "host:port" that the first node has reserved for rank 0; NULL: none */
     struct dd_strv endpoints; /* "host:port" of each rank, if requested; else empty */
     char *token;              /* random secret, the same on all nodes of the round */
     char *nodes;              /* node names as a folded host list, in node rank order */
@@ -31,7 +31,8 @@ struct plan {
 
 void plan_clear(struct plan *p);
 
-/* Block-wise layout: rank of node's local rank 0 = sum of the sizes before it. */
+/* Return the rank of a node's local rank 0: the sum of the sizes before it, as ranks are assigned
+ * node by node. */
 int plan_first_rank(const int *sizes, int node_rank);
 
 /* Text form of sizes, as Slurm writes it: "2(x3),1". -EINVAL with a message, -E2BIG, -ENOMEM. */

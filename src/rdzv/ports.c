@@ -20,8 +20,8 @@ int ports_format(struct dd_buf *out, const char *addr, const uint16_t *ports, in
     return rc;
 }
 
-/* Length of a numeric address with an optional zone. Strict, because workers' environments will
- * contain it. */
+/* Length of a numeric address with an optional zone. Strict, because the address is copied to the
+ * environment of workers. */
 static size_t addr_len(const char *s)
 {
     size_t n = 0;
@@ -121,7 +121,7 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
 {
     if (*text == '\0' && p->nnodes > 1) /* a complete list of several nodes contains semicolons */
         return dd_err_set(err, -ENOTSUP,
-                          "too many workers for reserved ports: %d"
+                          "the list of reserved ports for %d workers is too long to be sent"
                           "\n  tip: start fewer workers, for example one per node",
                           p->world_size);
     for (int node = 0; node < p->nnodes; node++) {
@@ -132,7 +132,10 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
         if (n < 0 || (*text == ';' && node + 1 == p->nnodes))
             return ports_not_understood(node, err);
         if (n < 1 + p->sizes[node])
-            return dd_err_set(err, -EPROTO, "node rank %d reserved no ports for its workers", node);
+            return dd_err_set(
+                err, -EPROTO,
+                "node rank %d reserved too few ports for its workers: %d, expected %d", node, n,
+                1 + p->sizes[node]);
         if (ports_add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1,
                               p->sizes[node]) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");

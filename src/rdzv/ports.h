@@ -1,9 +1,8 @@
 /* Ports that the agents hold for their workers, as text in JOIN, DONE and PLAN. Pure.
  *
  *   node = [ADDRESS] "/" PORT {"," PORT}        all = node {";" node}, in node rank order
- *
- * A node's first port is for what rank 0 alone listens on (a coordinator); the others are its
- * workers', by local rank. Without ADDRESS it is the daemon's node: plan.master_addr.
+ * A node's first port is for a coordinator, which runs in rank 0 only; the others are for its
+ * workers, by local rank. A node without ADDRESS is the daemon's node: plan.master_addr applies.
  */
 #ifndef DD_RDZV_PORTS_H
 #define DD_RDZV_PORTS_H
@@ -19,16 +18,16 @@ enum { PORTS_MAX = 1 + PLAN_MAX_SLOTS }; /* maximum per node */
 
 /* Format the text of a node. addr NULL or "": ports_append() fills it in. n = 0 gives "". */
 int ports_format(struct dd_buf *out, const char *addr, const uint16_t *ports, int n);
-/* Number of ports in the text of a node (0: ""), or -EINVAL. */
+/* Return the number of ports in the text of a node (0: ""), or -EINVAL. */
 int ports_count(const char *node);
 /* Append the text of a node, with addr if it has no address. */
 int ports_append(struct dd_buf *out, const char *node, const char *addr);
 
 /* Find "host:port" of the coordinator on the first node; NULL: it has reserved no port. here:
- * address of nodes without one. -EPROTO, -ENOMEM. */
+ * address of nodes without ADDRESS. 0, -EPROTO or -ENOMEM. */
 int ports_coordinator(char **ret, const char *text, const char *here, struct dd_err *err);
-/* Append "host:port" of each rank to the empty *out. -EPROTO also if a rank has none, -ENOTSUP if
- * the list was too long to be sent. */
+/* Append "host:port" of each rank to the empty *out. 0, -ENOMEM, -EPROTO (malformed, or a rank
+ * without a port), or -ENOTSUP (the list was too long to be sent). */
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err);
 

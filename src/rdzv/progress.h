@@ -17,7 +17,7 @@ struct step_max {
 
 /* Returns true if the step is higher than all before it. step < 0: none. */
 bool step_max_take(struct step_max *m, int64_t step);
-/* The highest step; an odd one if there is no other; -1: none. */
+/* Return the highest step; the unconfirmed one if there is no other; -1: none. */
 int64_t step_max_get(const struct step_max *m);
 
 struct progress {
@@ -28,7 +28,7 @@ struct progress {
 
 #define PROGRESS_NONE ((struct progress){.max = {.best = -1, .odd = -1}})
 
-/* A round has failed that had reached `step`; -1: none. Returns the number of restarts in a row
+/* Record a failed round and its highest step (-1: none). Returns the number of restarts in a row
  * without a new step. */
 int progress_round_over(struct progress *p, int64_t step);
 

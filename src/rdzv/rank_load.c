@@ -7,12 +7,12 @@
 
 enum {
     READINGS_LEAST = LOAD_WINDOW / 2 + 1,
-    NEWS = 5,        /* points of percent */
+    NEWS = 5,        /* percentage points by which a load must change to be sent */
     WAIT_SLOW = 40,  /* points above the median: a step takes 1.7 times as long */
     WAIT_OVER = 20,  /* points above the median; below these, the wait is normal again */
     CLOCK_SLOW = 50, /* percent of the median */
     CLOCK_SLOW_WITH_REASON = 85,
-    CLOCK_OVER = 10, /* further percent; from there on, the clock is normal again */
+    CLOCK_OVER = 10, /* percentage points above these limits: the clock is normal again */
 };
 
 int load_clock(const struct rank_load *l)
@@ -47,7 +47,7 @@ void load_window_add_clock(struct load_window *w, const struct rank_load *readin
     w->clock[w->nclock++ % LOAD_WINDOW] = *reading;
 }
 
-/* With an even number of readings, the one that is nearer to normal. */
+/* With an even number of readings, the median is the one nearer to normal of the middle two. */
 bool load_window_median(const struct load_window *w, struct rank_load *ret)
 {
     struct rank_load clocks[LOAD_WINDOW];
@@ -114,7 +114,7 @@ static int value_at(const int counts[PERCENTS], int position)
     return v;
 }
 
-/* With an even number of ranks, the one that is nearer to normal. */
+/* With an even number of ranks, the median is the one nearer to normal of the middle two. */
 void load_medians_find(struct load_medians *ret, int n,
                        const struct rank_load *(*each)(const void *arg, int i), const void *arg)
 {
@@ -161,7 +161,7 @@ int load_text(const struct rank_load *l, const struct load_medians *m, enum load
         [LOAD_HARDWARE] = "; its hardware slows it down",
     };
     if (sign == LOAD_SLOW_CLOCK && load_clock(l) == 0)
-        return dd_buf_puts(out, "uses no GPU that has work");
+        return dd_buf_puts(out, "uses no busy GPU with a known clock");
     if (sign == LOAD_SLOW_CLOCK)
         return dd_buf_printf(out,
                              "uses GPU %d, which runs at %d of %d MHz (%d %%; median of all ranks "

@@ -1,8 +1,8 @@
-/* What keeps a rank from computing, as far as it can be read without marks of steps. Pure.
+/* Loads that keep a rank from computing, for programs that do not mark steps. Pure.
  *
  * - The main thread of a worker is ready to run, but has no processor: another process uses it, or
  *   a quota of the cgroup is used up. A thread that waits for other ranks sleeps or runs; so this
- *   time is lost. The processor time itself tells nothing: ranks that wait may use much or little.
+ * time is lost. Processor time is no indication: ranks that wait may use much or little.
  * - A GPU of the worker has work, and runs at a low clock.
  *
  * A rank is compared with the median of all ranks, so a load that all ranks have in common names no
@@ -20,44 +20,44 @@ enum load_reason { LOAD_NO_REASON, LOAD_HOT, LOAD_POWER_BRAKE, LOAD_HARDWARE, LO
 /* A reading, or the median of several. */
 struct rank_load {
     int wait;         /* percent of the time in which the worker waits for a processor */
-    int mhz, max_mhz; /* of its GPU with the lowest clock that has work; 0: none is known */
+    int mhz, max_mhz; /* clock of its slowest GPU that has work; 0: unknown */
     int gpu;          /* number of this GPU */
     enum load_reason reason;
 };
 
 enum {
-    LOAD_WINDOW = 15,
+    LOAD_WINDOW = 15, /* readings */
     LOAD_REPEATS = 4, /* messages that repeat a change: the daemon names a rank only if the others
                          have not changed meanwhile */
     LOAD_MHZ_MAX = 99999,
     LOAD_GPU_MAX = 1023
 };
 
-/* The last readings of a rank; zero it. */
+/* The last readings of a rank; all zero at first. */
 struct load_window {
     int wait[LOAD_WINDOW];
-    struct rank_load clock[LOAD_WINDOW]; /* without the wait */
+    struct rank_load clock[LOAD_WINDOW]; /* the member `wait` is unused */
     unsigned nwait, nclock;              /* readings so far */
 };
 
 void load_window_add_wait(struct load_window *w, int percent);
 /* Add a reading of the GPUs; without a clock: no GPU of the worker has work. */
 void load_window_add_clock(struct load_window *w, const struct rank_load *reading);
-/* Find the medians of the window. A clock that was known in fewer than 8 readings is not known.
- * False: there are fewer than 8 readings of the wait. */
+/* Find the medians of the window. max_mhz is 0 if fewer than 8 readings have a clock. False: there
+ * are fewer than 8 readings of the wait. */
 bool load_window_median(const struct load_window *w, struct rank_load *ret);
 
-/* What the daemon knows of a rank; zero it. */
+/* The load of a rank that was last sent to the daemon; all zero at first. */
 struct load_sent {
     struct rank_load load;
-    bool any;
-    int again; /* messages that are to repeat it */
+    bool any;  /* a load has been sent */
+    int again; /* number of messages that will repeat the load */
 };
 
-/* True if the daemon is to get the new medians, which are then those in `sent`. */
+/* True if the medians `now` are to be sent to the daemon; *sent is then updated. */
 bool load_is_due(struct load_sent *sent, const struct rank_load *now);
 
-/* Percent of the highest clock; 0: not known. */
+/* Return the clock in percent of the highest one; 0: unknown. */
 int load_clock(const struct rank_load *l);
 
 /* Medians of all ranks, in percent. */
@@ -70,7 +70,7 @@ enum load_sign { LOAD_WAITS = 1, LOAD_SLOW_CLOCK = 2 };
 
 void load_medians_find(struct load_medians *ret, int n,
                        const struct rank_load *(*each)(const void *arg, int i), const void *arg);
-/* Return the signs (bits) that hold for a rank, given those that have held so far. */
+/* Return the signs (bits) that hold for a rank. signs: result of the last call; 0 at first. */
 unsigned load_judge(const struct rank_load *l, const struct load_medians *m, unsigned signs);
 /* Append what the sign means: "waits for a processor 62 % of the time (median of all ranks 7 %)".
  */
@@ -79,7 +79,8 @@ int load_text(const struct rank_load *l, const struct load_medians *m, enum load
 
 /* A load as text of the message LOAD: "LOCAL-RANK WAIT MHZ MAX-MHZ GPU REASON;". */
 int load_put(struct dd_buf *out, int local_rank, const struct rank_load *l);
-/* Take the next of them, for a local rank below `workers`. 1; 0: no more; -EPROTO. */
+/* Parse the load at *at, of a local rank below `workers`, and advance *at. Returns 1; 0: no load is
+ * left; -EPROTO. */
 int load_take(const char **at, int workers, int *ret_local_rank, struct rank_load *ret);
 
 #endif

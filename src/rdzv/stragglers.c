@@ -8,25 +8,25 @@
 #include <string.h>
 
 enum {
-    STEPS_LEAST = 8,   /* complete steps before a rank is compared */
-    STEPS_CONFIRM = 8, /* between the first and the last report that says the same */
-    REPORTS_CONFIRM = 3,
-    EXCESS_US_LEAST = 1000,
+    STEPS_LEAST = 8,        /* complete steps before a rank is compared */
+    STEPS_CONFIRM = 8,      /* minimum steps between the first and the last agreeing report */
+    REPORTS_CONFIRM = 3,    /* agreeing reports in a row before `slow` changes */
+    EXCESS_US_LEAST = 1000, /* microseconds above the median before a rank is slow */
 };
 
 struct straggler_rank {
     struct step_times t; /* count 0: none yet */
     int node;
-    uint64_t judged; /* count at the last comparison */
-    uint64_t since;  /* count at the first report of those in a row that differ from `slow` */
-    int reports;     /* their number */
+    uint64_t judged; /* t.count at the last comparison */
+    uint64_t since;  /* t.count at the first of `reports` */
+    int reports;     /* consecutive reports that differ from `slow` */
     bool slow;       /* it is a straggler */
     struct rank_load load;
-    uint64_t heard;      /* turn of its last load; 0: none yet */
-    uint64_t differs;    /* turn since when more signs hold than `signs`; 0: they do not */
+    uint64_t heard;      /* turn of the last load; 0: none yet */
+    uint64_t differs;    /* turn from which on a sign holds that is not in `signs`; 0: none does */
     unsigned signs;      /* confirmed bits of enum load_sign */
-    enum load_sign sign; /* the last one that held */
-    /* Of the first rank of a node. */
+    enum load_sign sign; /* last sign that held */
+    /* Used in the first rank of each node: */
     int named;          /* rank returned as the straggler of the node; -1: none */
     bool named_by_load; /* its load, not its times, made it the straggler */
 };
@@ -35,13 +35,13 @@ struct stragglers {
     int n, next;
     bool marked;   /* a rank has sent times */
     int silent;    /* ranks that have sent no load */
-    uint64_t turn; /* of loads, from 1: a rank sends one in each, so it takes an interval or more */
+    uint64_t turn; /* turn of loads, from 1; a rank sends at most one load in a turn */
     bool by_cpu;
     struct load_medians load_medians;
     int compared;
     int64_t step;
     uint64_t wall_us, median_us;
-    uint64_t *sorted; /* n */
+    uint64_t *sorted; /* [n] scratch of median(); owned */
     struct straggler_rank v[];
 };
 
@@ -130,7 +130,8 @@ static uint64_t median(struct stragglers *s, bool wall)
     return n > 0 ? s->sorted[(n - 1) / 2] : 0;
 }
 
-/* 1: slow; -1: as quick as the others; 0: between the two. All times are at most STEP_US_MAX. */
+/* Return 1: slow; -1: as quick as the others; 0: between. No overflow: times are at most
+ * STEP_US_MAX. */
 static int verdict(const struct stragglers *s, const struct straggler_rank *r)
 {
     const uint64_t us = time_of(s, r);
@@ -251,7 +252,7 @@ static bool is_worse(const struct stragglers *s, const struct straggler_rank *r,
         return r->slow;
     if (s->marked)
         return time_of(s, r) > time_of(s, than);
-    if (r->sign != than->sign) /* one that has never been a straggler, 0, is the least */
+    if (r->sign != than->sign) /* 0 (never a straggler) is the least */
         return r->sign == LOAD_WAITS || than->sign == 0;
     return r->sign == LOAD_SLOW_CLOCK ? load_clock(&r->load) < load_clock(&than->load)
                                       : r->load.wait > than->load.wait;

@@ -3,16 +3,16 @@
  *
  * In synchronous training all ranks take equally long for a step, since each waits for the slowest
  * one. So ranks are compared by the time of a step without the waits that the program has marked;
- * where some rank marks none, by processor time, which tells less (docs/health.md).
+ * where some rank marks none, by processor time, which is less reliable (docs/health.md).
  *
- * A rank is slow if its time is at least twice the median of all ranks and the difference is a
- * quarter of the step and a millisecond; by processor time it must also be busy for half of the
- * step. A rank becomes a straggler when it has been slow in 3 reports in a row, with 8 steps
- * between the first and the last of them, and ceases to be one when it has been below 1.5 times the
- * median as long.
+ * A rank is slow if its time is at least twice the median of all ranks and the difference is at
+ * least a quarter of the step and at least a millisecond; by processor time it must also be busy
+ * for half of the step. A rank becomes a straggler when it has been slow in 3 reports in a row,
+ * with 8 steps between the first and the last of them, and ceases to be one when it has been
+ * below 1.5 times the median as long.
  *
- * Loads count until the first rank has marked a step. They are compared once all ranks have sent
- * one; a rank becomes a straggler when the comparison has held for LOAD_REPEATS further ones. */
+ * Loads are compared until the first rank marks a step, and only once all ranks have sent one. A
+ * rank becomes a straggler when a sign (load_judge()) has held for LOAD_REPEATS turns. */
 #ifndef DD_RDZV_STRAGGLERS_H
 #define DD_RDZV_STRAGGLERS_H
 
@@ -26,16 +26,16 @@ enum straggler_by {
     STRAGGLER_BY_WORK,
     STRAGGLER_BY_CPU,
     STRAGGLER_BY_LOAD,
-    STRAGGLER_BY_LOAD_BEFORE, /* it has ceased because ranks mark steps now */
+    STRAGGLER_BY_LOAD_BEFORE, /* ceased to be a straggler by load, as ranks mark steps now */
 };
 
-/* A rank and the median of all. */
+/* A straggler, and the medians of all ranks. */
 struct straggler {
     int rank, node;
-    bool slow; /* in stragglers_next(): it has become a straggler; else it has ceased */
+    bool slow; /* in stragglers_next(): true: new straggler; false: no longer one */
     enum straggler_by by;
-    uint64_t us, median_us; /* by work, or processor time */
-    struct rank_load load;  /* by load */
+    uint64_t us, median_us; /* time per step, if by work or processor time */
+    struct rank_load load;  /* if by load */
     struct load_medians load_medians;
     enum load_sign sign;
 };
@@ -43,8 +43,8 @@ struct straggler {
 /* The state of all ranks. */
 struct steps_view {
     bool marked;  /* a rank has sent times */
-    int64_t step; /* highest one; -1: none */
-    int ranks;    /* that have completed enough steps */
+    int64_t step; /* highest step; -1: none */
+    int ranks;    /* number of ranks with enough complete steps */
     bool by_cpu;
     uint64_t wall_us, median_us; /* medians of all ranks */
 };
@@ -52,9 +52,9 @@ struct steps_view {
 int stragglers_new(struct stragglers **ret, int ranks); /* 0 or -ENOMEM */
 void stragglers_free(struct stragglers *s);             /* NULL is fine */
 
-/* These ranks are those of that node; all are of node 0 otherwise. */
+/* Assign `workers` ranks from `first` on to a node; ranks are on node 0 at first. */
 void stragglers_place(struct stragglers *s, int first, int workers, int node);
-/* Take the times, or the load, of a rank; one out of range is ignored. */
+/* Record the times, or the load, of a rank; a rank out of range is ignored. */
 void stragglers_take(struct stragglers *s, int rank, const struct step_times *t);
 void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l);
 /* Compare all ranks. Then call stragglers_next() until it returns false: it returns each node once
@@ -76,7 +76,8 @@ int straggler_text(const struct straggler *g, const char *node, struct dd_buf *o
 
 /* The times of a worker as text of the message STEPS: "LOCAL-RANK STEP COUNT N WALL CPU WORK;". */
 int step_times_put(struct dd_buf *out, int local_rank, const struct step_times *t);
-/* Take the next of them, for a local rank below `workers`. 1; 0: no more; -EPROTO. */
+/* Parse the times at *at, of a local rank below `workers`, and advance *at. Returns 1; 0: no times
+ * are left; -EPROTO. */
 int step_times_take(const char **at, int workers, int *ret_local_rank, struct step_times *ret);
 
 #endif

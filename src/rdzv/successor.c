@@ -3,7 +3,7 @@
 enum {
     FIRST_MS = 1000, /* time for the lost daemon's node to start another one, or for the network to
                         recover */
-    STEP_MS = 3000,  /* per node before this one */
+    STEP_MS = 3000,  /* for each node before this one in the succession */
     AGAIN_MS = 300,
     AGAIN_MAX_MS = 5000,
     SEARCH_MS = 1000, /* nodes that start together have joined by then */

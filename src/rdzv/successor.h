@@ -17,23 +17,23 @@ bool successor_possible(const struct rdzv_cfg *cfg, const struct rdzv_members *l
  * rank order; -1: this node starts no daemon. */
 int successor_place(const struct rdzv_members *last, int index);
 
-/* Time before a place starts a daemon. again: the successor was lost, too. */
+/* Delay until the node at this place starts a daemon. again: a successor was lost as well. */
 unsigned successor_turn_ms(int place, bool again);
 
-/* Time to search for a daemon, from the first loss. rejoin: of the job; grace: grace period of the
- * workers. */
+/* Limit of the search for a daemon, from the first loss of a daemon. rejoin_ms: time to wait for
+ * nodes after a loss; grace_ms: grace period of the workers. */
 uint64_t successor_limit_ms(const struct rdzv_members *last, uint64_t rejoin_ms, uint64_t grace_ms);
 
-/* Time to wait after a refusal or an unsuccessful probe. *wait: state, 0 at first. */
+/* Delay after a refusal or an unsuccessful probe. *wait: state, 0 at first. */
 unsigned successor_again_ms(unsigned *wait);
 
-/* Change cfg to that of a successor on node `index`. grace: in the unit of cfg's times. */
+/* Change cfg to that of a successor on node `index`. grace: grace period of the workers in ns. */
 void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grace);
 
-/* Time before the leader (or another node) probes the other nodes for a daemon. *wait: state, 0 at
- * first. */
+/* Delay before a node probes the other nodes for a daemon. host: the node is the leader; *wait:
+ * state, 0 at first. */
 unsigned successor_search_wait_ms(unsigned *wait, bool host);
-/* The same, after another daemon has refused this node. */
+/* Delay before that probe after another daemon has refused this node. */
 unsigned successor_search_refused_ms(void);
 
 #endif

@@ -71,7 +71,7 @@ static int by_mpi(const struct task_layout_input *in, int *sizes, int n, struct 
                           t->local_size, PLAN_MAX_SLOTS);
     if (in->alloc->index < 0)
         return dd_err_set(err, -EINVAL,
-                          "cannot determine which of the nodes this is"
+                          "cannot determine which of the nodes this machine is"
                           "\n  tip: name the nodes with --hosts=LIST");
     for (int i = 0; i < n; i++)
         sizes[i] = t->local_size;
@@ -156,7 +156,7 @@ static int choose_other(struct task_layout *p, const struct task_layout_input *i
             err, -EINVAL,
             "only the ranks of this worker are known: its launcher does not number ranks node by "
             "node"
-            "\n  tip: use srun --distribution=block");
+            "\n  tip: number ranks node by node, for example with srun --distribution=block");
     int rc = in->rank >= 0 ? choose_rank(p, in->rank, err) : 0;
     if (rc == 0 && in->rank < 0 && in->node >= p->plan.nnodes)
         rc = dd_err_set(err, -EINVAL,

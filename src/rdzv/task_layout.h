@@ -1,6 +1,6 @@
-/* For ddctl env, which prints the environment of workers that ddrun does not start: which workers a
- * request is about. This process, if a launcher has started it as a worker, else the workers of a
- * node, else all. Pure. */
+/* Selects workers for ddctl env, which prints the environment of workers that ddrun does not start:
+ * this process, if a launcher has started it as a worker, else the workers of a node, else all
+ * workers. Pure. */
 #ifndef DD_RDZV_TASK_LAYOUT_H
 #define DD_RDZV_TASK_LAYOUT_H
 
@@ -18,7 +18,7 @@ struct task_layout {
     struct hostlist *nodes; /* the nodes, each once, in rank order */
     struct plan plan;       /* nodes and ranks, without addresses */
     int node;               /* node of the workers; -1: all workers of all nodes */
-    int first, n;           /* their local ranks on that node: first, number */
+    int first, n;           /* first local rank and number of the workers on that node */
     bool here;              /* `node` is this machine */
     bool scattered; /* ranks are not assigned node by node: only the ranks of this worker are known
                      */

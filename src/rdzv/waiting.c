@@ -113,7 +113,9 @@ void waiting_line(char *out, size_t size, size_t columns, const struct rdzv_wait
     (void)snprintf(out, room, "%s", part);
     (void)snprintf(part, sizeof(part), w->names[0] != '\0' ? "waiting for %s" : "%s", w->names);
     waiting_put(out, room, part);
-    (void)snprintf(part, sizeof(part), "attempt %d of %d", w->attempt, w->attempts);
+    (void)snprintf(part, sizeof(part),
+                   w->attempt <= w->attempts ? "attempt %d of %d" : "attempt %d", w->attempt,
+                   w->attempts);
     waiting_put(out, room, w->attempts > 1 ? part : "");
     (void)snprintf(part, sizeof(part), "%d worker%s", w->workers, w->workers == 1 ? "" : "s");
     waiting_put(out, room, w->workers > 0 ? part : "");

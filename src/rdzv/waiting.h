@@ -16,23 +16,22 @@ enum { WAITING_NAMES = 256 };
 
 struct rdzv_wait {
     enum waiting_for what;
-    int ready, wanted;         /* nodes that have joined or stopped, and of how many */
-    int workers;               /* of the nodes that have joined */
+    int ready, wanted;         /* numbers of nodes: joined or stopped; to wait for in all */
+    int workers;               /* number of workers of the nodes that have joined */
     int attempt, attempts;     /* counted from 1; attempts 1: no restart is allowed */
     char names[WAITING_NAMES]; /* at most three of the missing nodes; "": unknown */
     int waited_s, limit_s;
     int starts_s; /* the round starts without the missing nodes after this time; < 0: it does not */
 };
 
-/* The word of a kind in the answer to the request "waiting"; WAITING_FOR_DAEMON: none, or another
- * word. */
+/* Return the word for a kind in the reply to an agent's request "waiting"; "" for
+ * WAITING_FOR_DAEMON, to which waiting_kind() maps any other word, too. */
 const char *waiting_kind_name(enum waiting_for what);
 enum waiting_for waiting_kind(const char *name);
 
-/* Append a name to a list of names, of which only the first three are written; n: names before
- * it. */
+/* Append a name to a list, which only shows the first three names. n: number of names before. */
 void waiting_add_name(char list[WAITING_NAMES], int n, const char *name);
-/* End such a list of n names: "node3, node4, node5 and 2 more". */
+/* End a list to which n names were appended: "node3, node4, node5 and 2 more". */
 void waiting_end_names(char list[WAITING_NAMES], int n);
 
 /* Write "waiting for 2 of 4 nodes: NAMES; gives up in 4 min 30 s", without the names if NULL or

@@ -374,7 +374,7 @@ static void a_throttled_gpu_without_work_slows_no_rank_down(void **state)
     sends(&j, 6);
     assert_true(j.over == 1 && j.last.rank == 6);
     assert_int_equal(straggler_text(&j.last, "node4", &text), 0);
-    assert_string_equal(dd_buf_str(&text), "rank 6 on node4 uses no GPU that has work");
+    assert_string_equal(dd_buf_str(&text), "rank 6 on node4 uses no busy GPU with a known clock");
     stragglers_free(j.s);
 }
 

@@ -192,7 +192,7 @@ static void machine_refuses_who_does_not_fit(void **state)
     assert_non_null(strstr(a.text, "node1"));
     assert_int_equal(join(&b, 1, 1, 3, node(1, "node2", "h")), 0);
     assert_true(rdzv_next_action(b.m, &a));
-    assert_non_null(strstr(a.text, "--nnodes=3"));
+    assert_non_null(strstr(a.text, "at most 3 nodes"));
     assert_int_equal(join(&b, 1, 2, 2, node(1, "node2", "h")), 0);
     assert_string_equal(actions(&b), "refuse1");
     assert_int_equal(rdzv_members(b.m), 1);

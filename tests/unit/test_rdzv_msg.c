@@ -56,7 +56,7 @@ static void msg_refuses_what_does_not_fit_the_table(void **state)
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {"", "not JSON"},
+        {"", "invalid JSON"},
         {"[]", "not a message"},
         {"{}", "not a message"},
         {"{\"type\":\"nonsense\",\"v\":2}", "a message of a later version"},
@@ -65,12 +65,12 @@ static void msg_refuses_what_does_not_fit_the_table(void **state)
         {"{\"type\":\"done\",\"round\":-1}", "'round'"},
         {"{\"type\":\"done\",\"round\":1.5}", "'done': field 'round'"},
         {"{\"type\":\"done\",\"round\":\"1\"}", "'round'"},
-        {"{\"type\":\"done\",\"round\":1,\"round\":2}", "not JSON"},
+        {"{\"type\":\"done\",\"round\":1,\"round\":2}", "invalid JSON"},
         {"{\"type\":\"done\",\"round\":99999999999}", "'round'"},
         {"{\"type\":\"finish\",\"code\":256,\"report\":0,\"text\":\"\"}", "'code'"},
-        {"{\"type\":\"status\",\"text\":\"a\\u0000b\"}", "not JSON"},
+        {"{\"type\":\"status\",\"text\":\"a\\u0000b\"}", "invalid JSON"},
         {"{\"type\":\"status\",\"text\":7}", "'text'"},
-        {"{\"type\":\"done\",\"round\":1} x", "not JSON"},
+        {"{\"type\":\"done\",\"round\":1} x", "invalid JSON"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct msg m = {0};
