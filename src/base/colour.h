@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The input that decides about colours: environment variables (NULL: not set), and whether the
- * messages go to a terminal. */
+/* Input for dd_colour_is_wanted(): environment variables (NULL: not set), and whether the messages
+ * go to a terminal. */
 struct colour_env {
     const char *no_color, *clicolor_force, *clicolor, *term;
     bool terminal;

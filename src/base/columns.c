@@ -81,10 +81,10 @@ static size_t escape_len(const char *p)
 
 /* The output for one character. */
 struct shown {
-    size_t len; /* bytes of the text */
-    const char *as;
-    size_t n;    /* bytes of `as` */
-    int columns; /* of `as` */
+    size_t len;     /* bytes of the text */
+    const char *as; /* output */
+    size_t n;       /* bytes of `as` */
+    int columns;    /* of `as` */
 };
 
 static struct shown show(const char *p, bool utf8)

@@ -10,10 +10,10 @@
 #include <stdbool.h>
 
 /* Append the characters at *text that fit into `width` columns, at most to the next newline, and
- * advance *text behind them. Omits escape sequences and characters without a width, and writes '?'
- * for control characters and invalid bytes; without utf8, for all but ASCII. With width > 0 it
- * consumes at least one byte, unless *text is at its end or at a newline. Return the number of
- * columns, or -errno. */
+ * advance *text behind these characters. Omits escape sequences and characters without a width, and
+ * writes '?' for control characters and invalid bytes; without utf8, for all but ASCII. With width
+ * > 0 it consumes at least one byte, unless *text is at its end or at a newline. Return the number
+ * of columns, or -errno. */
 int dd_columns_put(struct dd_buf *out, const char **text, int width, bool utf8);
 /* Append text as above, then blanks up to `width` columns. Return 0 or -errno. */
 int dd_columns_pad(struct dd_buf *out, const char *text, int width, bool utf8);

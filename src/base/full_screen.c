@@ -27,9 +27,9 @@ struct dd_full_screen {
     bool colours;
     bool entered;
     struct termios saved;
-    struct dd_line *shown; /* on the terminal */
+    struct dd_line *shown; /* [n] lines on the terminal */
     int n;
-    struct dd_buf out; /* not accepted by the terminal yet */
+    struct dd_buf out; /* output that the terminal has not accepted yet */
 };
 
 static void forget_lines(struct dd_full_screen *s)

@@ -37,10 +37,10 @@ int dd_full_screen_fd(const struct dd_full_screen *s); /* for events and keys; n
 int dd_full_screen_enter(struct dd_full_screen *s);
 /* Restore the terminal. Does nothing if the screen was not entered. */
 void dd_full_screen_leave(struct dd_full_screen *s);
-/* 80x24 if the terminal does not report its size. */
+/* Return the size; 80 columns and 24 lines if the terminal does not report it. */
 void dd_full_screen_size(const struct dd_full_screen *s, int *ret_lines, int *ret_columns);
 /* Show these lines, from the top; takes their texts. -EAGAIN: the terminal has not accepted the
- * previous ones yet: draw again when dd_full_screen_flush() returns true. */
+ * previous lines yet: draw again when dd_full_screen_flush() returns true. */
 int dd_full_screen_draw(struct dd_full_screen *s, struct dd_line *lines, int n);
 /* Write as much output as the terminal accepts now. True: none is pending. */
 bool dd_full_screen_flush(struct dd_full_screen *s);

@@ -1,4 +1,4 @@
-/* The programs and files that were installed with this program. */
+/* Finds the programs and files that were installed with this program. */
 #ifndef DD_BASE_INSTALLED_H
 #define DD_BASE_INSTALLED_H
 

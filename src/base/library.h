@@ -13,15 +13,16 @@
 
 struct dd_library_row {
     const char *name;
-    size_t at; /* offset of the field for its address */
+    size_t at; /* offset of the field for the function's address */
 };
 
-/* Load the library and store the addresses of its functions. It stays loaded; loading it again
- * needs no file. -ELIBACC: it does not exist, or cannot be loaded into this program; -ELIBBAD: a
- * function is missing. err names the library. */
+/* Load the library and store the addresses of its functions. The library stays loaded; loading it
+ * again needs no file. -ELIBACC: the library does not exist, or cannot be loaded into this program;
+ * -ELIBBAD: a function is missing. err names the library. */
 int dd_library_load(void *functions, const char *soname, const struct dd_library_row *rows,
                     size_t n, struct dd_err *err);
-/* Store the addresses of the functions of an open library. -ELIBBAD: *missing is not in it. */
+/* Store the addresses of the functions of an open library. -ELIBBAD: the library lacks the function
+ * *missing. */
 int dd_library_bind(void *functions, void *library, const struct dd_library_row *rows, size_t n,
                     const char **missing);
 

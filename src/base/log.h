@@ -1,6 +1,6 @@
-/* Log lines: one line of key=value text per event. Each program passes a struct dd_log to its
- * parts; there is no global state. Messages for users are lines of level DD_LOG_ERR, _WARN and
- * _NOTICE. */
+/* Logging. Each program passes a struct dd_log to its parts; there is no global state. The levels
+ * ERR, WARN and NOTICE are messages for users, INFO adds detail; DEBUG events are key=value text.
+ */
 #ifndef DD_BASE_LOG_H
 #define DD_BASE_LOG_H
 

@@ -204,7 +204,8 @@ static int refuse_config(struct parser *p)
                               p->t->program);
     return p->t->n_commands == 0
                ? rc
-               : dd_err_tip(p->err, rc, "'%s COMMAND --show-config' shows those of a command",
+               : dd_err_tip(p->err, rc,
+                            "'%s COMMAND --show-config' shows the values of a command's options",
                             p->t->program);
 }
 
@@ -294,7 +295,7 @@ static const struct opt_row *row_of(const struct opt_table *t, const char *name,
     return NULL;
 }
 
-/* In the tip, the word as typed replaces OPTION. */
+/* Refuse an option of another launcher; the word as typed replaces OPTION in f->say. */
 static int refuse_foreign(const struct parser *p, const struct opt_foreign *f)
 {
     static const char option[] = "OPTION";
@@ -481,7 +482,8 @@ static int opt_read_ahead(struct parser *p, const struct opt_input *in)
     return rc < 0 ? dd_err_set(p->err, rc, "out of memory") : 0;
 }
 
-/* Call after the command line and the environment: rows that either has set keep their values. */
+/* Apply the settings of files, after the command line and the environment: rows that these two have
+ * set keep their values. */
 static int opt_read_settings(struct parser *p, const struct opt_input *in)
 {
     char name[600];

@@ -78,13 +78,13 @@ struct opt_row {
     char split;       /* OPT_REPEATED: also split each value at this character; 0: never */
     const char *env;  /* additional variables, comma-separated, which precede those from the table's
                          prefixes */
-    bool no_env;      /* the table's prefixes define no variable for it */
+    bool no_env;      /* the table's prefixes define no variable for the option */
     bool no_file;     /* cannot be set in a file */
     bool project; /* may be set in a file of the current directory, which may come with a download:
                      its values must not let ddrun run, read, write or connect
                      to anything */
-    const char *needs;   /* options, comma-separated, at least one of which it needs to take effect;
-                            NULL: none */
+    const char *needs; /* options, comma-separated: without one of these, the option has no effect;
+                          NULL: none */
     const char *example; /* a valid value for error messages; NULL: derived from default and kind */
     const char *group;   /* heading in the help; groups are ordered by first appearance */
     const char *since;   /* version that introduced it; NULL: the first */
@@ -92,7 +92,7 @@ struct opt_row {
     const char *more; /* additional text for the manual page; paragraphs end with "\n\n" */
     bool hidden;      /* accepted, but absent from help, manual and completions */
     bool common;      /* shown by a bare --help; if no row of a table is common, all are shown */
-    size_t offset;    /* of its field in the values struct: see OPT_FIELD */
+    size_t offset;    /* offset of the option's field in the values struct: see OPT_FIELD */
     /* OPT_CUSTOM: parses text into *field. 0, or -errno with a message that names the error and the
      * valid values; the caller adds the prefix ("--nnodes: "). */
     int (*parse)(const char *text, void *field, struct dd_err *err);
@@ -104,7 +104,7 @@ struct opt_row {
 struct opt_foreign {
     const char *word; /* with its dashes; '_' may replace '-' */
     const char *is; /* the equivalent option, "nnodes" or, with a value, "log-level=info"; "": none,
-                       ignored; NULL: refused */
+                       the word is ignored; NULL: the word is refused */
     const char *say; /* if refused: its origin and the alternative, as a continuation of "WORD is ";
                         OPTION stands for the word as typed */
 };
@@ -124,7 +124,8 @@ struct opt_table {
     const char *about;        /* one or two sentences */
     const char *epilog;       /* printed verbatim after the options; NULL: none */
     const char *env_prefixes; /* "DDRUN_,PET_": option a-b may be set by DDRUN_A_B, else PET_A_B */
-    const char *env_more;     /* variables with that prefix that are not options, comma-separated */
+    const char
+        *env_more; /* variables with the first prefix that are not options, comma-separated */
     const struct opt_row *rows;
     size_t n_rows;
     const char *first; /* preferred options for ambiguous abbreviations, comma-separated */
@@ -164,7 +165,7 @@ struct opt_result {
     enum opt_format format;     /* for OPT_ASK_DUMP */
     const char *about;          /* for OPT_ASK_HELP: see opt_help; borrowed from argv */
     int script;                 /* index of the first operand in argv; argc: none */
-    int args;                   /* index of the first argument after it */
+    int args;                   /* index of the first argument after the first operand */
     struct opt_source *sources; /* one per row */
     bool json;                  /* for OPT_ASK_CONFIG */
     struct dd_strv config;      /* for --show-config: "name\tvalue\tsource" per row, or JSON */
@@ -183,7 +184,7 @@ struct opt_input {
     int argc;
     char *const *argv; /* argv[0] is the program */
     char *const *env;
-    const struct opt_setting *settings; /* all of a row apply, in this order */
+    const struct opt_setting *settings; /* if a row has several, all apply, in this order */
     size_t n_settings;
 };
 
@@ -233,8 +234,8 @@ const struct opt_command *opt_nearest_command(const struct opt_table *t, const c
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);
 
 /* Append the help in at most 80 columns. about: "": the common options; "all"; else the options
- * with that word in name, group or phrase, in full (only the option of that name if there is one).
- */
+ * with that word in name, group or phrase, in full (only the option with that name if there is
+ * one). */
 int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out);
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out);
 

@@ -44,7 +44,9 @@ static int check_names(const struct opt_table *t, size_t i, struct dd_err *err)
     const char *piece;
     size_t len;
     if (!opt_check_is_name(row->name, strlen(row->name)))
-        return dd_err_set(err, -EINVAL, "invalid name: only a-z, 0-9 and single '-' between them");
+        return dd_err_set(err, -EINVAL,
+                          "invalid name: expected 2 to %d of a-z, 0-9 and, inside, '-'",
+                          NAME_MAX_LEN);
     for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
         if (!opt_check_is_name(piece, len))
             return dd_err_set(err, -EINVAL, "invalid alias '%.*s'", (int)len, piece);
@@ -68,7 +70,7 @@ static int check_texts(const struct opt_row *row, struct dd_err *err)
     if (row->letter != 0 && !isalpha((unsigned char)row->letter))
         return dd_err_set(err, -EINVAL, "short form is not a letter");
     if (row->help == NULL || *row->help == '\0' || !opt_check_is_text(row->help))
-        return dd_err_set(err, -EINVAL, "missing help line in plain text");
+        return dd_err_set(err, -EINVAL, "the help line is missing or not printable ASCII");
     if (row->help[strlen(row->help) - 1] == '.')
         return dd_err_set(err, -EINVAL, "help line ends with a full stop");
     if ((row->kind == OPT_FLAG) != (row->metavar == NULL))
@@ -108,7 +110,7 @@ static int opt_check_list(const struct opt_table *t, const char *list, struct dd
                (strlen(row->name) != len || memcmp(row->name, piece, len) != 0))
             i++;
         if (row == NULL)
-            return dd_err_set(err, -EINVAL, "no option '%.*s'", (int)len, piece);
+            return dd_err_set(err, -EINVAL, "the table has no option '%.*s'", (int)len, piece);
     }
     return 0;
 }
@@ -123,14 +125,17 @@ static int check_foreign(const struct opt_table *t, const struct opt_foreign *f,
     for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++) {
         if ((dashes == 2 && has_name(row, name, strlen(name))) ||
             (dashes == 1 && name[1] == '\0' && name[0] == row->letter))
-            return dd_err_set(err, -EINVAL, "%s: --%s has this name", f->word, row->name);
+            return dd_err_set(err, -EINVAL, "%s: this is also a name of --%s", f->word, row->name);
         if (dashes == 2 && opt_list_has(t->first, row->name) &&
             opt_name_begins(row->name, name, strlen(name)))
             return dd_err_set(err, -EINVAL, "%s: abbreviates --%s", f->word, row->name);
         found |= has_name(row, f->is != NULL ? f->is : "", len);
     }
     if (dashes < 1 || dashes > 2 || !found || (f->is == NULL) != (f->say != NULL))
-        return dd_err_set(err, -EINVAL, "%s: not an option, or maps to none", f->word);
+        return dd_err_set(
+            err, -EINVAL,
+            "%s: expected one or two dashes, an option of the table in 'is', or no 'is' but 'say'",
+            f->word);
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The user's text in a message: printable, and truncated to this length. */
+/* Bytes of the user's text in a message, which is escaped and truncated to this length. */
 #define QUOTED_MAX 120
 
 static const char *quoted(char out[QUOTED_MAX], const char *text)
@@ -103,7 +103,8 @@ static void limit_text(char *out, size_t size, enum opt_kind kind, const char *w
     if (kind == OPT_DURATION)
         (void)snprintf(out, size, "%s %.12gs", what, (double)limit / 1e9);
     else
-        (void)snprintf(out, size, "%s %" PRId64, what, limit);
+        (void)snprintf(out, size, kind == OPT_BYTES ? "%s %" PRId64 " bytes" : "%s %" PRId64, what,
+                       limit);
 }
 
 static int set_number(const struct opt_row *row, void *field, const struct opt_place *place,
@@ -111,8 +112,9 @@ static int set_number(const struct opt_row *row, void *field, const struct opt_p
 {
     static const char *const is_not[] = {
         [OPT_INT] = "is not a whole number",
-        [OPT_DURATION] = "is not a duration (a number, optionally with a unit: ms, s, m, h or d)",
-        [OPT_BYTES] = "is not a size (a whole number and K, M or G)",
+        [OPT_DURATION] =
+            "is not a duration (a number, optionally with a unit: us, ms, s, m, h or d)",
+        [OPT_BYTES] = "is not a size (a whole number, optionally with K, M or G)",
     };
     const struct limits l = limits_of(row);
     char what[100];

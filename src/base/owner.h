@@ -12,7 +12,7 @@ enum { DD_OWNER_MAX = 160 };
 unsigned long long dd_process_start(long pid);
 /* Write one line that identifies this process: boot, PID namespace, pid, start time. */
 void dd_owner_text(char out[DD_OWNER_MAX]);
-/* True if text is such a line. */
+/* True if text is a line of dd_owner_text(). */
 bool dd_owner_is(const char *text);
 /* True if the process has certainly ended: it ran during this boot and in this PID namespace. */
 bool dd_owner_is_gone(const char *text);

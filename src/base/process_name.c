@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* Find the memory of the command line: fields 48 and 49. The name, field 2, may contain blanks, so
- * count from its closing parenthesis. Src: proc_pid_stat(5). */
+/* Find the memory of the command line: fields 48 and 49. The process name (field 2) may contain
+ * blanks, so count fields from its closing parenthesis. Src: proc_pid_stat(5). */
 static int find_arguments(unsigned long *ret_from, unsigned long *ret_to)
 {
     char text[2048];

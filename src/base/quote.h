@@ -4,10 +4,10 @@
 
 #include "base/buf.h"
 
-/* For sh and compatible shells. Errors as for dd_buf_append(). */
+/* Quote for sh and compatible shells. Errors as for dd_buf_append(). */
 int dd_quote_sh(struct dd_buf *out, const char *text);
-/* For csh, within eval "`...`". -EINVAL: text contains a newline, which command substitution in csh
- * drops. */
+/* Quote for csh, within eval "`...`". -EINVAL: text contains a newline, which command substitution
+ * in csh drops. */
 int dd_quote_csh(struct dd_buf *out, const char *text);
 
 #endif

@@ -85,7 +85,7 @@ static int scratch_empty(int fd, dev_t dev, int depth)
     return rc;
 }
 
-/* Remove the name only while it still refers to that directory. */
+/* Remove the name only while it still refers to the directory `fd`. */
 static int remove_name(int fd, const char *path)
 {
     struct stat st;
@@ -215,8 +215,9 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
         (void)waitpid(child, NULL, 0);
     return n != 0 ? 0
                   : dd_err_set(err, -ETIMEDOUT,
-                               "the file system of the temporary directory '%s' does not respond",
-                               parent);
+                               "the file system of the temporary directory '%s' has not responded "
+                               "within %d s",
+                               parent, ANSWER_MS / 1000);
 }
 
 /* Create the directory; try another name if one exists. */
@@ -231,7 +232,7 @@ static int scratch_make(struct dd_scratch *s, int at, const char *parent, struct
         rc = mkdirat(at, name, 0700) < 0 ? -errno : 0;
     }
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot create a directory in '%s': %s", parent, strerror(-rc));
+        return dd_err_set(err, rc, "cannot create a directory in '%s/': %s", parent, strerror(-rc));
     s->fd = open_private(at, name, &st);
     if (s->fd < 0)
         rc = dd_err_set(err, s->fd, "cannot use the new directory '%s/%s': %s", parent, name,
@@ -251,8 +252,8 @@ static int open_parent(char **ret, const char *parent, struct dd_err *err)
     if (at == -EPERM)
         return dd_err_set(
             err, at,
-            "other users can rename the temporary directory '%s' or files in it (a directory "
-            "that others can write to needs the sticky bit)",
+            "other users can rename the temporary directory '%s' or files in it: the path has a "
+            "directory of another user, or one that others can write to without the sticky bit",
             parent);
     if (at < 0)
         return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent,
@@ -289,7 +290,11 @@ int dd_scratch_open(struct dd_scratch *ret, const char *path, struct dd_err *err
     DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
     s.fd = open_private(AT_FDCWD, path, &st);
     if (s.fd < 0)
-        return dd_err_set(err, s.fd, "cannot use the directory '%s': %s", path, strerror(-s.fd));
+        return dd_err_set(err, s.fd,
+                          s.fd == -EPERM
+                              ? "cannot use '%s': expected a directory of this user with mode 0700"
+                              : "cannot use the directory '%s': %s",
+                          path, strerror(-s.fd));
     s.path = strdup(path);
     if (s.path == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -1,7 +1,7 @@
 /* A private directory for temporary files: a random name, mode 0700, and a descriptor through which
  * it is emptied, so that its removal never depends on a path that may have changed. Other users can
- * neither enter it nor take its name while it exists. It exists for the whole job, so no name is
- * used twice. */
+ * neither enter the directory nor take its name while it exists. It exists for the whole job, so no
+ * name is used twice. */
 #ifndef DD_BASE_SCRATCH_H
 #define DD_BASE_SCRATCH_H
 
@@ -15,13 +15,13 @@ struct dd_scratch {
 #define DD_SCRATCH_NONE (struct dd_scratch){.fd = -1}
 
 /* Resolve the symbolic links of a directory that is safe for temporary files. The caller frees
- * *ret. Errors as below. */
+ * *ret. Errors as for dd_scratch_new(). */
 int dd_scratch_parent(char **ret, const char *parent, struct dd_err *err);
 /* Create a directory below parent, whose symbolic links are resolved once. -ETIMEDOUT: the file
  * system hangs. -EPERM: others may rename entries of parent or of a directory above it (it is
  * writable by others without the sticky bit, or owned by another user). */
 int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err);
-/* Open an existing one by its path. -EPERM: it is not a private directory of this user. */
+/* Open an existing scratch directory by its path. -EPERM: not a private directory of this user. */
 int dd_scratch_open(struct dd_scratch *ret, const char *path, struct dd_err *err);
 /* Record the calling process as the owner, so that dd_scratch_sweep() can detect stale directories.
  */

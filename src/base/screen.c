@@ -24,13 +24,13 @@ enum line_state {
     LINE_BUSY, /* a process draws or erases */
 };
 
-/* Survives the death of a process: LINE_SHOWN lasts until another process erases or redraws the
- * line, LINE_BUSY expires after BUSY_MS, and a count of writers that stays above 0 only prevents
- * further status lines. */
+/* Shared state, which survives the death of a process: LINE_SHOWN lasts until another process
+ * erases or redraws the line, LINE_BUSY expires after BUSY_MS, and a count of writers that stays
+ * above 0 only prevents further status lines. */
 struct shared {
     atomic_int line;    /* enum line_state */
-    atomic_int writers; /* between begin and end, in all processes */
-    atomic_int drawer;  /* pid; 0: none */
+    atomic_int writers; /* number of processes between dd_screen_begin() and _end() */
+    atomic_int drawer;  /* pid of the process that may draw; 0: none */
 };
 
 struct dd_screen {
@@ -52,7 +52,7 @@ static struct dd_screen *screen_make(int fd, int memory_fd)
     s->shared = at == MAP_FAILED ? NULL : at;
     if (s->fd >= 0 && s->shared != NULL)
         return s;
-    s->memory_fd = -1; /* remains the caller's after a failure */
+    s->memory_fd = -1; /* the caller keeps memory_fd after a failure */
     dd_screen_free(s);
     return NULL;
 }

@@ -9,13 +9,13 @@
 
 struct dd_screen;
 
-/* The screen of terminal `fd`, for this process and those that it forks. NULL if there is none: no
- * terminal, or one that cannot move its cursor (TERM=dumb). */
+/* Return the screen of terminal `fd`, for this process and its forks. NULL: `fd` is no terminal or
+ * one that cannot move its cursor (TERM=dumb), or the memory cannot be created. */
 struct dd_screen *dd_screen_new(int fd);
-/* The same screen in a program that this process has started: `fd` is the same terminal, memory_fd
- * the inherited descriptor of the screen's memory. */
+/* Return the screen that the parent of this program uses. `fd`: the same terminal; memory_fd: the
+ * inherited descriptor of the screen's memory, which is taken. NULL: as above. */
 struct dd_screen *dd_screen_open(int fd, int memory_fd);
-int dd_screen_memory(const struct dd_screen *s); /* -1: none */
+int dd_screen_memory(const struct dd_screen *s); /* descriptor of the screen's memory; -1: none */
 void dd_screen_free(struct dd_screen *s);
 
 /* Call these before and after each write of other text to the terminal. dd_screen_begin() erases

@@ -22,7 +22,7 @@ bool dd_signal_announces(int sig);
  * DD_SIGNAL_SAME_MS, or within DD_SIGNAL_COPIES_MS through a channel that has not delivered it yet.
  * For SIGUSR1 and SIGUSR2 this is DD_SIGNAL_NOTICES_MS: a machine may stall for seconds, and a job
  * must not receive a notice twice. There is one *taken per signal and one *heard per channel; 0:
- * never. Both are updated. */
+ * never. *taken and *heard are updated. */
 enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000, DD_SIGNAL_NOTICES_MS = 30000 };
 bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now);
 

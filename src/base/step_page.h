@@ -14,11 +14,11 @@ enum {
     STEP_PAGE_BYTES = 65536, /* the largest page of any kernel: mmap() takes multiples of a page */
     STEP_WINDOW = 16,        /* steps that are kept: the times of a worker are medians of these */
 };
-#define STEP_US_MAX UINT64_C(86400000000) /* of one step: a day */
+#define STEP_US_MAX UINT64_C(86400000000) /* limit for the time of one step: a day */
 
 struct step_entry {
     uint64_t wall_ns; /* from this step to the next one */
-    uint64_t work_ns; /* the same without the waits that the program has marked; 0: none marked */
+    uint64_t work_ns; /* wall_ns without the waits that the program has marked; 0: none marked */
     uint64_t cpu_ns;  /* processor time of all threads of the process */
 };
 
@@ -32,25 +32,26 @@ struct step_page {
 
 /* The current step of a worker, in its own memory. */
 struct step_clock {
-    bool running; /* a step has begun */
-    bool waited;  /* the program has marked a wait in this step */
-    bool waits;   /* it waits now */
-    uint64_t begin_ns, cpu_ns, wait_ns, waited_ns;
+    bool running;                /* a step has begun */
+    bool waited;                 /* the program has marked a wait in this step */
+    bool waits;                  /* the program is in a marked wait */
+    uint64_t begin_ns, cpu_ns;   /* clock and processor time at the beginning of the step */
+    uint64_t wait_ns, waited_ns; /* beginning of the current wait; total of the step's waits */
 };
 
-/* Begin a step, and complete the one before it. step: its number, 0 or more. */
+/* Begin a step, and complete the previous one. step: number of the new step, 0 or more. */
 void step_page_begin(struct step_page *p, struct step_clock *c, int64_t step, uint64_t now_ns,
                      uint64_t cpu_ns);
 void step_clock_wait(struct step_clock *c, uint64_t now_ns);   /* begins a wait for other workers */
-void step_clock_resume(struct step_clock *c, uint64_t now_ns); /* ends it */
+void step_clock_resume(struct step_clock *c, uint64_t now_ns); /* ends the wait */
 
 /* The content of a worker's page. Times are medians of the last steps. */
 struct step_times {
-    int64_t step;   /* the current one; -1: unknown */
+    int64_t step;   /* number of the current step; -1: unknown */
     uint64_t count; /* complete steps, at most INT64_MAX */
     int n;          /* number of steps in the medians */
     uint64_t wall_us, cpu_us;
-    uint64_t work_us; /* 0: the program does not mark its waits */
+    uint64_t work_us; /* without waits; 0: the program marks none */
 };
 
 /* Read the n bytes of a page. False: no step is complete, or the page is invalid. */

@@ -165,7 +165,7 @@ static char *strv_name_of(const char *entry)
 /* Ordered by name; of several entries with one name the first counts, as for getenv(). */
 struct entry {
     const char *text;
-    size_t len; /* of the name */
+    size_t len; /* bytes of the name */
     size_t place;
 };
 
@@ -202,7 +202,7 @@ static int sort_env(struct sorted *ret, char *const *env)
     return 0;
 }
 
-/* Return the value of that entry's name in s; NULL: not set. */
+/* Return the value in s of the variable that the entry `text` names; NULL: not set. */
 static const char *value_in(const struct sorted *s, const char *text)
 {
     const struct entry wanted = {text, strcspn(text, "="), 0};

@@ -17,7 +17,7 @@ int dd_strv_pushn(struct dd_strv *sv, const char *s, size_t len);
 int dd_strv_pushf(struct dd_strv *sv, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Append --NAME=VALUE; value NULL: nothing. */
 int dd_strv_push_option(struct dd_strv *sv, const char *name, const char *value);
-int dd_strv_copy(struct dd_strv *to, char *const *from); /* appends all of from */
+int dd_strv_copy(struct dd_strv *to, char *const *from); /* appends copies of all strings */
 /* Split at any byte in `seps`; drop empty pieces. */
 int dd_strv_split(struct dd_strv *sv, const char *s, const char *seps);
 void dd_strv_done(struct dd_strv *sv);
@@ -31,7 +31,8 @@ int dd_env_set(struct dd_strv *env, const char *name, const char *value);
 int dd_env_setf(struct dd_strv *env, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dd_env_unset(struct dd_strv *env, const char *name);
-void dd_env_unset_prefix(struct dd_strv *env, const char *prefix); /* every NAME with this prefix */
+void dd_env_unset_prefix(struct dd_strv *env,
+                         const char *prefix); /* all variables with this prefix */
 
 typedef int dd_env_diff_f(void *arg, const char *name, const char *value);
 /* Call put for every variable of `after` that is missing in `before` or differs, then with NULL for
