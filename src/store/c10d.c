@@ -300,7 +300,7 @@ static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
     return false;
 }
 
-/* As c10d->may_run(). */
+/* Call c10d->may_run(), and stall the connection if it returns 0. */
 static int may_run(struct c10d_conn *c, int op, struct dd_rd args)
 {
     if (c->c10d->may_run == NULL)

@@ -22,8 +22,8 @@ struct c10d_pend;
 struct store_carrier;
 struct store_relay;
 
-/* Called by this file, and never for the connection that is being fed. They must not call functions
- * of this file. */
+/* Callbacks of c10d.c, which never calls them for the connection that is being fed. They must not
+ * call functions of c10d.h. */
 struct c10d_calls {
     /* A wait of conn has ended: send one byte 0 to it and, if conn is busy, call c10d_resume()
      * later. */
@@ -42,9 +42,9 @@ struct c10d {
     uint64_t carried_total;       /* connections that relays have opened so far */
     struct store_profile profile; /* indexed by enum c10d_op */
     struct store_runs runs;
-    const struct c10d_calls *calls; /* for connections that have none of their own */
+    const struct c10d_calls *calls; /* default for new connections */
     const struct c10d_op_info *ops; /* NULL: c10d_ops */
-    /* Whether this request may be executed now: 1 yes; 0: the connection is stalled until
+    /* Decide whether a request may be executed now. 1: yes; 0: the connection is stalled until
      * c10d_unstall(); < 0: it must be closed. NULL: always. */
     int (*may_run)(struct c10d_conn *conn, int op, struct dd_rd args);
     void (*on_done)(struct c10d_conn *conn); /* conn is about to be idle; NULL: nothing to do */
@@ -59,14 +59,14 @@ struct c10d_conn {
     struct c10d *c10d;
     struct store_waiter waiter;
     const struct c10d_calls *calls;
-    void *peer; /* of c10d->relay */
+    void *peer; /* the relay's state of this connection; NULL: none */
     LIST_ENTRY(c10d_conn) stalled_link;
-    uint32_t executed;      /* requests, modulo 2^32 */
+    uint32_t executed;      /* number of executed requests, modulo 2^32 */
     struct store_run *run;  /* the torchrun run whose agent has this connection; NULL: none */
     struct c10d_pend *pend; /* input that is not executed yet; NULL: none */
     enum c10d_table table;
     int waiting_op;      /* operation of the last wait */
-    uint64_t waiting_ns; /* its start, with a profile that has a clock */
+    uint64_t waiting_ns; /* start of the last wait; 0 without a clock in the profile */
     bool blocked;        /* a wait blocks the requests after it */
     bool stalled;        /* the next request may not be executed yet */
     bool cancels;        /* a CANCEL_WAIT or the end of the input follows: a wait will not last */
@@ -74,7 +74,7 @@ struct c10d_conn {
 };
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d);
-void c10d_conn_done(struct c10d_conn *c); /* cancels its wait; the connection is idle again */
+void c10d_conn_done(struct c10d_conn *c); /* cancels the connection's wait; conn is idle again */
 
 /* Take all n bytes: execute complete requests that are allowed now, buffer the rest. 0, or -errno
  * with a message if the connection must be closed. Replies are appended to out. Execution pauses

@@ -34,11 +34,11 @@ enum c10d_op {
 struct c10d_request {
     struct c10d_conn *conn;
     struct dd_rd args;
-    struct store_bytes raw; /* all of it, as received */
+    struct store_bytes raw; /* the whole request, as received */
     struct store_out *out;
-    struct store_blob *
-        *blob;   /* buffer that contains it and that may be taken for a large value; NULL: none */
-    size_t work; /* cost beyond 1: number of keys touched */
+    struct store_blob **blob; /* buffer that contains the request and that may be taken for a large
+                                 value; NULL: none */
+    size_t work;              /* cost beyond 1: number of keys touched */
 };
 
 struct c10d_op_info {

@@ -25,7 +25,7 @@ struct carried {
     bool is_later; /* on carrier->later */
     bool is_full;  /* on carrier->full */
     bool ended;    /* no input follows */
-    bool broken;   /* a reply was lost because memory ran out: close it */
+    bool broken;   /* a reply was lost because memory ran out: close the connection */
 };
 
 struct store_carrier {
@@ -34,8 +34,8 @@ struct store_carrier {
     struct store_carrier_cfg cfg;
     LIST_ENTRY(store_carrier) link;
     struct carried *conns;
-    TAILQ_HEAD(carried_later, carried) later; /* to be continued */
-    TAILQ_HEAD(, carried) full;               /* wait for CREDIT to send output */
+    TAILQ_HEAD(carried_later, carried) later; /* connections that get another turn */
+    TAILQ_HEAD(, carried) full;               /* connections whose output waits for CREDIT */
     struct dd_buf message;                    /* scratch */
     uint32_t round;
     bool begun;
@@ -53,7 +53,7 @@ static void carrier_send(struct store_carrier *k, struct relay_msg m)
     if (relay_wire_encode(&k->message, &m) == 0)
         k->cfg.send(k->cfg.arg, k->message.data, k->message.len);
     else
-        k->cfg.send(k->cfg.arg, NULL, 0); /* the node would wait for it forever */
+        k->cfg.send(k->cfg.arg, NULL, 0); /* end the link: the node needs the message */
 }
 
 static void carrier_close(struct store_carrier *k, uint32_t conn)
@@ -349,7 +349,7 @@ int store_carrier_take(struct store_carrier *k, uint32_t round, const void *p, s
     if (rc < 0)
         return dd_err_set(err, rc,
                           rc == -ENOMEM ? "out of memory for a connection of the store"
-                                        : "malformed message from a relay of the store");
+                                        : "invalid message from a relay of the store");
     k->taken += relay_wire_cost(&m);
     if (k->taken >= RELAY_CREDIT_FROM) {
         carrier_send(k, (struct relay_msg){.type = RELAY_CREDIT, .n = (uint32_t)k->taken});

@@ -9,7 +9,7 @@
 #include "store/c10d.h"
 #include "store/lease.h"
 
-struct store_carrier; /* one node's */
+struct store_carrier; /* the connections and leases of one node */
 
 struct store_carrier_cfg {
     /* Send the data of a FRAME_STORE frame to the node. A failure ends the node's link, so nothing
@@ -20,20 +20,20 @@ struct store_carrier_cfg {
     void *arg, *soon_arg;
 };
 
-/* 0 or -ENOMEM. */
+/* Return 0 or -ENOMEM. */
 int store_carrier_new(struct store_carrier **ret, struct c10d *c10d,
                       const struct store_carrier_cfg *cfg);
 void store_carrier_free(struct store_carrier *k); /* NULL does nothing */
-/* Take a message from the node. round: the round that runs; messages of others are ignored. 0, or
- * < 0 with a message: the node does not follow the protocol. */
+/* Take a message from the node. round: the round that runs; messages of other rounds are ignored.
+ * Return 0, or < 0 with a message: the node does not follow the protocol, or -ENOMEM. */
 int store_carrier_take(struct store_carrier *k, uint32_t round, const void *p, size_t n,
                        struct dd_err *err);
-/* The relay's connections are gone, and so is the relay until its next BEGIN. */
+/* Close the relay's connections, and ignore its messages until the next BEGIN. */
 void store_carrier_reset(struct store_carrier *k);
 
-/* Give each connection that is busy one turn; cfg.soon was called if some still are. */
+/* Give each busy connection one turn; cfg.soon has been called if some are busy afterwards. */
 void store_carriers_continue(struct c10d *c10d);
-void store_carriers_reset(struct c10d *c10d); /* of all carriers */
+void store_carriers_reset(struct c10d *c10d); /* resets all carriers */
 /* Close the connections that wait for a key with this prefix. */
 void store_carriers_end_waits(struct c10d *c10d, const char *prefix);
 size_t store_carriers_conns(const struct c10d *c10d);

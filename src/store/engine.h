@@ -53,7 +53,7 @@ struct store_account *store_engine_account(struct store_engine *e);
  * failure and then leave the store unchanged. */
 
 int store_set(struct store_engine *e, struct store_bytes key, struct store_bytes value);
-/* The same with a value that is taken, even on failure. */
+/* Like store_set(), but takes the value, even on failure. */
 int store_set_value(struct store_engine *e, struct store_bytes key, struct store_value value);
 int store_append(struct store_engine *e, struct store_bytes key, struct store_bytes value);
 /* True if n values with `bytes` bytes in total fit; for requests that must be atomic. */
@@ -88,13 +88,13 @@ int store_barrier(struct store_engine *e, struct store_waiter *w, struct store_b
 /* Cancel a wait, even one that was just released. If a push released it and the item is still in
  * the queue, release the next waiter instead. Does nothing if w is idle. */
 void store_cancel(struct store_engine *e, struct store_waiter *w);
-/* A waiter that a push released has received its reply: its connection is still open. */
+/* Record that a waiter released by a push has received its reply: its connection is still open. */
 void store_answered(struct store_engine *e, struct store_waiter *w);
 static inline bool store_is_waiting(const struct store_waiter *w)
 {
     return w->nodes != NULL;
 }
-/* True if it waits for a name with this prefix. */
+/* True if w waits for a name with this prefix. */
 bool store_waits_for(const struct store_waiter *w, const char *prefix);
 /* Return the next released waiter, idle again; NULL: none. */
 struct store_waiter *store_released(struct store_engine *e);

@@ -12,7 +12,7 @@ struct store_engine {
     size_t keys;
     size_t waiters;
     TAILQ_HEAD(, store_waiter) released;
-    struct store_holder **holders; /* by id; NULL: gone */
+    struct store_holder **holders; /* [holders_n] by id; NULL: removed */
     size_t holders_n;
 };
 
@@ -25,7 +25,7 @@ void store_forget_nodes(struct store_engine *e, struct store_waiter *w); /* ends
 void store_wake_waiters(struct store_engine *e, struct store_entry *en);
 /* Also wake the waiters of a barrier, which treat any write to its key as its end. */
 void store_wake_all(struct store_engine *e, struct store_entry *en);
-/* In lease.c: the key was created or changed; it is about to be deleted; all keys are. */
+/* In lease.c. Called after a key was created or changed; before it is deleted; before all are. */
 void store_lease_written(struct store_engine *e, struct store_entry *en);
 void store_lease_deleted(struct store_engine *e, struct store_entry *en);
 void store_holders_clear(struct store_engine *e);

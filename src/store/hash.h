@@ -19,18 +19,18 @@ struct store_item {
 
 struct store_lease;
 
-/* A name: a key, a queue, or one that has only waiters. */
+/* A name: a key, a queue, or a name that has only waiters. */
 struct store_entry {
     struct store_entry *next; /* next in the bucket */
     uint64_t hash;
     struct store_value value;
-    struct store_wait_nodes waiters;  /* waiting for the name to exist */
-    struct store_wait_nodes barriers; /* waiting for a barrier to complete */
-    LIST_HEAD(, store_waiter) called; /* released by a push, without a reply yet */
+    struct store_wait_nodes waiters;  /* waits for the name to exist */
+    struct store_wait_nodes barriers; /* waits for a barrier to complete */
+    LIST_HEAD(, store_waiter) called; /* waiters released by a push, without a reply yet */
     STAILQ_HEAD(, store_item) queue;
     size_t queue_len;
     size_t key_len;
-    struct store_lease *lease; /* store/lease.h; NULL: no node has asked */
+    struct store_lease *lease; /* store/lease.h; NULL: no node has asked for the name */
     bool is_key;
     unsigned char key[];
 };
@@ -54,7 +54,8 @@ struct store_entry *store_table_find(const struct store_table *t, struct store_b
 int store_table_get(struct store_table *t, struct store_bytes key, struct store_entry **ret);
 /* Free a name that is no key, has no queue, no waiters and no lease. */
 void store_table_drop_unused(struct store_table *t, struct store_entry *en);
-/* Remove and return any name; NULL if the table is empty. The caller frees it with _free. */
+/* Remove and return any name; NULL if the table is empty. *from: the search begins at this bucket,
+ * 0 at first. The caller frees the name with _free. */
 struct store_entry *store_table_pop(struct store_table *t, size_t *from);
 void store_table_free(struct store_table *t, struct store_entry *en);
 

@@ -13,12 +13,12 @@
 enum { HOT_KEYS_KEPT = 64, HOT_KEYS_SHOWN = 20, HOT_KEY_MAX = 200 };
 
 struct hot_key {
-    uint64_t n, over;
-    size_t len;                     /* of the key */
-    unsigned char key[HOT_KEY_MAX]; /* its beginning */
+    uint64_t n, over;               /* count, and the maximum by which it may be too large */
+    size_t len;                     /* bytes of the whole key */
+    unsigned char key[HOT_KEY_MAX]; /* first bytes of the key */
 };
 
-/* All zero but the seed: none yet. */
+/* All zero at first, but for the seed. */
 struct hot_keys {
     unsigned char seed[DD_SIPHASH_SEED];
     size_t n;
@@ -27,7 +27,7 @@ struct hot_keys {
 };
 
 void hot_keys_add(struct hot_keys *h, struct store_bytes key);
-/* Give the keys with the largest counts, the largest first, lent. Returns their number. */
+/* List the keys with the largest counts, the largest first, lent. Return the number of keys. */
 size_t hot_keys_top(const struct hot_keys *h, const struct hot_key *ret[HOT_KEYS_SHOWN]);
 
 #endif

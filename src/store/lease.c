@@ -12,8 +12,8 @@ struct store_lease {
     uint32_t n;     /* nodes with a lease, or that wait for a name that does not exist */
     uint32_t ids[FEW];
     bool everybody; /* more than FEW: assume that all nodes are among them */
-    bool granted;   /* they have the value */
-    bool changed;   /* no further lease */
+    bool granted;   /* the nodes have the value */
+    bool changed;   /* the key was changed under a lease: grant no further one */
 };
 
 struct store_recall {
@@ -114,7 +114,7 @@ static void free_recalls(struct store_recall *first)
     }
 }
 
-/* One for each node of the lease, chained. */
+/* Make a chain with one recall for each node of the lease. */
 static int make_recalls(const struct store_engine *e, const struct store_lease *l,
                         struct store_recall **ret)
 {

@@ -1,5 +1,5 @@
 /* Leases: copies of values that other nodes keep and answer from, and the names that they wait
- * for. Part of the engine, and as pure.
+ * for. Part of the engine. Pure.
  *
  * A node asks for a name (store_lease_ask). It is sent the value once the key exists, and holds
  * a lease on it from then on: the value changes only after the node has received STORE_RECALL
@@ -30,18 +30,20 @@ struct store_recall;
 struct store_holder {
     struct store_engine *engine; /* NULL: not added */
     uint32_t id;
-    STAILQ_HEAD(, store_recall) recalls; /* not answered yet, oldest first */
+    STAILQ_HEAD(, store_recall)
+    recalls; /* not answered by the node yet, oldest first */
     /* value: only with STORE_VALUE. Must not call the engine. */
     void (*tell)(struct store_holder *h, enum store_lease_news news, struct store_bytes key,
                  const struct store_value *value);
 };
 
 int store_holder_add(struct store_engine *e, struct store_holder *h); /* 0 or -ENOMEM */
-/* Remove the holder; its recalls count as answered. Returns the same as store_lease_answered(). */
+/* Remove the holder; its recalls count as answered. True if changes that wait may be possible now.
+ */
 bool store_holder_remove(struct store_holder *h);
 
 void store_lease_ask(struct store_holder *h, struct store_bytes key);
-/* Recall the leases on a key that is about to be changed, and with push those of nodes that wait
+/* Recall the leases on a key that is about to be changed; with push, also those of nodes that wait
  * for a name that is about to become a queue. 0: none is left; 1: some have not answered yet;
  * -ENOMEM. */
 int store_lease_recall(struct store_engine *e, struct store_bytes key, bool push);

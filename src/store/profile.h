@@ -16,15 +16,14 @@ struct store_op_profile {
     uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
     /* Zero if the profile has no clock: */
     uint64_t service_ns, service_max_ns;  /* time of execution */
-    uint64_t waits, wait_ns, wait_max_ns; /* from execution to reply, of those that waited for a
-                                             key and got it */
+    uint64_t waits, wait_ns, wait_max_ns; /* waits that ended with the key; execution to reply */
 };
 
 struct store_profile {
     struct store_op_profile ops[STORE_PROFILE_OPS];
     uint64_t requests[STORE_PROFILE_SIZES], replies[STORE_PROFILE_SIZES]; /* messages by size */
-    uint64_t (*now)(void); /* NULL: measure no times and no keys, which costs more than counting */
-    struct hot_keys *keys; /* owned by whoever sets now */
+    uint64_t (*now)(void); /* clock; NULL: measure neither times nor keys, to save their cost */
+    struct hot_keys *keys; /* owned by the code that sets `now` */
 };
 
 static inline unsigned store_profile_class(size_t n)

@@ -7,6 +7,6 @@
 #include <jansson.h>
 
 json_t *store_profile_json(const struct store_profile *p,
-                           const struct store_stats *st); /* owned by the caller */
+                           const struct store_stats *st); /* gives; NULL: out of memory */
 
 #endif

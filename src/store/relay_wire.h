@@ -14,16 +14,16 @@
 
 enum {
     RELAY_CHUNK = 128 * 1024,        /* bytes of a DATA message of the relay */
-    RELAY_WINDOW = 8 * 1024 * 1024,  /* cost of messages without a CREDIT */
-    RELAY_CREDIT_FROM = 1024 * 1024, /* cost of received messages for which CREDIT is sent */
-    RELAY_HEAD_MAX = 32,             /* bytes of a message beyond its key and data */
+    RELAY_WINDOW = 8 * 1024 * 1024,  /* maximum cost of messages in flight, without CREDIT */
+    RELAY_CREDIT_FROM = 1024 * 1024, /* cost of received messages from which on CREDIT is sent */
+    RELAY_HEAD_MAX = 32,             /* maximum bytes of a message besides its key and data */
 };
 
 enum relay_type {
     RELAY_BEGIN = 1, /* the relay of this round exists; its earlier connections are gone */
     RELAY_OPEN,      /* conn; n: enum c10d_table */
-    RELAY_DATA,      /* conn, data; n, from the daemon: requests of conn that are answered */
-    RELAY_CLOSE,     /* conn: to the daemon: its input has ended; from it: close it */
+    RELAY_DATA,      /* conn, data; n, from the daemon: number of answered requests of conn */
+    RELAY_CLOSE,     /* conn; from the relay: its input has ended; from the daemon: close conn */
     RELAY_ASK,       /* key: as for store_lease_ask() */
     RELAY_VALUE,     /* key, data */
     RELAY_EACH,      /* key */

@@ -9,7 +9,7 @@ static const char mark[] = "Y2FuaW1hZGFt"; /* torchrun's marker for an empty sta
 
 struct store_run {
     LIST_ENTRY(store_run) link;
-    size_t users; /* connections */
+    size_t users; /* number of connections */
     size_t len;
     unsigned char key[];
 };

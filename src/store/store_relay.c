@@ -13,9 +13,9 @@
 #pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* clang: in uthash's HASH_JEN */
 
 enum {
-    COPIES_MAX = 512 << 20,    /* bytes of the account from which on no copy is kept */
-    NAMES_MAX = 65536,         /* names that are asked for; and as many that each client asks for */
-    LONG_MAX_AT_ONCE = 8,      /* requests of a client that may have long replies */
+    COPIES_MAX = 512 << 20, /* bytes of the account from which on no copy is kept */
+    NAMES_MAX = 65536,    /* limit of the names by .each: asked for by the relay; by each client */
+    LONG_MAX_AT_ONCE = 8, /* unanswered requests of a client that may have long replies */
     BEHIND_WAIT_MAX = 65536,   /* bytes of requests that a client sends behind a wait */
     QUEUED_MAX = RELAY_WINDOW, /* cost of messages that wait for CREDIT before clients must wait */
 };
@@ -25,8 +25,8 @@ struct relay_conn {
     UT_hash_handle hh;
     struct c10d_conn *conn;
     uint32_t id;
-    uint32_t sent, answered;          /* requests, modulo 2^32 */
-    uint32_t longs[LONG_MAX_AT_ONCE]; /* `sent` of those with long replies, not answered yet */
+    uint32_t sent, answered;          /* numbers of requests, modulo 2^32 */
+    uint32_t longs[LONG_MAX_AT_ONCE]; /* `sent` of the unanswered requests with long replies */
     size_t longs_n;
     uint32_t wait; /* `sent` of the last wait */
     bool waits;    /* the last wait is not answered yet */
@@ -36,14 +36,14 @@ struct relay_conn {
 /* A name without a copy. */
 struct relay_name {
     UT_hash_handle hh;
-    bool each; /* each client asks for itself; else the daemon has been asked for it */
+    bool each; /* each client asks for itself; false: the relay has asked the daemon */
     size_t n;
     unsigned char key[];
 };
 
 struct relay_queued {
     STAILQ_ENTRY(relay_queued) link;
-    size_t n, cost; /* bytes of the message, and what it counts */
+    size_t n, cost; /* bytes of the message; its relay_wire_cost() */
     unsigned char p[];
 };
 
@@ -53,9 +53,9 @@ struct store_relay {
     struct c10d_op_info ops[C10D_OPS];
     struct relay_conn *conns;
     struct relay_name *names;
-    size_t names_n[2];                 /* that are asked for; that each client asks for */
+    size_t names_n[2];                 /* number of names by .each */
     STAILQ_HEAD(, relay_queued) queue; /* messages that wait for CREDIT */
-    size_t queued;                     /* their cost */
+    size_t queued;                     /* total cost of the queue */
     size_t in_flight;                  /* cost of messages sent without CREDIT */
     size_t taken;                      /* cost of messages received without CREDIT */
     uint32_t last_id;
@@ -95,7 +95,7 @@ static int relay_send(struct store_relay *y, struct relay_msg m)
     return 0;
 }
 
-/* The daemon must get this message: without it others would wait forever. */
+/* Send a message without which others would wait forever; if that fails, end the link. */
 static void relay_must_send(struct store_relay *y, struct relay_msg m)
 {
     if (relay_send(y, m) < 0)
@@ -162,13 +162,13 @@ static const bool relay_is_long[C10D_OPS] = {
     [C10D_QUEUE_POP] = true, [C10D_LIST_KEYS] = true,
 };
 
-/* The client may have no more bytes behind a wait, as if it was connected to the daemon. */
+/* True if the client has sent as much behind a wait as a direct connection buffers. */
 static bool relay_is_behind(const struct relay_conn *c)
 {
     return c->waits && c->behind >= BEHIND_WAIT_MAX;
 }
 
-/* The daemon has answered requests: forget them. True if the client may be stalled by them. */
+/* Forget the requests that the daemon has answered. True if they may have stalled the client. */
 static bool relay_forget_answered(struct relay_conn *c)
 {
     const bool full = c->longs_n == LONG_MAX_AT_ONCE, behind = relay_is_behind(c);
@@ -247,7 +247,7 @@ static void relay_name_drop(struct store_relay *y, struct relay_name *m)
     free(m);
 }
 
-/* Each client then asks for the name itself once more before the daemon repeats its answer. */
+/* Make room: the next wait for such a name makes the relay ask the daemon again. */
 static void relay_names_forget_each(struct store_relay *y)
 {
     struct relay_name *m;
@@ -259,8 +259,8 @@ static void relay_names_forget_each(struct store_relay *y)
     }
 }
 
-/* The daemon keeps a name that was asked for even if nobody waits any more, so their number is
- * limited; -ENOSPC above it. */
+/* Add a name. The daemon keeps a name that the relay has asked for even if no client waits any
+ * more, so the number of these is limited: -ENOSPC. */
 static int relay_name_add(struct store_relay *y, struct store_bytes key, bool each)
 {
     struct store_account *account = store_engine_account(y->c10d->engine);
@@ -338,15 +338,16 @@ static int relay_check(struct c10d_request *r, struct dd_err *err)
     return relay_counted(r, C10D_CHECK, err);
 }
 
-/* Keys of libddrun: the daemon closes connections that wait for one that nobody will set. */
+/* True for keys of libddrun: the daemon closes connections that wait for such a key if it will not
+ * be set any more. */
 static bool relay_is_reserved(struct store_bytes key)
 {
     static const char own[] = "ddrun/";
     return key.n >= sizeof(own) - 1 && memcmp(key.p, own, sizeof(own) - 1) == 0;
 }
 
-/* Wait here for one key, for which the daemon is asked once. Without room for that, the client
- * asks itself. */
+/* Wait here for one key, for which the relay asks the daemon once. Forward the wait if there is no
+ * room for the name. */
 static int relay_wait_one(struct c10d_request *r, struct store_bytes key, struct dd_err *err)
 {
     struct store_relay *y = relay_of(r);
@@ -370,7 +371,7 @@ static int relay_wait(struct c10d_request *r, struct dd_err *err)
     return relay_wait_one(r, relay_key(&keys), err);
 }
 
-/* The wait may be here, while the reply to a PING after it is still to come from the daemon. */
+/* The wait may be here while the daemon still owes the reply to a later PING. */
 static int relay_cancel_wait(struct c10d_request *r, struct dd_err *err)
 {
     if (relay_is_settled(r->conn))
@@ -379,7 +380,7 @@ static int relay_cancel_wait(struct c10d_request *r, struct dd_err *err)
     return relay_forward(r, err);
 }
 
-/* A client that reads slowly, or a full link, holds up requests. */
+/* Stall the connection if the link is full or the client reads slowly. */
 static int relay_may_run(struct c10d_conn *c, int op, struct dd_rd args)
 {
     const struct store_relay *y = c->c10d->relay;
@@ -395,8 +396,7 @@ static int relay_may_run(struct c10d_conn *c, int op, struct dd_rd args)
 
 /* ---- messages of the daemon ---- */
 
-/* The clients that wait here for the key ask the daemon themselves, in the order of their arrival.
- */
+/* Forward the waits of the clients that wait here for the key, in the order of their arrival. */
 static void relay_wait_each(struct store_relay *y, struct store_bytes key)
 {
     static const unsigned char codes[] = {
@@ -451,7 +451,7 @@ static int relay_take_data(struct store_relay *y, const struct relay_msg *m)
 {
     struct relay_conn *c = relay_conn_find(y, m->conn);
     if (c == NULL)
-        return 0; /* it was closed meanwhile */
+        return 0; /* the connection was closed meanwhile */
     c->answered = m->n;
     if (relay_forget_answered(c))
         c10d_unstall(y->c10d);

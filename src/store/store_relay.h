@@ -30,7 +30,7 @@ int store_relay_new(struct store_relay **ret, struct c10d *c10d, const struct st
 /* Inform the daemon that the relay is gone. Call it once all connections are closed. NULL does
  * nothing. */
 void store_relay_free(struct store_relay *y);
-/* Take a message of the daemon. < 0 with a message: the daemon does not follow the protocol. */
+/* Take a message of the daemon. 0, or < 0 with a message: the daemon violates the protocol. */
 int store_relay_take(struct store_relay *y, const void *p, size_t n, struct dd_err *err);
 
 struct store_relay_stats {

@@ -138,7 +138,7 @@ static void bury(struct store_server *s)
     }
 }
 
-/* The peer reads slowly: do not serve it until it has read some of the output. */
+/* True if the peer reads slowly: it is not served until it has read some of the output. */
 static bool conn_is_full(const struct store_conn *c)
 {
     return c->out != NULL && c->out->total > c->server->c10d.limits.max_output;
@@ -306,7 +306,7 @@ static int store_server_read_some(struct store_conn *c, struct store_out *o, str
         c->sends_long = LONG_FOR;
     else if (c->sends_long > 0)
         c->sends_long--;
-    if (rc == 0 && full && c->sends_long == LONG_FOR) /* that was the head of a long request */
+    if (rc == 0 && full && c->sends_long == LONG_FOR) /* it was the head of a long request */
         rc = read_once(c, o, err, &full);
     return rc;
 }
@@ -548,7 +548,7 @@ int store_server_carrier(struct store_server *s, struct store_carrier **ret,
     return store_carrier_new(ret, &s->c10d, &full);
 }
 
-/* Send what the daemon has answered. */
+/* Send a reply of the daemon to the worker. */
 static void store_server_on_reply(struct c10d_conn *cc, const void *p, size_t n)
 {
     struct store_conn *c = store_conn_of(cc);

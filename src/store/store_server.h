@@ -23,7 +23,7 @@ struct store_server;
 struct store_conn;
 
 struct store_stats {
-    uint64_t conns, conns_total; /* open now, since the start; with those of relays */
+    uint64_t conns, conns_total; /* connections, with relays': open now; since the start */
     uint64_t ops;                /* requests executed */
     uint64_t keys, bytes, waiters;
     uint64_t refused; /* connections over max_conns, or closed because of invalid input */
@@ -36,9 +36,9 @@ void store_server_free(struct store_server *s); /* closes all connections and ca
 
 /* Take fd, a connected non-blocking socket from which nothing was read; closed on failure. Nothing
  * is read until store_conn_admit(), even if the peer closes: its requests stay in the kernel until
- * then. *ret (may be NULL) is borrowed until the connection is closed. on_gone (may be NULL)
- * reports that from the event loop, whichever side closed, and never within the functions below
- * except store_server_free(). */
+ * then. *ret (may be NULL) is borrowed until the connection is closed. on_gone (may be NULL) is
+ * called from the event loop once either side has closed the connection, and never within the
+ * functions below except store_server_free(). 0, -ENOMEM, or -EMFILE: max_conns is reached. */
 int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
                        void (*on_gone)(void *arg), void *arg);
 void store_conn_admit(struct store_conn *c);
@@ -58,13 +58,13 @@ int store_server_each_key(const struct store_server *s,
  * that start to: the key will never be set. */
 void store_server_end_waits(struct store_server *s, const char *prefix);
 
-/* Make the connection of a node to the store of its relay; store_server_reset() ends what the relay
- * has in it. cfg: all but soon. 0 or -ENOMEM. */
+/* Make the carrier for the relay of a node; store_server_reset() closes its connections. cfg: all
+ * but soon and soon_arg. 0 or -ENOMEM. */
 int store_server_carrier(struct store_server *s, struct store_carrier **ret,
                          const struct store_carrier_cfg *cfg);
 
 /* Make the server, which has no connection yet, the relay of a round: store/store_relay.h. send: as
- * there. 0 or -ENOMEM. */
+ * in struct store_relay_cfg. 0 or -ENOMEM. */
 int store_server_relay(struct store_server *s, uint32_t round,
                        void (*send)(void *arg, const void *p, size_t n), void *arg);
 /* Take a message of the daemon. < 0 with a message: the daemon does not follow the protocol. */
@@ -73,9 +73,9 @@ int store_server_take(struct store_server *s, const void *p, size_t n, struct dd
 /* Delete all keys and queues and close all connections, at the end of a round. */
 void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);
-const struct store_profile *
-store_server_profile(const struct store_server *s); /* of all rounds, by enum c10d_op; lent */
-/* From now on also measure times, and count keys. 0 or -ENOMEM. */
+const struct store_profile *store_server_profile(
+    const struct store_server *s); /* counters of all rounds, by enum c10d_op; lent */
+/* Begin to measure times and to count keys. 0 or -ENOMEM. */
 int store_server_measure(struct store_server *s);
 
 #endif

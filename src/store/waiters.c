@@ -20,7 +20,7 @@ static struct store_wait_nodes *store_waiters_list_of(struct store_entry *en,
     return w->barrier ? &en->barriers : &en->waiters;
 }
 
-/* One name of a waiter exists now. Return true if it was the last missing one. */
+/* Record that one name of a waiter exists now. Return true if it was the last missing name. */
 static bool satisfy(struct store_engine *e, struct store_entry *en, struct store_wait_node *node)
 {
     struct store_waiter *w = node->waiter;
@@ -71,7 +71,7 @@ void store_answered(struct store_engine *e, struct store_waiter *w)
     store_table_drop_unused(&e->names, en);
 }
 
-/* The waiter released by a push has left without taking the item: release the next one. */
+/* Release the next waiter if a waiter released by a push has left without taking the item. */
 static void call_next(struct store_engine *e, struct store_waiter *w)
 {
     if (w->called_by != NULL && w->called_by->queue_len > 0)
