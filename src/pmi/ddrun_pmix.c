@@ -31,7 +31,7 @@ struct fence {
     uint32_t id;
     pmix_modex_cbfunc_t done;      /* callback of a fence */
     pmix_info_cbfunc_t group_done; /* callback of a group */
-    pmix_data_array_t *members;    /* of a group under construction, else NULL */
+    pmix_data_array_t *members;    /* members of a group under construction; NULL: none */
     void *arg;
 };
 
@@ -70,7 +70,8 @@ static struct helper {
 
 /* ---- to the agent ---- */
 
-/* Call with the lock held. The agent always reads; the main thread notices if it is gone. */
+/* Send a message; call with the lock held. The agent always reads; the main thread detects the end
+ * of its connection. */
 static void tell_locked(const struct hmsg *m)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
@@ -106,7 +107,7 @@ static pmix_status_t helper_on_connected(const pmix_proc_t *proc, void *object, 
     return PMIX_SUCCESS;
 }
 
-/* Sent before the worker can continue, and therefore before its exit. */
+/* The message is sent before the worker can continue, and therefore before the worker exits. */
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
                                   void *arg)
 {
@@ -160,7 +161,8 @@ static unsigned count_among(uint64_t hash)
     return ++a->n;
 }
 
-/* Call with the lock held. where: the participating nodes, as in the name of an exchange. */
+/* Send this node's part; call with the lock held. where: the participating nodes, as in the name of
+ * an exchange. */
 static int gather_locked(struct fence *f, uint64_t hash, const char *where,
                          const struct dd_buf *part)
 {
@@ -198,7 +200,7 @@ static pmix_status_t helper_gather(struct fence *f, uint64_t hash, struct dd_buf
     return rc == -EMSGSIZE ? PMIX_ERR_NOT_SUPPORTED : PMIX_ERR_NOMEM;
 }
 
-/* libpmix itself handles fences among processes of this node. */
+/* Called for fences with processes of other nodes; libpmix itself handles those within a node. */
 static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                               size_t ninfo, char *data, size_t n, pmix_modex_cbfunc_t done,
                               void *arg)
@@ -405,7 +407,8 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
     size_t at = 0;
     for (int i = 0; i < HMSG_SETUP_MAX; i++)
         if (m->type != HMSG_SETUP || (t[i] = hmsg_text(m, &at)) == NULL)
-            return dd_err_set(err, -EPROTO, "the agent sent no configuration");
+            return dd_err_set(err, -EPROTO,
+                              "the configuration from the agent is missing or incomplete");
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
     int rc = hostlist_parse(&nodes, t[HMSG_NODES], err);
     if (rc == 0)
@@ -415,7 +418,11 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
     if ((size_t)s->nnodes != hostlist_count(nodes) ||
         dd_num_int(t[HMSG_NODE_RANK], 0, s->nnodes - 1, &s->node_rank) < 0 ||
         dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
-        return dd_err_set(err, -EPROTO, "inconsistent configuration from the agent");
+        return dd_err_set(
+            err, -EPROTO,
+            "inconsistent configuration from the agent: %zu nodes, %d sizes, node rank '%s', "
+            "attempt '%s'",
+            hostlist_count(nodes), s->nnodes, t[HMSG_NODE_RANK], t[HMSG_ATTEMPT]);
     PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
     s->directory = t[HMSG_DIRECTORY];
     s->shm = t[HMSG_SHM];
@@ -474,7 +481,10 @@ static int tell_ready(const struct space *s, struct dd_err *err)
     for (int i = 0; i < s->local_size && rc == 0; i++)
         rc = put_env(&out, s, i);
     if (rc < 0)
-        return dd_err_set(err, rc, "libpmix does not report the environment of the ranks");
+        return dd_err_set(err, rc,
+                          rc == -EIO ? "libpmix does not report the environment of the ranks"
+                                     : "cannot collect the environment of the ranks: %s",
+                          strerror(-rc));
     helper_tell(&(struct hmsg){.type = HMSG_READY, .data = out.data, .len = out.len});
     return 0;
 }
@@ -520,7 +530,10 @@ int main(int argc, char **argv)
     int type;
     socklen_t len = sizeof(type);
     if (getsockopt(HMSG_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0) {
-        fprintf(stderr, "ddrun-pmix is a helper that ddrun starts for --mpi=pmix\n");
+        fprintf(
+            stderr,
+            "ddrun-pmix: descriptor %d is not a socket: only ddrun starts this program (--mpi)\n",
+            HMSG_FD);
         return 2;
     }
     if (!read_message(&first, &m))

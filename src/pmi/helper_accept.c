@@ -19,7 +19,8 @@ static bool is_ours(int fd)
     uid_t other;
     if (getsockname(fd, (struct sockaddr *)&here, &len) < 0)
         return false;
-    if (here.ss_family != AF_INET && here.ss_family != AF_INET6) /* in our private directory */
+    if (here.ss_family != AF_INET &&
+        here.ss_family != AF_INET6) /* a UNIX socket in our private directory */
         return true;
     return (peer != NULL || net_peer_new(&peer) == 0) && net_peer_own_fd(peer, fd, &other) == 0;
 }
@@ -36,7 +37,7 @@ int accept(int listener, struct sockaddr *addr, socklen_t *len)
             return fd;
         (void)close(fd);
         if (poll(&more, 1, 0) <= 0) {
-            errno = EAGAIN; /* libpmix waits for the next one */
+            errno = EAGAIN; /* libpmix waits for the next connection */
             return -1;
         }
     }

@@ -13,8 +13,8 @@
 
 enum { ID_SIZE = 8 };
 
-/* Propose a unique identifier. They count down from 2^32, as in PRRTE, because Open MPI itself uses
- * the low numbers. */
+/* Propose a unique identifier. Identifiers count down from 2^32, as in PRRTE, because Open MPI
+ * itself uses the low numbers. */
 static uint64_t propose(const struct space *s, unsigned count)
 {
     return UINT32_MAX - ((uint64_t)count * (uint64_t)s->nnodes + (uint64_t)s->node_rank);
@@ -35,7 +35,7 @@ int group_part(struct dd_buf *out, const struct space *s, unsigned count, const 
                                                      : rc;
 }
 
-/* Parse the parts; false: malformed. */
+/* Parse the parts; false: malformed, or out of memory. */
 static bool read_parts(const void *parts, size_t len, uint64_t *ret_id, struct dd_buf *ret_data)
 {
     struct dd_rd r = dd_rd_of(parts, len);

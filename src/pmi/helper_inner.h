@@ -48,22 +48,23 @@ struct space {
 int space_register(const struct space *s, struct dd_err *err);
 /* Return the node of a rank; -1: no such rank. */
 int space_node_of(const struct space *s, uint32_t rank);
-/* Return the number of nodes of these processes. Append "@0-2,5", their node ranks, unless it is
- * all nodes. -ENOTSUP: a process of another namespace; -ENOMEM, -EMSGSIZE. */
+/* Return the number of nodes of these processes. Append "@0-2,5", their node ranks, unless these
+ * are all nodes. -ENOTSUP: a process of another namespace; -ENOMEM, -EMSGSIZE. */
 int space_nodes_of(const struct space *s, const pmix_proc_t procs[], size_t n, struct dd_buf *ret);
 void space_done(struct space *s);
 
 /* helper_modex.c */
 enum { MODEX_MAX = 16 << 20 };
 struct modex;
-/* on_complete: called when all ranks of this node have published; part stays valid. */
+/* on_complete: called when all ranks of this node have published; part is valid until modex_free().
+ */
 int modex_new(struct modex **ret, const struct space *s,
               void (*on_complete)(const void *part, size_t len));
 void modex_begin(struct modex *m);
 void modex_complete(struct modex *m, const void *parts,
-                    size_t len); /* of all nodes, concatenated */
+                    size_t len); /* parts: of all nodes, concatenated */
 pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
-void modex_free(struct modex *m); /* only for tests: libpmix must not call into it any more */
+void modex_free(struct modex *m); /* only for tests: libpmix must not use m any more */
 
 /* helper_group.c: the identifier of a group and the data that its members' nodes exchange. */
 int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[],
@@ -73,7 +74,7 @@ pmix_data_array_t *group_members(const pmix_proc_t procs[], size_t n); /* NULL: 
 void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
                   pmix_info_cbfunc_t done, void *arg);
 
-/* A call of libpmix that may complete later, on its own thread. */
+/* A call of libpmix that may complete later, on libpmix's thread. */
 struct later;
 int later_wait(pmix_status_t rc, struct later *l);
 struct later *later_new(void); /* NULL: out of memory */

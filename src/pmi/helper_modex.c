@@ -25,7 +25,7 @@ struct modex {
     pthread_mutex_t lock;
     LIST_HEAD(, asker) askers;
     int missing;        /* ranks of this node that have not published yet */
-    struct dd_buf part; /* of this node; per rank: u32_le rank | u32_le bytes | data */
+    struct dd_buf part; /* part of this node; per rank: u32_le rank | u32_le bytes | data */
     struct dd_buf all;  /* the parts of all nodes, in the same format */
     bool complete;
 };
@@ -62,7 +62,8 @@ static void modex_answer(const struct modex *m, uint32_t rank, pmix_modex_cbfunc
     done(copy != NULL ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND, copy, n, arg, free, copy);
 }
 
-/* Called on libpmix's thread: a rank of this node has published, or has exited. */
+/* Add what a rank of this node has published; on libpmix's thread. A failure status: the rank has
+ * exited. */
 static void on_published(pmix_status_t status, char *data, size_t len, void *arg)
 {
     struct source *s = arg;

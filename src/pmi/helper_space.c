@@ -59,7 +59,7 @@ int later_wait(pmix_status_t rc, struct later *l)
 struct keys {
     pmix_info_t *v;
     size_t n, cap;
-    bool failed; /* out of memory */
+    bool failed; /* a key could not be added */
 };
 
 static void keys_add(struct keys *k, const char *key, const void *value, pmix_data_type_t type)

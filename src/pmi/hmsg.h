@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 enum {
-    HMSG_FD = 3, /* the helper's end of the socket pair */
-    HMSG_HEAD = 4,
-    HMSG_MAX = 32 << 20,
+    HMSG_FD = 3,         /* the helper's end of the socket pair */
+    HMSG_HEAD = 4,       /* bytes of the length */
+    HMSG_MAX = 32 << 20, /* maximum of the length */
 };
 
 enum hmsg_type {
@@ -25,7 +25,7 @@ enum hmsg_type {
     HMSG_CONNECTED, /* helper: worker id has called PMIx_Init */
     HMSG_FINALIZED, /* helper: worker id has called PMIx_Finalize */
     HMSG_ABORTED,   /* helper: worker id aborts the job with this code */
-    HMSG_END,       /* agent: the round is over; if it is missing, the agent has died */
+    HMSG_END, /* agent: the round is over. An end of the connection without END: the agent died */
     HMSG_TYPE_MAX,
 };
 
@@ -44,7 +44,7 @@ struct hmsg {
     enum hmsg_type type;
     uint32_t id;
     int32_t code;
-    const unsigned char *data; /* points into the input */
+    const unsigned char *data; /* borrowed from the input */
     size_t len;
 };
 

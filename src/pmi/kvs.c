@@ -141,7 +141,10 @@ int kvs_take(struct kvs *k, const void *p, size_t n, struct dd_err *err)
             return dd_err_set(err, -EPROTO, "malformed key-value data from another node");
         int rc = kvs_set(k, key, value);
         if (rc < 0)
-            return dd_err_set(err, rc, "key-value data of the other nodes is too large");
+            return dd_err_set(err, rc,
+                              rc == -ENOMEM ? "out of memory for key-value data of another node"
+                                            : "the key-value data of all nodes exceeds %d MiB",
+                              KVS_MAX >> 20);
     }
     return 0;
 }

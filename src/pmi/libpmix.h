@@ -21,7 +21,7 @@
     X(PMIx_server_register_nspace)                                                                 \
     X(PMIx_server_setup_fork)
 
-/* Macros in version 4. */
+/* Functions that are macros of the headers in version 4. */
 #if PMIX_VERSION_MAJOR >= 5
 #define LIBPMIX_SINCE_5(X)                                                                         \
     X(PMIx_Check_key)                                                                              \

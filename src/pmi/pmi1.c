@@ -30,9 +30,9 @@ struct pmi1 {
     struct pmi1_cfg cfg;
     char kvsname[PMI_NAME_MAX];
     struct kvs *kvs;
-    unsigned barrier; /* number of completed barriers */
-    int waiting;      /* workers that wait in the next barrier */
-    struct client *c;
+    unsigned barrier; /* number of barriers that all workers of this node have entered */
+    int waiting;      /* number of workers in the current barrier */
+    struct client *c; /* [local_size] */
 };
 
 static void client_close(struct client *c)
@@ -46,7 +46,7 @@ static void client_close(struct client *c)
     c->fd = c->their_fd = -1;
 }
 
-/* Close the connection of a client that sends an invalid line; the worker then fails. */
+/* Close the connection of a client, and log the reason; the worker's next PMI call fails. */
 static void client_refuse(struct client *c, const char *why)
 {
     dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: closing the connection of rank %d: %s", c->rank,
@@ -65,7 +65,7 @@ __attribute__((format(printf, 2, 3))) static void pmi1_answer(struct client *c, 
     int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
     va_end(ap);
     if (n < 0 || n >= PMI_LINE_MAX) {
-        client_refuse(c, "the reply exceeds the line limit");
+        client_refuse(c, "the reply is longer than a PMI-1 line");
         return;
     }
     line[n++] = '\n';
@@ -133,7 +133,7 @@ static void on_barrier(struct client *c, const struct pmi_request *r)
     (void)r;
     struct pmi1 *s = c->server;
     if (c->in_barrier) {
-        client_refuse(c, "it entered a barrier twice");
+        client_refuse(c, "a second 'cmd=barrier_in' before the barrier has ended");
         return;
     }
     c->in_barrier = true;
@@ -250,7 +250,7 @@ static bool client_read(struct client *c)
     c->len -= (size_t)(from - c->in);
     memmove(c->in, from, c->len);
     if (c->fd >= 0 && c->len == PMI_READ_MAX)
-        client_refuse(c, "unterminated line");
+        client_refuse(c, "the request is longer than a PMI-1 line");
     return c->fd >= 0;
 }
 

@@ -34,12 +34,13 @@ int pmi1_new(struct pmi1 **ret, const struct pmi1_cfg *cfg, struct dd_err *err);
 int pmi1_fd(const struct pmi1 *s, int local_rank);
 void pmi1_started(struct pmi1 *s); /* closes the workers' ends after they have inherited them */
 
+/* Store the part of another node. 0, or a negative errno with a message. */
 int pmi1_take(struct pmi1 *s, const void *part, size_t len, struct dd_err *err);
-void pmi1_release(struct pmi1 *s);
+void pmi1_release(struct pmi1 *s); /* ends the barrier of the workers */
 
 struct pmi1_end {
-    bool open;    /* it has called MPI_Init but not MPI_Finalize */
-    bool aborted; /* it has called MPI_Abort */
+    bool open;    /* the worker has called MPI_Init but not MPI_Finalize */
+    bool aborted; /* the worker has called MPI_Abort */
     int code;     /* argument of MPI_Abort */
 };
 /* Return the state of a worker that has exited, after reading its remaining requests. */

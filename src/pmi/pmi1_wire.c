@@ -64,7 +64,7 @@ static int take_word(struct pmi_request *r, char *word, struct dd_err *err)
         if (strcmp(fields[i].name, word) != 0 || *field_of(r, fields[i].offset) != NULL)
             continue;
         if (strlen(value) >= fields[i].max)
-            return dd_err_set(err, -EPROTO, "%s of %zu bytes exceeds the limit of %zu",
+            return dd_err_set(err, -EPROTO, "the field '%s' of %zu bytes exceeds the limit of %zu",
                               fields[i].name, strlen(value), fields[i].max - 1);
         *field_of(r, fields[i].offset) = value;
     }
@@ -77,7 +77,7 @@ int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_e
     char *rest = line;
     line[n] = '\0';
     if (memchr(line, '\0', n) != NULL)
-        return dd_err_set(err, -EPROTO, "NUL byte in a line");
+        return dd_err_set(err, -EPROTO, "the request contains a NUL byte");
     for (bool first = true; *rest != '\0'; first = false) {
         char *word = rest;
         rest += strcspn(rest, " ");
@@ -92,7 +92,8 @@ int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_e
     for (size_t i = 0; r.cmd != PMI_OTHER && i < sizeof(fields) / sizeof(fields[0]); i++)
         if ((commands[r.cmd].needs & 1U << fields[i].offset / sizeof(void *)) != 0 &&
             *field_of(&r, fields[i].offset) == NULL)
-            return dd_err_set(err, -EPROTO, "'%s' lacks %s", commands[r.cmd].name, fields[i].name);
+            return dd_err_set(err, -EPROTO, "'%s' lacks the field '%s'", commands[r.cmd].name,
+                              fields[i].name);
     *ret = r;
     return 0;
 }

@@ -50,7 +50,8 @@ int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_e
  * -EMSGSIZE: too long for a value; MPICH then compares host names. */
 int pmi_mapping(struct dd_buf *out, const int *sizes, int nnodes);
 
-/* True if the text can be part of a reply: no blanks or control characters, not too long. */
+/* True if the text can be part of a reply: not empty, no blanks or control characters, not too
+ * long. */
 int pmi_name_ok(const char *text);
 
 #endif

@@ -37,7 +37,8 @@ int pmi_client_size(char *const *env, int *ret_rank)
 static int lost(struct pmi_client *c, const char *why)
 {
     return dd_err_set(c->err, -EPROTO,
-                      "the outer launcher does not respond to PMI-1 (PMI_FD=%d): %s", c->fd, why);
+                      "the PMI-1 exchange with the outer launcher failed (PMI_FD=%d): %s", c->fd,
+                      why);
 }
 
 /* Read the next line into c->in, without its newline; *ret_next is the position after it. */
@@ -53,14 +54,14 @@ static int pmi_client_read_line(struct pmi_client *c, size_t *ret_next)
         uint64_t now = dd_now_ns();
         struct pollfd p = {.fd = c->fd, .events = POLLIN};
         if (now >= c->end_ns)
-            return lost(c, "timed out; start ddrun on all nodes in the same way");
+            return lost(c, "timed out\n  tip: start ddrun on all nodes in the same way");
         if (c->len == PMI_READ_MAX)
-            return lost(c, "unterminated line");
+            return lost(c, "the reply is longer than a PMI-1 line");
         if (poll(&p, 1, (int)((c->end_ns - now) / DD_NS_PER_MS) + 1) <= 0)
             continue;
         ssize_t n = read(c->fd, c->in + c->len, PMI_READ_MAX - c->len);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-            return lost(c, n == 0 ? "it closed the connection" : strerror(errno));
+            return lost(c, n == 0 ? "the launcher closed the connection" : strerror(errno));
         c->len += n > 0 ? (size_t)n : 0;
     }
 }
@@ -79,7 +80,7 @@ __attribute__((format(printf, 4, 5))) static int pmi_client_ask(struct pmi_clien
     int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
     va_end(ap);
     if (n < 0 || n >= PMI_LINE_MAX)
-        return lost(c, "request too long");
+        return lost(c, "the request is longer than a PMI-1 line");
     line[n++] = '\n';
     int rc = dd_write_full(c->fd, line, (size_t)n);
     if (rc < 0)
@@ -88,7 +89,9 @@ __attribute__((format(printf, 4, 5))) static int pmi_client_ask(struct pmi_clien
         return rc;
     const char *found = word != NULL ? strstr(c->in, word) : "";
     if (strstr(c->in, " rc=-") != NULL || found == NULL)
-        return lost(c, dd_log_escape(shown, sizeof(shown), c->in, strlen(c->in)));
+        return dd_err_set(c->err, -EPROTO,
+                          "the outer launcher refused a PMI-1 request (PMI_FD=%d): '%s'", c->fd,
+                          dd_log_escape(shown, sizeof(shown), c->in, strlen(c->in)));
     if (word != NULL) {
         found += strlen(word);
         (void)snprintf(value, PMI_VALUE_MAX, "%.*s", (int)strcspn(found, " "), found);
@@ -127,7 +130,10 @@ int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, u
     const int size = pmi_client_size(env, &rank);
     if (size == 0 || !pmi_name_ok(text) ||
         dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &c.fd) < 0)
-        return dd_err_set(err, -EINVAL, "no outer launcher with PMI-1");
+        return dd_err_set(err, -EINVAL,
+                          size == 0 ? "no outer launcher with PMI-1"
+                                    : "invalid text for the PMI-1 exchange: '%.80s'",
+                          text);
     int rc = pmi_client_exchange(&c, ret, rank, size, text);
     close(c.fd);
     return rc;

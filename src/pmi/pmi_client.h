@@ -7,7 +7,7 @@
 #include "base/strv.h"
 
 /* Return the number of processes that the outer launcher has started; 0: no such launcher.
- * *ret_rank is the rank of this one. */
+ * *ret_rank is the rank of this process. */
 int pmi_client_size(char *const *env, int *ret_rank);
 /* Publish a text without blanks (PMI_VALUE_MAX) and get the texts of all processes, by rank. Closes
  * the connection to the launcher. Waits at most limit_ms. */

@@ -24,12 +24,12 @@ struct pmix {
     int fd;
     struct event *ev;
     struct dd_buf in;
-    struct dd_strv *env; /* [local_size] */
-    struct pmix_end *ends;
-    bool failed; /* the helper sent FAILED or no READY */
+    struct dd_strv *env;   /* [local_size] variables for each worker */
+    struct pmix_end *ends; /* [local_size] */
+    bool failed;           /* the helper sent FAILED, with the reason in why */
     bool ready;
     char why[400];
-    char name[32];   /* of the round's directories */
+    char name[32];   /* name of the round's directories */
     char *tmp, *shm; /* paths of the directories; NULL: not created */
 };
 
@@ -53,7 +53,7 @@ __attribute__((noreturn)) static void pmix_exec_helper(const struct pmix_cfg *cf
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if ((fd == HMSG_FD ? dd_fd_keep(fd) : dup2(fd, HMSG_FD)) < 0)
         _exit(127);
-    (void)setsid(); /* Ctrl-C must not reach it */
+    (void)setsid(); /* Ctrl-C must not reach the helper */
     execve(cfg->helper, argv, env);
     _exit(127);
 }
@@ -75,7 +75,7 @@ static int pmix_start(struct pmix *p, struct dd_err *err)
     if (helper_env(&env, p->cfg.env) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
+        return dd_err_set(err, -errno, "PMIx: cannot create a socket pair: %m");
     p->fd = pair[0];
     (void)setsockopt(p->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     p->pid = fork();
@@ -85,7 +85,9 @@ static int pmix_start(struct pmix *p, struct dd_err *err)
     close(pair[1]);
     if (rc < 0)
         p->pid = 0;
-    return rc < 0 ? dd_err_set(err, rc, "cannot fork: %s", strerror(-rc)) : 0;
+    return rc < 0 ? dd_err_set(err, rc, "PMIx: cannot fork to start '%s': %s", p->cfg.helper,
+                               strerror(-rc))
+                  : 0;
 }
 
 /* ---- messages of the helper ---- */
@@ -139,7 +141,8 @@ static int on_message(struct pmix *p, const struct hmsg *m)
         return p->ready ? -EPROTO : pmix_on_ready(p, m);
     case HMSG_FAILED:
         text = hmsg_text(m, &at);
-        (void)snprintf(p->why, sizeof(p->why), "%s", text != NULL ? text : "it failed");
+        (void)snprintf(p->why, sizeof(p->why), "%s",
+                       text != NULL ? text : "the helper failed without a reason");
         p->failed = true;
         return 0;
     case HMSG_GATHER:
@@ -252,8 +255,11 @@ static int pmix_wait_ready(struct pmix *p, struct dd_err *err)
         return 0;
     if (p->failed)
         return dd_err_set(err, -EIO, "PMIx: %s", p->why);
-    return rc < 0 ? dd_err_set(err, -EIO, "PMIx: '%s' exited at once; check its libraries with ldd",
-                               p->cfg.helper)
+    return rc < 0 ? dd_err_set(err, -EIO,
+                               rc == -ECONNRESET ? "PMIx: '%s' exited before it was ready"
+                                                   "\n  tip: check its libraries with ldd"
+                                                 : "PMIx: cannot read from '%s': %s",
+                               p->cfg.helper, strerror(-rc))
                   : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s",
                                p->cfg.helper, READY_MS / 1000);
 }
@@ -318,7 +324,7 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
         rc = pmix_start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 &&
         rc != -EPIPE) /* on EPIPE, wait_ready() reports the helper's reason */
-        return dd_err_set(err, rc, "PMIx: cannot communicate with '%s': %s", cfg->helper,
+        return dd_err_set(err, rc, "PMIx: cannot send the configuration to '%s': %s", cfg->helper,
                           strerror(-rc));
     if (rc == 0 || rc == -EPIPE)
         rc = pmix_wait_ready(p, err);
@@ -354,8 +360,8 @@ void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len)
     int rc = send_message(p, &m);
     /* on EPIPE, pmix_on_readable() reports that the helper has exited */
     if (rc < 0 && rc != -EPIPE)
-        dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot communicate with ddrun-pmix: %s",
-               strerror(-rc));
+        dd_log(p->cfg.log, DD_LOG_WARN,
+               "PMIx: cannot send the data of other nodes to ddrun-pmix: %s", strerror(-rc));
 }
 
 struct pmix_end pmix_ended(struct pmix *p, int local_rank)

@@ -21,13 +21,14 @@ struct pmix_cfg { /* borrowed during the call; base, log, tmp and shm until pmix
     const struct dd_log *log;
     const char *helper;                 /* path of ddrun-pmix */
     char *const *env;                   /* environment of the helper */
-    const struct dd_scratch *tmp, *shm; /* parents of the round's directories; shm may be none */
+    const struct dd_scratch *tmp, *shm; /* parents of the round's directories; shm->path NULL: no
+                                           directory for shared memory */
     const char *nspace;                 /* identifies the round on all nodes */
     const char *nodes;                  /* names of the nodes, as a folded host list */
     const int *sizes;                   /* number of workers per node */
     int nnodes, node_rank, local_size, attempt, round;
     /* Called to exchange parts between all nodes; the caller then calls pmix_gathered() with this
-     * id. Valid during the call. */
+     * id. name and part are valid during the call. */
     void (*on_gather)(void *arg, uint32_t id, const char *name, const void *part, size_t len);
     void (*on_abort)(void *arg, int local_rank); /* MPI_Abort was called; the code is in pmix_end */
     void (*on_lost)(void *arg);                  /* the helper has exited unexpectedly */
@@ -42,9 +43,9 @@ int pmix_env(const struct pmix *p, int local_rank, struct dd_strv *env);
 void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len);
 
 struct pmix_end {
-    bool open;    /* it has called PMIx_Init but not PMIx_Finalize */
-    bool aborted; /* it has aborted the job */
-    int code;     /* exit code that it passed */
+    bool open;    /* the worker has called PMIx_Init but not PMIx_Finalize */
+    bool aborted; /* the worker has called PMIx_Abort */
+    int code;     /* argument of PMIx_Abort */
 };
 /* Return the state of a worker that has exited, after reading the helper's remaining messages. */
 struct pmix_end pmix_ended(struct pmix *p, int local_rank);
