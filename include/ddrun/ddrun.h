@@ -67,7 +67,7 @@ DDRUN_API int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *re
                         int timeout_ms);
 DDRUN_API int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms);
 DDRUN_API int ddrun_delete(struct ddrun *d, const char *key,
-                           int timeout_ms); /* 1; 0: there was none */
+                           int timeout_ms); /* 1: deleted; 0: there was no such key */
 /* Add to a counter that starts at 0; *ret (may be NULL) is the sum. Keys and counters have separate
  * names. */
 DDRUN_API int ddrun_add(struct ddrun *d, const char *key, int64_t delta, int64_t *ret,
@@ -75,14 +75,14 @@ DDRUN_API int ddrun_add(struct ddrun *d, const char *key, int64_t delta, int64_t
 
 /* ---- groups and collectives ---- */
 
-/* All members call the same collectives of a group in the same order, each a single one at a time
- * (-EBUSY). Every collective returns when all members have called it. One that has timed out
- * counts as done: the next call is the next collective. */
+/* All members call the same collectives of a group in the same order, each member one at a time
+ * (-EBUSY). Every collective returns when all members have called it. One that has timed out counts
+ * as done: the next call is the next collective. */
 struct ddrun_group;
 
 /* Create a group from its n ranks, in the order of their places; they include this rank. Calls with
  * the same name and ranks create the same group, without communication. *ret is valid until
- * ddrun_free(). A NULL group, below, is that of all workers. */
+ * ddrun_free(). In the functions below, NULL is the group of all workers. */
 DDRUN_API int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name,
                           const int *ranks, int n);
 DDRUN_API int ddrun_group_rank(const struct ddrun *d,
@@ -93,7 +93,8 @@ DDRUN_API int ddrun_barrier(struct ddrun *d, struct ddrun_group *g, int timeout_
 /* Copy len bytes, the same number on all members, from the member `root`. */
 DDRUN_API int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data,
                               size_t len, int timeout_ms);
-/* Gather len bytes from each, the same number; out has room for len times the group's size. */
+/* Gather len bytes from each member, the same number on all; out has room for len times the group's
+ * size. */
 DDRUN_API int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
                               void *out, int timeout_ms);
 
@@ -101,15 +102,15 @@ struct ddrun_piece {
     const void *data;
     size_t len;
 };
-/* Gather any number of bytes from each; *ret has one piece per member. free(*ret) frees all. */
+/* Gather any number of bytes per member; *ret has one piece per member. free(*ret) frees all. */
 DDRUN_API int ddrun_allgatherv(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
                                struct ddrun_piece **ret, int timeout_ms);
 
-/* The same without waiting: begin, test until the result is not 0, then always free the request. */
+/* Allgatherv without waiting: begin, test until the result is not 0, always free the request. */
 struct ddrun_request;
 DDRUN_API int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *in,
                                      size_t len, struct ddrun_request **ret);
-/* 1: done, *ret (may be NULL) is set as above, once; 0: not yet. */
+/* 1: done, *ret (may be NULL) is set as by ddrun_allgatherv(), only once; 0: not yet. */
 DDRUN_API int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret);
 DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* a collective in progress counts as
                                                              * timed out */
@@ -119,13 +120,12 @@ DDRUN_API void ddrun_request_free(struct ddrun_request *r); /* a collective in p
 /* Signal progress, for --hang-timeout. Does nothing without that option. */
 DDRUN_API int ddrun_heartbeat(struct ddrun *d);
 
-/* Mark the steps of the training, for its stragglers (docs/health.md). A call costs about a
- * microsecond and no communication; without ddrun it does nothing. One thread at a time.
- *
- * Step `step`, 0 or more, begins, and the one before it is complete. */
+/* Mark the steps of the training, so that ddrun finds stragglers (docs/health.md). A call costs
+ * about a microsecond and no communication; without ddrun it does nothing. One thread at a time.
+ * Begin step `step`, 0 or more, and complete the previous one. */
 DDRUN_API int ddrun_step(struct ddrun *d, int64_t step);
 /* From here to ddrun_step_resume(), or to the next ddrun_step(), this worker may wait for others,
- * as in a collective. Waits tell nothing about this worker: in synchronous training the steps of
+ * as in a collective. Waits are not this worker's own time: in synchronous training the steps of
  * all workers are as long as those of the slowest one. */
 DDRUN_API int ddrun_step_wait(struct ddrun *d);
 DDRUN_API int ddrun_step_resume(struct ddrun *d);

@@ -47,7 +47,7 @@ struct ddrun_nccl {
     int (*comm_get_async_error)(void *comm, int *result);
     int (*comm_abort)(void *comm);
     const char *(*get_error_string)(int result);
-    int version; /* NCCL's number, 22602 is 2.26.2; 0: unknown */
+    int version; /* NCCL's version number, 22602 for 2.26.2; 0: unknown */
     char error[300];
 };
 
@@ -81,7 +81,7 @@ static inline int ddrun_nccl_symbol_(void *lib, const char *name, void *function
     return found != NULL;
 }
 
-/* Find a loaded library: in the global scope of the process, or in that of a module. */
+/* Find a loaded NCCL, in the global scope of the process or in a module, or else load one. */
 static inline void *ddrun_nccl_find_(void)
 {
     static const char *const names[] = {"libnccl.so.2", "librccl.so.1", "libnccl.so", "librccl.so"};
@@ -108,12 +108,12 @@ static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
     memset(nccl, 0, sizeof(*nccl));
     lib = ddrun_nccl_find_();
     if (lib == NULL)
-        return ddrun_nccl_fail_(nccl, -ENOENT, "there is no NCCL", dlerror());
+        return ddrun_nccl_fail_(nccl, -ENOENT, "cannot load NCCL", dlerror());
     all = ddrun_nccl_symbol_(lib, "ncclGetUniqueId", &nccl->get_unique_id);
     all &= ddrun_nccl_symbol_(lib, "ncclCommInitRank", &nccl->comm_init_rank);
     all &= ddrun_nccl_symbol_(lib, "ncclCommAbort", &nccl->comm_abort);
     if (!all)
-        return ddrun_nccl_fail_(nccl, -EINVAL, "what is named NCCL is none", dlerror());
+        return ddrun_nccl_fail_(nccl, -EINVAL, "the loaded library is not NCCL", dlerror());
     (void)ddrun_nccl_symbol_(lib, "ncclGetVersion", &nccl->get_version);
     (void)ddrun_nccl_symbol_(lib, "ncclCommInitRankConfig", &nccl->comm_init_rank_config);
     (void)ddrun_nccl_symbol_(lib, "ncclCommInitRankScalable", &nccl->comm_init_rank_scalable);
@@ -134,7 +134,7 @@ static inline int ddrun_nccl_ids_for(int n, int ranks_per_id)
     return n / per + (n % per != 0);
 }
 
-/* Index of the id that this rank creates, or -1. */
+/* Return the index of the id that this rank creates; -1: none. */
 static inline int ddrun_nccl_id_of(int rank, int n, int nids)
 {
     int few = n / nids, larger = n % nids;
@@ -165,10 +165,10 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
         k = ddrun_nccl_id_of(rank, n, ret->n);
         if (v[rank].len != (k < 0 ? 2 : sizeof(struct ddrun_nccl_note_)))
             return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids",
-                                    "the ranks do not agree about who makes them");
+                                    "the ranks disagree on which ranks create them (ranks_per_id)");
         *can_scale &= note[0] != 0;
         if (note[1] != 0)
-            return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank could not make one");
+            return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank failed to create one");
         if (k >= 0)
             memcpy(&ret->v[k], note + 2, sizeof(ret->v[k]));
     }
@@ -283,7 +283,7 @@ static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, stru
     if (bad < 0)
         return 0;
     (void)snprintf(why, sizeof(why), "member %d: %s", bad,
-                   result < 0                       ? "not ready in time"
+                   result < 0                       ? "not ready in time, or failed"
                    : nccl->get_error_string != NULL ? nccl->get_error_string(result)
                                                     : "error");
     return ddrun_nccl_fail_(nccl, -EIO, "NCCL communicator", why);

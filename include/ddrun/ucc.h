@@ -43,7 +43,7 @@ static inline ucc_status_t ddrun_ucc_status_(int rc)
                               : UCC_ERR_NO_MESSAGE;
 }
 
-/* Start to gather len bytes from each member: this one's from `in`, all of them into `out`. */
+/* Start to gather len bytes from each member into `out`; `in` has the bytes of this member. */
 static inline ucc_status_t ddrun_ucc_allgather_(void *in, void *out, size_t len, void *info,
                                                 void **request)
 {
@@ -90,7 +90,7 @@ static inline ucc_status_t ddrun_ucc_free_(void *request)
     return UCC_OK;
 }
 
-/* Fills in *oob, for all workers (NULL) or for the members of a group. */
+/* Fill in *oob for the members of the group g; NULL: all workers. */
 static inline void ddrun_ucc_oob(struct ddrun_ucc *u, struct ddrun *d, struct ddrun_group *g,
                                  ucc_oob_coll_t *oob)
 {

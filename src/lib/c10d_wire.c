@@ -200,7 +200,7 @@ static void next(struct wire *w)
     w->step++;
 }
 
-/* A number of the reply is complete. */
+/* Handle a complete number of the reply. */
 static int wire_take_number(struct wire *w, enum wire_kind kind)
 {
     struct dd_rd r = dd_rd_of(w->head, sizeof(w->head));

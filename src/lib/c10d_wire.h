@@ -37,7 +37,7 @@ struct wire {
 
     int step;
     uint32_t times_done;
-    unsigned char head[8]; /* of an incomplete number */
+    unsigned char head[8]; /* first bytes of an incomplete number */
     size_t nhead;
     size_t left; /* missing bytes of an incomplete string */
     bool in_str;

@@ -19,13 +19,13 @@ enum {
     PATH_MAX_LEN = PREFIX_MAX + DDRUN_GROUP_NAME_MAX + 64,
     TOGETHER_MAX = 32 << 20, /* total size of the records of a collective */
     ONE_MAX = 64 << 10, /* maximum size of the data in one record; longer data is stored apart */
-    RECORDS_MAX = 64 << 20,
-    CHUNK_KEYS = 256, /* keys of data stored apart that are fetched in one request */
+    RECORDS_MAX = 64 << 20, /* maximum bytes of all records that a member accepts */
+    CHUNK_KEYS = 256,       /* keys of data stored apart that are fetched in one request */
     CHUNK_BYTES = 64 << 20,
     CHUNK_MAX = 2 * CHUNK_BYTES,
     CLEAN_MOST = 64,   /* collectives cleaned up with one request */
     MISSING_NAMED = 8, /* ranks listed in a message */
-    ASK_MS = 2000,     /* time limit to fetch their list */
+    ASK_MS = 2000,     /* time limit to fetch the list of missing ranks */
     ALIGNED = 16,      /* alignment of every piece */
 };
 #define GATHERED_MAX ((uint64_t)1 << 30)
@@ -37,9 +37,9 @@ struct ddrun_group {
     int n, me;
     /* protected by the handle's lock */
     bool busy;       /* a collective is in progress */
-    uint64_t number; /* of the next collective */
+    uint64_t number; /* number of the next collective */
     uint64_t done;   /* all members have arrived at the collectives below this number */
-    uint64_t cleaned_b, cleaned_d, cleaned_x; /* keys of collectives below this are deleted */
+    uint64_t cleaned_b, cleaned_d, cleaned_x; /* keys b, d, x of earlier collectives are deleted */
     bool has_apart;
 };
 
@@ -110,7 +110,10 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
         return lib_fail_as(-EINVAL, "the name of a group must have 1 to %d bytes",
                            DDRUN_GROUP_NAME_MAX);
     if (ranks == NULL || n < 1 || n > d->size)
-        return lib_fail_as(-EINVAL, "group '%s' of %d ranks: expected 1 to %d", name, n, d->size);
+        return lib_fail_as(-EINVAL,
+                           ranks == NULL ? "group '%s': the list of ranks is NULL"
+                                         : "group '%s' of %d ranks: expected 1 to %d",
+                           name, n, d->size);
     int *sorted = malloc((size_t)n * sizeof(*sorted));
     if (sorted == NULL)
         return lib_fail(-ENOMEM, "group '%s'", name);
@@ -385,7 +388,7 @@ static int group_step(struct ddrun_request *r, short *events)
     return r->rc;
 }
 
-/* A group of one member: its own data is the result. */
+/* Complete a collective of a group with one member, whose own data is the result. */
 static int with_myself(struct ddrun_request *r, const void *in, size_t len)
 {
     r->records = calloc(1, sizeof(*r->records));
@@ -400,7 +403,7 @@ struct collective {
     const char *name;       /* for messages */
     struct ddrun_piece own; /* data of this member, borrowed */
     bool wants;             /* the data of all members, not only their arrival */
-    uint64_t deadline;      /* of the connection to the store */
+    uint64_t deadline;      /* limit for the connection to the store */
 };
 
 /* Start a collective. 0 or 1: *ret is in progress or complete; < 0 with a message: not started. */
@@ -410,7 +413,8 @@ static int group_begin(struct ddrun *d, struct ddrun_group *g, const struct coll
     int rc = c->own.len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
     struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
     if (r == NULL)
-        return lib_fail(rc < 0 ? rc : -ENOMEM, "%s", c->name);
+        return lib_fail(rc < 0 ? rc : -ENOMEM, rc == -EMSGSIZE ? "%s of %zu bytes" : "%s", c->name,
+                        c->own.len);
     *r = (struct ddrun_request){.d = d, .g = g};
     (void)pthread_mutex_lock(&d->lock);
     r->held = !g->busy;

@@ -107,7 +107,7 @@ static int receive_some(struct conn *c, struct wire *w)
         if (used < 0)
             return (int)used;
         if (used < n)
-            return -EPROTO; /* more data than requested */
+            return -EPROTO; /* the server sent more data than requested */
     }
     return 0;
 }
@@ -160,7 +160,9 @@ int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct 
     }
     if (rc != 0 || list->ai_addrlen > sizeof(ret->sa))
         return dd_err_set(err, -EINVAL, "MASTER_ADDR=%.200s, MASTER_PORT=%.20s: %s", host, port,
-                          rc != 0 ? gai_strerror(rc) : "invalid address");
+                          rc == EAI_SYSTEM ? strerror(errno)
+                          : rc != 0        ? gai_strerror(rc)
+                                           : "invalid address");
     memset(ret, 0, sizeof(*ret));
     memcpy(&ret->sa, list->ai_addr, list->ai_addrlen);
     ret->len = list->ai_addrlen;

@@ -9,7 +9,7 @@
 
 struct conn {
     int fd;
-    struct conn *next; /* for the list of its owner */
+    struct conn *next; /* link in the list of idle connections */
 };
 
 struct conn_addr {

@@ -17,9 +17,9 @@ int ddrun_heartbeat(struct ddrun *d)
         return 0;
     int rc = -errno;
     if (d->heartbeat_fd < 0 ||
-        futimens(d->heartbeat_fd, NULL) <
-            0) /* inherited; needed in a container where the path does not exist */
-        return lib_fail(rc, "heartbeat file %.200s", d->heartbeat);
+        futimens(d->heartbeat_fd, NULL) < 0) /* in a container without the path */
+        return lib_fail_as(rc, "cannot touch the heartbeat file '%.200s': %s", d->heartbeat,
+                           strerror(-rc));
     return 0;
 }
 
@@ -32,7 +32,7 @@ static uint64_t clock_ns(clockid_t id)
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
-/* A child shares the memory with its parent, and must not write to it. */
+/* A forked child shares the memory with its parent, and must not write to the memory. */
 static int steps_check(const struct ddrun *d, const char *call)
 {
     return d->pid == getpid() ? 0 : lib_fail(-EPERM, "%s", call);
@@ -44,7 +44,7 @@ int ddrun_step(struct ddrun *d, int64_t step)
     if (rc < 0)
         return rc;
     if (step < 0)
-        return lib_fail_as(-EINVAL, "ddrun_step: the number of a step must be 0 or more, not %lld",
+        return lib_fail_as(-EINVAL, "ddrun_step: invalid step %lld: expected 0 or more",
                            (long long)step);
     if (d->steps != NULL)
         step_page_begin(d->steps, &d->clock, step, clock_ns(CLOCK_MONOTONIC),

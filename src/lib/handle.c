@@ -27,7 +27,7 @@ static const struct {
     {ECONNREFUSED, "no server at the address of this round's store"},
     {EACCES, "the store accepts only workers of its own job"},
     {EPROTO, "protocol error: unexpected reply from the store"},
-    {EMSGSIZE, "too long"},
+    {EMSGSIZE, "the data exceeds a limit of libddrun"},
     {EBUSY, "another collective of this group is in progress in this process"},
     {EPERM, "the handle belongs to the process that created it, not to a child"},
     {ENOMEM, "out of memory"},

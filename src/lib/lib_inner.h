@@ -17,9 +17,9 @@ enum {
 };
 
 struct ddrun {
-    pid_t pid; /* process that created it; forked children must not use it */
+    pid_t pid; /* process that created the handle; forked children must not use it */
     int rank, size, local_rank, local_size, node_rank, nodes, round, restarts;
-    char prefix[PREFIX_MAX]; /* of all keys: "ddrun/ROUND/" */
+    char prefix[PREFIX_MAX]; /* prefix of all keys: "ddrun/ROUND/" */
     char *heartbeat;         /* path of the heartbeat file; NULL: none requested */
     int heartbeat_fd; /* inherited descriptor of the same file, for containers where the path is
                        * not visible; -1: none */

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* True if the path is the file of the agent. A process with the same number may have another file
- * there. */
+/* True if the path is the agent's memory. Another process with the same number may have another
+ * file there. */
 static bool is_steps_file(const char *path)
 {
     char target[64];
@@ -21,7 +21,7 @@ static bool is_steps_file(const char *path)
     return strncmp(target, "/memfd:ddrun-steps", strlen("/memfd:ddrun-steps")) == 0;
 }
 
-/* Map the page. NULL: it does not exist. */
+/* Map the page at offset `at`. NULL: the page does not exist, or cannot be mapped. */
 static void *steps_map(const char *path, off_t at)
 {
     struct stat st;

@@ -4,8 +4,8 @@
 
 #include "base/step_page.h"
 
-/* NULL: the environment names none, or it cannot be seen, as in a container with process numbers of
- * its own. */
+/* Map the memory that DDRUN_STEPS names. NULL: the variable is not set or invalid, or the memory
+ * cannot be opened, as in a container with process numbers of its own. */
 struct step_page *step_file_open(void);
 void step_file_close(struct step_page *p); /* NULL is fine */
 

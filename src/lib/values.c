@@ -30,7 +30,7 @@ static int values_check_key(const char *call, const char *key)
     return 0;
 }
 
-/* Common check of all calls in this file. */
+/* Check the key and the handle of a call. */
 static int values_check(const struct ddrun *d, const char *call, const char *key)
 {
     int rc = values_check_key(call, key);
@@ -59,7 +59,7 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
     const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_set(&w, (struct wire_key){p.text, key}, (struct wire_value){&mark, 1, value, len});
-    wire_ping(&w, 0); /* its reply shows that the request before it was executed */
+    wire_ping(&w, 0); /* the reply to PING shows that SET was executed */
     rc = lib_call(d, &w, lib_answer_in(timeout_ms));
     wire_done_with(&w);
     return done(rc, "put", key);
@@ -131,7 +131,7 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
 {
     char what[40];
     if (n < 0 || n > MAX_KEYS)
-        return lib_fail_as(-EINVAL, "wait for %d keys exceeds the limit of %d", n, MAX_KEYS);
+        return lib_fail_as(-EINVAL, "wait for %d keys: expected 0 to %d", n, MAX_KEYS);
     for (int i = 0; i < n; i++)
         if (values_check_key("wait", keys[i]) < 0)
             return -EINVAL;
