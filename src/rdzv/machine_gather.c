@@ -87,9 +87,9 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "%d nodes are connected, without a majority of the last round's %d nodes (the "
-                "other nodes may continue the job)",
-                fit, rdzv_last_size(m));
+                "no majority of the %d nodes of the last round is connected, but %d (the other "
+                "nodes may continue the job)",
+                rdzv_last_size(m), fit);
         else
             rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,
                            fit == 1 ? " is" : "s are", m->cfg.min_nodes);

@@ -213,7 +213,7 @@ static void nothing_in_common_names_the_choices(void **state)
     struct fixture *f = *state;
     assert_refused(f, -ENOKEY, "--key-file or DDRUN_KEY_FILE");
     assert_non_null(strstr(f->err.text, "--insecure"));
-    assert_non_null(strstr(f->err.text, "HOME is not set"));
+    assert_non_null(strstr(f->err.text, "HOME is not an absolute path"));
 }
 
 static void a_cookie_is_a_key_only_on_demand(void **state)

@@ -52,10 +52,10 @@ static void missing_ports_are_said(void **state)
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {";", "node rank 0 reserved too few ports for its workers: 0, expected 2"},
-        {"/1;/1,2", "node rank 0 reserved too few ports for its workers: 1, expected 2"},
-        {"/1,2,3", "node rank 1 reserved too few ports for its workers: 0, expected 3"},
-        {"/1,2,3;", "node rank 1 reserved too few ports for its workers: 0, expected 3"},
+        {";", "node rank 0 reserved too few ports for its workers: 0, expected 3"},
+        {"/1;/1,2", "node rank 0 reserved too few ports for its workers: 1, expected 3"},
+        {"/1,2,3", "node rank 1 reserved too few ports for its workers: 0, expected 2"},
+        {"/1,2,3;", "node rank 1 reserved too few ports for its workers: 0, expected 2"},
         {"/1,2,3;x", "malformed port list of node rank 1"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
