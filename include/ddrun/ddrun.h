@@ -50,7 +50,7 @@ DDRUN_API int ddrun_node_rank(const struct ddrun *d);
 DDRUN_API int ddrun_nodes(const struct ddrun *d);
 DDRUN_API int ddrun_round(const struct ddrun *d);    /* 0, 1, ...; also increases when nodes join or
                                                       * leave */
-DDRUN_API int ddrun_restarts(const struct ddrun *d); /* after failures only */
+DDRUN_API int ddrun_restarts(const struct ddrun *d); /* number of restarts after failures */
 
 /* Describe the last failed call of this thread; "" if there was none. */
 DDRUN_API const char *ddrun_error(void);

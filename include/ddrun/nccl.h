@@ -54,7 +54,7 @@ struct ddrun_nccl {
 /* Options; zero selects the default. */
 struct ddrun_nccl_opts {
     void *config;     /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
-    int nonblocking;  /* without a config: as a config with blocking = 0 */
+    int nonblocking;  /* not 0, without a config: like a config with blocking = 0 */
     int ranks_per_id; /* 0: 128; ranks that share a root of the bootstrap */
     int tries;        /* attempts, each with new ids, after a failure on any rank; 0: 1 */
 };

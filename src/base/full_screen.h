@@ -29,8 +29,9 @@ struct dd_line {
  * is one that cannot move its cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns
  * *ret. */
 int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct dd_err *err);
-void dd_full_screen_free(struct dd_full_screen *s);    /* leaves the screen; NULL does nothing */
-int dd_full_screen_fd(const struct dd_full_screen *s); /* for events and keys; non-blocking */
+void dd_full_screen_free(struct dd_full_screen *s); /* leaves the screen; NULL does nothing */
+/* Return the non-blocking descriptor, for events and keys. */
+int dd_full_screen_fd(const struct dd_full_screen *s);
 
 /* Change the modes of the terminal; the next draw writes all lines. Call it again when another
  * process may have changed the terminal. 0 or -errno. */

@@ -567,7 +567,7 @@ static int note_row(struct opt_result *res, const struct opt_row *row, const str
                                                       : "");
 }
 
-/* Record the entries of files with `ahead`. Return their number. */
+/* Record the entries of files with `ahead`. Return the number of entries. */
 static int note_ahead(struct parser *p, const struct opt_input *in, const struct opt_row *row)
 {
     int n = 0;

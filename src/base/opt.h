@@ -66,7 +66,7 @@ struct opt_row {
     const char *name;    /* long name without leading dashes, words joined by '-' */
     const char *aliases; /* other long names, comma-separated; accepted but not documented */
     char letter;         /* short form, 0: none */
-    bool one_dash;       /* its names may also have a single dash, as in "-np 4" */
+    bool one_dash;       /* a single dash suffices before its names, as in "-np 4" */
     enum opt_kind kind;
     const char *metavar; /* placeholder for the value in --help; set for every kind but OPT_FLAG */
     const char *def;     /* the default as text, parsed like a value; NULL: the field stays zero */
@@ -162,12 +162,12 @@ enum opt_format {
 
 struct opt_result {
     enum opt_ask ask;
-    enum opt_format format;     /* for OPT_ASK_DUMP */
+    enum opt_format format;     /* format for OPT_ASK_DUMP */
     const char *about;          /* for OPT_ASK_HELP: see opt_help; borrowed from argv */
     int script;                 /* index of the first operand in argv; argc: none */
     int args;                   /* index of the first argument after the first operand */
     struct opt_source *sources; /* one per row */
-    bool json;                  /* for OPT_ASK_CONFIG */
+    bool json;                  /* JSON is requested by OPT_ASK_CONFIG */
     struct dd_strv config;      /* for --show-config: "name\tvalue\tsource" per row, or JSON */
 };
 
@@ -195,9 +195,9 @@ struct opt_input {
 int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
               struct opt_result *ret, struct dd_err *err);
 
-/* Move the options of a `mixed` table before its operands, up to "--"; both keep their order. Only
- * for programs whose operands are not a script with options of its own. Call it before
- * opt_parse(). */
+/* Move the options of a `mixed` table before its operands, up to "--"; options and operands keep
+ * their order. Only for programs whose operands are not a script with options of its own. Call it
+ * before opt_parse(). */
 void opt_options_first(const struct opt_table *t, int argc, char **argv);
 
 /* Parse one value with `place` as its source ("--max-restarts", "nodes.conf:3"). */

@@ -1,6 +1,6 @@
 /* The times of a worker's steps in memory that the worker writes and the agent of its node reads:
- * one page for each worker of a node. A step costs the worker a few stores and no system call but
- * those that read clocks. No I/O, no clock.
+ * one page for each worker of a node. A step costs the worker a few stores and two reads of clocks.
+ * No I/O, no clock.
  *
  * The reader trusts nothing: any bytes give times within STEP_US_MAX. */
 #ifndef DD_BASE_STEP_PAGE_H
@@ -17,7 +17,7 @@ enum {
 #define STEP_US_MAX UINT64_C(86400000000) /* limit for the time of one step: a day */
 
 struct step_entry {
-    uint64_t wall_ns; /* from this step to the next one */
+    uint64_t wall_ns; /* time from this step to the next one */
     uint64_t work_ns; /* wall_ns without the waits that the program has marked; 0: none marked */
     uint64_t cpu_ns;  /* processor time of all threads of the process */
 };

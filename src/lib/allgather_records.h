@@ -20,7 +20,7 @@ struct record {
     bool apart; /* the data is stored under its own key; p must not be read */
 };
 
-/* Parse the records of n members into v[n]. Return their number or -EPROTO. */
+/* Parse the records of n members into v[n]. Return the number of records, or -EPROTO. */
 int records_parse(struct record *v, uint32_t n, const void *p, size_t len);
 
 #endif

@@ -561,5 +561,5 @@ int main(int argc, char **argv)
         remove_run(&tmp);
         remove_run(&shm);
     }
-    _exit(rc < 0); /* without atexit handlers: libpmix's thread is still running */
+    _exit(rc < 0); /* skip atexit handlers: libpmix's thread is still running */
 }

@@ -13,7 +13,7 @@ enum {
     PMI_READ_MAX = 4096, /* limit of lines that clients send */
     PMI_NAME_MAX = 64,   /* limit of kvsname and key, with the NUL */
     PMI_VALUE_MAX =
-        860, /* with the NUL: a line with kvsname and key still fits into PMI_LINE_MAX */
+        860, /* limit of values, with the NUL: kvsname, key and value fit into PMI_LINE_MAX */
 };
 
 enum pmi_cmd {

@@ -323,7 +323,7 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
     if (rc == 0)
         rc = pmix_start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 &&
-        rc != -EPIPE) /* on EPIPE, wait_ready() reports the helper's reason */
+        rc != -EPIPE) /* after EPIPE, pmix_wait_ready() reports the helper's reason */
         return dd_err_set(err, rc, "PMIx: cannot send the configuration to '%s': %s", cfg->helper,
                           strerror(-rc));
     if (rc == 0 || rc == -EPIPE)

@@ -14,7 +14,7 @@ enum {
 };
 
 /* Compute `count` different ports, hashed from the job id and, after the first ELECT_PUBLIC, from a
- * seed that only the nodes of the job know (net_key_seed(); 0: none). A longer list begins with the
+ * seed that only nodes of the job have (net_key_seed(); 0: none). A longer list begins with the
  * shorter one. All ports are in 30000-32767: below Linux's ephemeral range (32768-60999) and apart
  * from the default ports of frameworks (29500, 8888, 28028, 10000-29999, 61440-65535). */
 void elect_ports(const char *job_id, uint64_t seed, uint16_t *out, int count);

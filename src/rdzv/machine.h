@@ -103,7 +103,7 @@ struct rdzv_action {
 enum rdzv_grow { RDZV_GROW_NEXT, RDZV_GROW_NOW, RDZV_GROW_NO };
 
 struct rdzv_cfg {
-    int min_nodes, max_nodes; /* of a round */
+    int min_nodes, max_nodes; /* number of nodes of a round */
     int expected;             /* nodes that are expected to join; 0: max_nodes */
     int capacity;             /* maximum number of members at a time; 0: max_nodes */
     int max_restarts;
@@ -153,8 +153,8 @@ enum rdzv_state rdzv_state(const struct rdzv *m);
 const char *rdzv_state_name(enum rdzv_state s);
 const char *rdzv_event_name(enum rdzv_event_kind e);
 int rdzv_round(const struct rdzv *m);
-/* Write the ages of the last restarts, the youngest first, at most `max`. Returns their number; 0
- * without restart_window_ns. */
+/* Write the ages of the last restarts, the youngest first, at most `max`. Returns the number of
+ * ages; 0 without restart_window_ns. */
 int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max);
 bool rdzv_misses_nodes(const struct rdzv *m); /* True before the first round of a successor while
                                                  nodes of the last round are missing. */
@@ -174,11 +174,11 @@ int rdzv_members(const struct rdzv *m); /* number of connected members */
 int rdzv_wanted(const struct rdzv *m);  /* number of nodes to wait for while gathering */
 int rdzv_id_of_rank(const struct rdzv *m,
                     int node_rank); /* id of the member with this node rank; -1: lost, or none */
-/* Make the plan of a member for the current round, in time proportional to the round's size. The
- * caller frees the content of *ret. The plans of two members differ in their ranks, local_size and
- * master_addr. */
+/* Make the plan of a member for the current round, in time proportional to the round's size. 0,
+ * -EINVAL (not a member of a round) or -ENOMEM. The caller frees the content of *ret. The plans of
+ * two members differ in their ranks, local_size and master_addr. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
-int rdzv_node_rank(const struct rdzv *m, int id); /* in the current round; -1: not a member */
+int rdzv_node_rank(const struct rdzv *m, int id); /* in the current round; -1: outside of it */
 /* MASTER_ADDR of a member, lent: the address at which it has reached the daemon. The daemon's own
  * node uses an address that another node has reached, preferably not a loopback one. */
 const char *rdzv_master_addr(const struct rdzv *m, int id);

@@ -129,8 +129,8 @@ static int rdzv_gather_go(struct rdzv *m, uint64_t now)
     return start_round(m, now);
 }
 
-/* True if missing nodes may have another daemon that this one does not know. If members of older
- * daemons have joined, the majority rule decides instead. */
+/* True if missing nodes may have another daemon. If members of older daemons have joined, the
+ * majority rule decides instead. */
 static bool may_be_elsewhere(const struct rdzv *m)
 {
     return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
@@ -155,7 +155,7 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
     if (must_probe && rdzv_own_id(m) >= 0)
         return probe_first(m);
     due &= !must_probe;             /* the node that has to probe is not connected */
-    m->probing = m->probed = false; /* for the next attempt */
+    m->probing = m->probed = false; /* the next start needs another probe */
     if (due) {
         int rc = rdzv_gather_go(m, now);
         if (rc < 0 || m->state != RDZV_GATHERING)

@@ -14,7 +14,7 @@ struct member {
     bool criteria_met; /* its required workers have succeeded */
     bool done;         /* its workers of the current round have exited, or were never started */
     bool votes;        /* its agent remembers the round whose majority is needed */
-    bool ended_well;   /* its workers of the last round of an older daemon have exited with 0 */
+    bool ended_well;   /* its workers of the last round of an older daemon have succeeded */
     bool unfit;        /* excluded from further rounds */
     char *unfit_why;   /* NULL: out of memory */
     char *unfit_check; /* the health check that failed; NULL: unknown */
@@ -181,7 +181,8 @@ enum charge_rest rdzv_rest_reason(const struct rdzv *m, int index); /* why the n
 int rdzv_note_rests(struct rdzv *m);
 
 /* machine_marks.c: nodes that the scheduler takes out of service */
-/* Begin to leave marked nodes if others can take their places, unless that has been decided. */
+/* Plan a restart without the marked nodes if other nodes can replace them, unless that has been
+ * decided. */
 int rdzv_try_leave(struct rdzv *m, uint64_t now);
 /* True if the failure of a worker is a consequence of leave_signal. */
 bool rdzv_absorbs_exit(struct rdzv *m, const struct rdzv_event *exit);

@@ -69,7 +69,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
 int rdzv_exclude(struct rdzv *m, int id, const char *why)
 {
     struct member *p = &m->members[id];
-    const bool again = p->index >= 0 && m->excluded[p->index]; /* it left and came back */
+    const bool again = p->index >= 0 && m->excluded[p->index]; /* the node left and came back */
     if (p->unfit)
         return 0;
     p->unfit = true;

@@ -1,4 +1,4 @@
-/* The connected members, their knowledge of older daemons, and their order in the next round. */
+/* The connected members, what they remember of older daemons, and their order in the next round. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -164,8 +164,8 @@ const struct rdzv_members *rdzv_last_known(const struct rdzv *m)
     return last;
 }
 
-/* Load the order of the previous round, as far as this daemon or its members know it. Returns its
- * size. */
+/* Load the order of the previous round, from this daemon or from what its members remember. Returns
+ * the number of node ranks. */
 static int previous_order(struct rdzv *m)
 {
     const struct rdzv_members *last = rdzv_last_known(m);

@@ -223,7 +223,7 @@ int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
-    if (m->members[e->id].here) /* else it joined after the end */
+    if (m->members[e->id].here) /* false: the node joined after the end */
         rdzv_remove_member(m, e->id);
     return 0;
 }

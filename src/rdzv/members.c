@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT_MAX = 1 << 30 }; /* of rounds and restarts: leaves room to increment */
+enum { COUNT_MAX = 1 << 30 }; /* limit of rounds and restarts, with room to increment */
 
 int64_t rdzv_term(int64_t epoch)
 {

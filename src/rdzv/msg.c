@@ -39,7 +39,7 @@ enum {
     SPENT_BYTES = 1024,
     UNFIT_BYTES = 400,
     CHECK_BYTES = 255,
-    WARNINGS_BYTES = 8192, /* of the health check and of --collect together */
+    WARNINGS_BYTES = 8192, /* limit for the texts of the health check and --collect together */
 };
 
 static const struct message messages[MSG_TYPE_MAX] = {
@@ -150,7 +150,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
                               FLAG(ctl_reply, ends), TEXT(ctl_reply, detail, DETAIL_BYTES))},
 };
 
-/* Owns what a decoded message points to: its strings are those of the parsed object. */
+/* Owns the data of a decoded message, whose strings are those of the parsed object. */
 struct msg_storage {
     json_t *object;
     struct dd_strv list; /* a message has at most one list */
@@ -329,7 +329,7 @@ static int decode_type(enum msg_type *ret, const json_t *o, struct dd_err *err)
         is_plain(name) ? name : "?", (long long)v, MSG_VERSION);
 }
 
-/* Different versions of ddrun are the likely cause of an invalid message: name both. */
+/* Name the versions of sender and reader, whose difference likely causes an invalid message. */
 static int name_versions(const json_t *o, int rc, struct dd_err *err)
 {
     const char *theirs = json_string_value(json_object_get(o, "ddrun"));

@@ -185,7 +185,7 @@ struct msg_stacks_wanted {
 struct msg_stacks_request {
     int64_t id;
     int round, limit_ms;
-    bool all;          /* also workers without Python frames */
+    bool all;          /* include workers without Python frames */
     bool keep;         /* write them to the log directory, too */
     bool native;       /* read native frames, too, which stops the workers */
     const char *ranks; /* ranks as in "0-3,8"; "": all */
@@ -320,8 +320,8 @@ enum msg_kind { MSG_INT, MSG_INT64, MSG_BOOL, MSG_STR, MSG_LIST };
 struct msg_field {
     const char *name; /* on the wire */
     enum msg_kind kind;
-    size_t offset;    /* in struct msg */
-    int64_t min, max; /* of numbers; max of strings and of a list's strings: bytes */
+    size_t offset;    /* offset in struct msg */
+    int64_t min, max; /* limits of numbers; max of strings, also in a list: bytes */
 };
 
 const char *msg_type_name(enum msg_type type);          /* on the wire */

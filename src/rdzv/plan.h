@@ -12,9 +12,9 @@
 enum { PLAN_MAX_NODES = 65536, PLAN_MAX_SLOTS = 4096 };
 
 struct plan {
-    int round;         /* from 0 */
+    int round;         /* number of the round, from 0 */
     int nnodes;        /* nodes of this round */
-    int node_rank;     /* of this node */
+    int node_rank;     /* node rank of this node */
     int first_rank;    /* rank of this node's local rank 0 */
     int local_size;    /* workers of this node */
     int world_size;    /* workers of all nodes */

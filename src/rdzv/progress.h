@@ -21,7 +21,7 @@ bool step_max_take(struct step_max *m, int64_t step);
 int64_t step_max_get(const struct step_max *m);
 
 struct progress {
-    struct step_max max; /* of all rounds */
+    struct step_max max; /* highest step of all rounds */
     int stuck;           /* restarts in a row without a new step */
     bool later;          /* a round has ended before */
 };

@@ -20,7 +20,7 @@ struct straggler_rank {
     uint64_t judged; /* t.count at the last comparison */
     uint64_t since;  /* t.count at the first of `reports` */
     int reports;     /* consecutive reports that differ from `slow` */
-    bool slow;       /* it is a straggler */
+    bool slow;       /* the rank is a straggler */
     struct rank_load load;
     uint64_t heard;      /* turn of the last load; 0: none yet */
     uint64_t differs;    /* turn from which on a sign holds that is not in `signs`; 0: none does */
@@ -28,7 +28,7 @@ struct straggler_rank {
     enum load_sign sign; /* last sign that held */
     /* Used in the first rank of each node: */
     int named;          /* rank returned as the straggler of the node; -1: none */
-    bool named_by_load; /* its load, not its times, made it the straggler */
+    bool named_by_load; /* `named` is a straggler by load, not by times */
 };
 
 struct stragglers {

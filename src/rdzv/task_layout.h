@@ -8,7 +8,7 @@
 #include "rdzv/plan.h"
 
 struct task_layout_input {
-    const struct alloc *alloc; /* as found with list_only */
+    const struct alloc *alloc; /* result of alloc_find() with list_only */
     char *const *env;
     int slots;      /* workers of each node; 0: as many as the launcher starts there, or one */
     int rank, node; /* requested rank or node; -1: not given */

@@ -19,9 +19,9 @@ static const unsigned char magic[MAGIC_LEN] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
 
 /* State of the scan of an incomplete request; bytes before pos are not examined again. */
 struct scan {
-    size_t pos;         /* after the last complete field; 0: the operation code has not arrived */
-    size_t need;        /* minimum size of the request */
-    uint64_t left;      /* remaining elements of a counted list */
+    size_t pos;    /* offset after the last complete field; 0: the operation code has not arrived */
+    size_t need;   /* minimum size of the request */
+    uint64_t left; /* remaining elements of a counted list */
     const char *arg;    /* descriptor of the field at pos, within the operation's args */
     const char *repeat; /* first field of a list element */
     int op;
@@ -30,7 +30,7 @@ struct scan {
 struct c10d_pend {
     struct store_blob *blob;
     size_t off, len;  /* data[off..len) is not executed yet */
-    struct scan scan; /* of the request at off */
+    struct scan scan; /* scan of the request at off */
     size_t ahead;     /* bytes after off that were searched for a CANCEL_WAIT */
     struct scan ahead_scan;
 };

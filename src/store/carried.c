@@ -75,7 +75,7 @@ static void carrier_tell(struct store_holder *h, enum store_lease_news news, str
     carrier_send(k, m);
 }
 
-/* Copy the next bytes of the output; return their number. */
+/* Copy the next bytes of the output; return the number of bytes. */
 static size_t carried_peek(const struct store_out *o, unsigned char *p, size_t max)
 {
     struct iovec iov[IOV_FEW];
@@ -171,7 +171,7 @@ static void carried_settle(struct carried *c, int rc)
     struct store_carrier *k = c->carrier;
     carried_flush(c);
     if (rc == 0 && c->c10d.busy && c->out.total <= k->c10d->limits.max_output)
-        set_later(c, true); /* else CREDIT continues it */
+        set_later(c, true); /* otherwise a CREDIT continues the connection */
     if (rc == 0 && !c->broken && (!c->ended || c->c10d.busy || c->c10d.stalled))
         return;
     if (!c->ended)
@@ -267,7 +267,7 @@ static int carrier_take_data(struct store_carrier *k, const struct relay_msg *m)
 {
     struct carried *c = carried_find(k, m->conn);
     struct dd_err err;
-    if (c != NULL) /* else it was closed meanwhile */
+    if (c != NULL) /* NULL: the connection was closed meanwhile */
         carried_settle(c, c10d_feed(&c->c10d, m->data.p, m->data.n, &c->out, &err));
     return 0;
 }

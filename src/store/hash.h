@@ -12,7 +12,7 @@ struct store_wait_node {
 
 TAILQ_HEAD(store_wait_nodes, store_wait_node);
 
-struct store_item {
+struct store_item { /* an item of a queue */
     STAILQ_ENTRY(store_item) link;
     struct store_value value;
 };

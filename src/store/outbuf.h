@@ -37,7 +37,7 @@ int store_out_u8(struct store_out *o, uint8_t v);
 int store_out_u32(struct store_out *o, uint32_t v);
 int store_out_u64(struct store_out *o, uint64_t v);
 
-/* Fill at most n elements for writev(2); return their number. */
+/* Fill at most n elements for writev(2); return the number of elements. */
 size_t store_out_iov(const struct store_out *o, struct iovec *iov, size_t n);
 void store_out_sent(struct store_out *o, size_t n); /* n <= total */
 

@@ -43,8 +43,8 @@ struct relay_msg {
 
 /* Append to the empty *out. 0, -ENOMEM or -EMSGSIZE. */
 int relay_wire_encode(struct dd_buf *out, const struct relay_msg *m);
-/* Return the cost of a message with a key or data in the window: their bytes and RELAY_HEAD_MAX.
- * 0: it does not count. */
+/* Return the cost of a message in the window: the bytes of key and data, and RELAY_HEAD_MAX; 0
+ * without key and data. */
 size_t relay_wire_cost(const struct relay_msg *m);
 /* 0 or -EPROTO. */
 int relay_wire_decode(struct relay_msg *ret, const void *p, size_t n);

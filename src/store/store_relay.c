@@ -71,7 +71,7 @@ static void relay_send_now(struct store_relay *y, const void *p, size_t n, size_
     y->cfg.send(y->cfg.arg, p, n);
 }
 
-/* Send a message after those that wait. 0 or -ENOMEM. */
+/* Send a message, after the queued ones. 0 or -ENOMEM. */
 static int relay_send(struct store_relay *y, struct relay_msg m)
 {
     m.round = y->cfg.round;
@@ -388,7 +388,7 @@ static int relay_may_run(struct c10d_conn *c, int op, struct dd_rd args)
     (void)args;
     if (y->queued > QUEUED_MAX)
         return 0;
-    /* A request that ends the wait must pass, and so must those before it. */
+    /* A request that ends the wait must pass, and so must all requests before it. */
     if (conn == NULL || c->cancels)
         return 1;
     return !(relay_is_long[op] && conn->longs_n == LONG_MAX_AT_ONCE) && !relay_is_behind(conn);

@@ -116,7 +116,7 @@ static void conn_close(struct store_conn *c)
     struct store_server *s = c->server;
     if (c->fd < 0)
         return;
-    close(c->fd); /* also removes it from epoll */
+    close(c->fd); /* also removes the descriptor from epoll */
     c->fd = -1;
     not_later(c);
     drop_out(c);
@@ -306,7 +306,7 @@ static int store_server_read_some(struct store_conn *c, struct store_out *o, str
         c->sends_long = LONG_FOR;
     else if (c->sends_long > 0)
         c->sends_long--;
-    if (rc == 0 && full && c->sends_long == LONG_FOR) /* it was the head of a long request */
+    if (rc == 0 && full && c->sends_long == LONG_FOR) /* this read was the head of a long request */
         rc = read_once(c, o, err, &full);
     return rc;
 }

@@ -1,8 +1,9 @@
 /* The c10d store on an event loop: accepts connections, feeds their bytes to the codec, sends the
  * replies.
  *
- * This is the hot path, so it uses an epoll instance within the loop's and its own buffers. A
- * connection is adopted before anything is read from it, and is read only after it was admitted. */
+ * This is the hot path, so it uses its own buffers, and an epoll instance of its own that is one
+ * event in the loop. A connection is adopted before anything is read from it, and is read only
+ * after it was admitted. */
 #ifndef DD_STORE_STORE_SERVER_H
 #define DD_STORE_STORE_SERVER_H
 
@@ -54,8 +55,8 @@ bool store_server_get(const struct store_server *s, struct store_bytes key,
 int store_server_each_key(const struct store_server *s,
                           int (*fn)(void *arg, struct store_bytes key), void *arg);
 
-/* Close the connections that wait for a key with this prefix (a literal), and until _reset() those
- * that start to: the key will never be set. */
+/* Close the connections that wait for a key with this prefix (a literal), and until
+ * store_server_reset() those that begin such a wait: the key will never be set. */
 void store_server_end_waits(struct store_server *s, const char *prefix);
 
 /* Make the carrier for the relay of a node; store_server_reset() closes its connections. cfg: all
