@@ -78,7 +78,7 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
     struct stat st;
     DD_AUTO(free) char *draft = NULL;
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* rename() would replace a device */
-        return dd_err_set(err, -EEXIST, "cannot write file: it exists and is not a regular file");
+        return dd_err_set(err, -EEXIST, "cannot write file: not a regular file");
     if (asprintf(&draft, "%s.XXXXXX", path) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     DD_AUTO(fd) int fd = mkostemp(draft, O_CLOEXEC);

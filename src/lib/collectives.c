@@ -132,7 +132,9 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
             me = i;
     if (is_bad)
         return lib_fail_as(-EINVAL,
-                           "group '%s': rank %d is duplicate, or out of range for world size %d",
+                           bad < 0 || bad >= d->size
+                               ? "group '%s': rank %d is out of range for world size %d"
+                               : "group '%s': rank %d is duplicate",
                            name, bad, d->size);
     return me >= 0
                ? me

@@ -87,9 +87,9 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "no majority of the %d nodes of the last round is connected, but %d (the other "
-                "nodes may continue the job)",
-                rdzv_last_size(m), fit);
+                "%d node%s connected, without a majority of the last round's %d nodes (the "
+                "other nodes may continue the job)",
+                fit, fit == 1 ? " is" : "s are", rdzv_last_size(m));
         else
             rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,
                            fit == 1 ? " is" : "s are", m->cfg.min_nodes);

@@ -31,7 +31,7 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
     if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) ||
         (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
         (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
-        return rdzv_refuse(m, e->id, "another daemon of this job may continue it");
+        return rdzv_refuse(m, e->id, "another daemon may continue this job");
     *ret_ok = true;
     return 0;
 }

@@ -297,7 +297,7 @@ static int decode_field(const struct msg_field *f, struct msg *m, struct dd_err 
         return dd_err_set(err, -EPROTO, "message '%s' has no field '%s'", msg_type_name(m->type),
                           f->name);
     int rc = decode_value(f, m, v, err);
-    return rc < 0 ? dd_err_where(err, rc, "'%s'", msg_type_name(m->type)) : 0;
+    return rc < 0 ? dd_err_where(err, rc, "message '%s'", msg_type_name(m->type)) : 0;
 }
 
 /* True if s is printable and short enough to appear in a message about a peer. */

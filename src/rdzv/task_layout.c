@@ -29,10 +29,11 @@ static bool says_other(int slots, int found)
 
 static int contradicts(int slots, int found, const char *what, struct dd_err *err)
 {
-    return dd_err_set(err, -EINVAL,
-                      "--nproc-per-node=%d contradicts %s (each is a worker; %d on one node)"
-                      "\n  tip: omit --nproc-per-node",
-                      slots, what, found);
+    return dd_err_set(
+        err, -EINVAL,
+        "--nproc-per-node=%d contradicts %s (each of them is a worker; %d on one node)"
+        "\n  tip: omit --nproc-per-node",
+        slots, what, found);
 }
 
 /* srun has started several tasks on a node, or --hosts repeats its name: each task is a worker. */
@@ -42,7 +43,7 @@ static int by_list(const struct task_layout_input *in, const int *sizes, int n, 
     int left = in->alloc->index;
     for (int i = 0; i < n; i++)
         if (says_other(in->slots, sizes[i]))
-            return contradicts(in->slots, sizes[i], "the tasks of this step", err);
+            return contradicts(in->slots, sizes[i], "the tasks in the node list", err);
     for (int i = 0; i < n && left >= 0; left -= sizes[i++])
         if (left < sizes[i]) {
             me->node = i;
