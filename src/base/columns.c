@@ -49,7 +49,7 @@ static bool is_among(uint32_t c, const struct range *v, size_t n)
 
 #define IS_AMONG(c, list) is_among(c, list, sizeof(list) / sizeof((list)[0]))
 
-/* n: length of a well-formed character. */
+/* Decode the well-formed character of n bytes at p. */
 static uint32_t code_point(const char *p, size_t n)
 {
     static const unsigned char masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
@@ -84,7 +84,7 @@ struct shown {
     size_t len;     /* bytes of the text */
     const char *as; /* output */
     size_t n;       /* bytes of `as` */
-    int columns;    /* of `as` */
+    int columns;    /* width of `as` */
 };
 
 static struct shown show(const char *p, bool utf8)

@@ -53,7 +53,7 @@ static void log_write(const struct dd_log *log, const char *text, size_t n, size
                             painted ? coloured.len : n);
     else if (write(log->fd, painted ? (const char *)coloured.data : text,
                    painted ? coloured.len : n) < 0)
-        errno = 0; /* EPIPE must not end the process */
+        errno = 0; /* ignore failures such as EPIPE: the process continues without the line */
     dd_screen_end(log->screen);
 }
 

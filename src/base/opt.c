@@ -245,7 +245,7 @@ static int apply_builtin(struct parser *p, const struct opt_row *row, const stru
     return rc == 0 && flag ? opt_apply_ask(p, row, value) : rc;
 }
 
-/* value: NULL for a flag without a value. */
+/* Set the row's field and source. value: NULL for a flag without a value. */
 static int opt_apply(struct parser *p, const struct opt_row *row, const struct opt_place *place,
                      const char *value)
 {
@@ -309,7 +309,7 @@ static int refuse_foreign(const struct parser *p, const struct opt_foreign *f)
                       at + sizeof(option) - 1);
 }
 
-/* word: with its dashes; value: the text after '=' in the same word, or NULL. */
+/* Apply an option of another launcher. value: the text after '=' in the same word; NULL: none. */
 static int read_foreign(struct parser *p, const struct opt_foreign *f, const char *value)
 {
     if (f->is == NULL)
@@ -322,7 +322,7 @@ static int read_foreign(struct parser *p, const struct opt_foreign *f, const cha
     return take_value_and_apply(p, row, &place, f->is[len] == '=' ? f->is + len + 1 : value);
 }
 
-/* word: with its dashes; a single dash only for a row with one_dash ("-np"). */
+/* Read a long option. word: with its dashes, a single one only for one_dash ("-np"). */
 static int read_long(struct parser *p, const char *word)
 {
     const bool single = word[1] != '-';

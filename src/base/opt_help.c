@@ -69,7 +69,7 @@ bool opt_has_common(const struct opt_table *t)
     return false;
 }
 
-/* Return the option with that name: for "tee" show that option, not all that mention --tee. A word
+/* Return the option that `about` names: "tee" shows this option, not all that mention --tee. A word
  * that is also the name of a group is a search unless it has dashes. */
 static const struct opt_row *row_named(const struct opt_table *t, const char *about)
 {

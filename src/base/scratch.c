@@ -35,7 +35,7 @@ enum {
 
 /* ---- removing ---- */
 
-/* Open the directory of that name if it is a private one of this user, else return -errno. */
+/* Open the directory `name` if it is private to this user; otherwise return -errno. */
 static int open_private(int at, const char *name, struct stat *st)
 {
     DD_AUTO(fd) int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -208,7 +208,8 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     if (child == 0)
         try_directory(at, name, ends[1]);
     close(ends[1]);
-    struct pollfd end = {.fd = ends[0], .events = POLLIN}; /* closed when the child exits */
+    struct pollfd end = {.fd = ends[0],
+                         .events = POLLIN}; /* readable, at its end, when the child exits */
     int n = child < 0 ? -1 : poll(&end, 1, ANSWER_MS);
     close(ends[0]);
     if (child > 0 && n != 0)

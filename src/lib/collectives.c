@@ -39,7 +39,7 @@ struct ddrun_group {
     bool busy;       /* a collective is in progress */
     uint64_t number; /* number of the next collective */
     uint64_t done;   /* all members have arrived at the collectives below this number */
-    uint64_t cleaned_b, cleaned_d, cleaned_x; /* keys b, d, x of earlier collectives are deleted */
+    uint64_t cleaned_b, cleaned_d, cleaned_x; /* keys b, d, x of collectives below are deleted */
     bool has_apart;
 };
 

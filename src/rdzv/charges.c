@@ -74,7 +74,7 @@ static int take_numbers(char **p, struct charge *c)
     return 0;
 }
 
-/* Take one line from *p, and end its texts by NUL. */
+/* Parse the line at *p, end its texts by NUL, and advance *p. */
 static int take_line(char **p, struct charge *c)
 {
     char *end = strchr(*p, '\n');

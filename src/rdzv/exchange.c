@@ -10,7 +10,7 @@
 struct open_name {
     LIST_ENTRY(open_name) entry;
     char name[EXCHANGE_NAME_MAX + 1];
-    size_t bytes; /* total of the announced parts */
+    size_t bytes; /* total size of the announced parts */
     int missing;  /* number of nodes with an incomplete part */
     struct node_part {
         struct dd_buf data;
@@ -18,7 +18,7 @@ struct open_name {
         bool begun;
         bool absent; /* the name excludes this node */
     } *nodes;
-    struct exchange_part *parts; /* [nnodes] once complete */
+    struct exchange_part *parts; /* [nnodes] set once the exchange is complete */
 };
 
 LIST_HEAD(open_names, open_name);
@@ -180,7 +180,7 @@ static int exchange_begin(struct open_name **ret, struct exchange *x, const char
     return rc;
 }
 
-/* The first piece of a node announces the size of its part. */
+/* Handle the first piece of a node, which announces the size of its part. */
 static int announce(struct open_name *o, struct node_part *n, const struct exchange_piece *p,
                     struct dd_err *err)
 {

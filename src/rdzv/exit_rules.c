@@ -22,7 +22,7 @@ const char *exit_rule_name(enum exit_rule rule)
     return rule < EXIT_RULE_MAX ? names[rule] : "?";
 }
 
-/* "16", "64-78" or "SIGBUS" */
+/* Parse "16", "64-78" or "SIGBUS" to the first and the last exit code. */
 static int parse_codes(char *text, int *first, int *last)
 {
     char *dash = strchr(text, '-');

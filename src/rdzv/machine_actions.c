@@ -44,7 +44,7 @@ int rdzv_act_text(struct rdzv *m, enum rdzv_action_kind kind, int id, const char
     return 0;
 }
 
-/* The member that reports to the user: the one with the lowest rank, else any. */
+/* Choose the member that reports to the user: the lowest node rank of the round, else any. */
 int rdzv_reporter(const struct rdzv *m)
 {
     for (int k = 0; k < m->norder; k++)

@@ -12,7 +12,7 @@
 
 enum { CHARGES_TO_REST = 2, NS_PER_MS = 1000000 };
 
-/* A failure after the STOP of its round may be a consequence of it. */
+/* True if a failure may be the round's first: one after STOP may be a consequence of STOP. */
 static bool is_cause(const struct rdzv *m, uint64_t at)
 {
     return (m->state == RDZV_RUNNING || at <= m->stopped_at) &&
@@ -72,7 +72,8 @@ void rdzv_charge(struct rdzv *m, uint64_t now)
     m->rest[m->fault_index] = REST_NOW;
 }
 
-/* A node that was lost has no member; the host list may name it. NULL: unknown. */
+/* Return the name of a node; NULL: unknown. A lost node has no member, but the host list may name
+ * it. */
 static const char *known_name(const struct rdzv *m, int index)
 {
     const int id = m->by_index[index];
@@ -135,7 +136,7 @@ int rdzv_inherit_charges(struct rdzv *m, const struct charges *c, uint64_t now)
     return 0;
 }
 
-/* Index of the node with these charges; -1: it has not joined. */
+/* Return the index of the node with these charges; -1: the node has not joined. */
 static int find_charged(const struct rdzv *m, const struct rdzv_suspect *s)
 {
     if (is_named(m, s->index, s->name))

@@ -82,8 +82,8 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     if (rc < 0)
         return rc;
     if (!m->begun &&
-        m->cfg.expected - m->unfit <
-            m->cfg.min_nodes) /* too few are left: check_excluded() ends the job with this reason */
+        m->cfg.expected - m->unfit < m->cfg.min_nodes) /* too few nodes are left: check_excluded()
+                                                          ends the job with this reason */
         return 0;
     int to = rdzv_reporter(m);
     return rdzv_act_text(m, RDZV_SEND_NOTE, to, "excluded %s: %.300s", rdzv_member_name(m, id),

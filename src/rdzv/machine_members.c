@@ -191,7 +191,7 @@ static void find_survivors(struct rdzv *m, int before)
 /* Candidates for the next round. */
 struct pick {
     enum rest rest;
-    bool rests; /* nodes to rest come last; else all are alike */
+    bool rests; /* pick nodes of the level `rest`; false: ignore levels */
     bool votes;
     bool *taken; /* [capacity] by id */
 };
@@ -202,7 +202,7 @@ static bool is_picked(const struct rdzv *m, const struct pick *p, int id)
            (p->rests ? rdzv_rest(m, id) : REST_NONE) == p->rest;
 }
 
-/* Members of the previous round keep their node ranks. */
+/* Give members of the previous round their former node ranks. */
 static void seat_survivors(struct rdzv *m, int before, const struct pick *p)
 {
     for (int k = 0; k < before; k++)
@@ -212,8 +212,7 @@ static void seat_survivors(struct rdzv *m, int before, const struct pick *p)
         }
 }
 
-/* The other members fill free node ranks, then follow at the end. Returns the number of node ranks.
- */
+/* Give the other members free node ranks, then further ones. Returns the number of node ranks. */
 static int seat_others(struct rdzv *m, int places, int limit, const struct pick *p)
 {
     for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
@@ -300,7 +299,7 @@ static int choose(struct rdzv *m, int before, bool rests)
     return 0;
 }
 
-/* Without a majority of the last round the job could not continue: then no node is left out. */
+/* Leave out no node if the job would then lack the majority of the last round. */
 int rdzv_choose(struct rdzv *m, uint64_t now)
 {
     int rc = place_members(m);

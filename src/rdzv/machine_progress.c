@@ -19,7 +19,7 @@ int rdzv_on_progress(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return 0;
 }
 
-/* Highest step of this round; -1: none. */
+/* Return the highest step of this round; -1: none. */
 static int64_t round_step(const struct rdzv *m)
 {
     int64_t step = -1;

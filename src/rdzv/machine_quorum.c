@@ -1,7 +1,7 @@
 /* The majority rule: with a majority of the last round, no other daemon can continue the job. */
 #include "rdzv/machine_inner.h"
 
-/* Which members count. */
+/* The members that count for a majority. */
 enum among { AMONG_ALL, AMONG_CHOSEN, AMONG_UNMARKED };
 
 /* True if the member counts: only members that can take part will remember the next round. */

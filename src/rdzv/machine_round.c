@@ -77,8 +77,8 @@ static int member_done(struct rdzv *m, int id, uint64_t now)
     return --m->running > 0 ? 0 : round_over(m, now);
 }
 
-/* If the daemon is lost, a spare needs the members' addresses to find the next one. The daemon's
- * own node does not. */
+/* Send the members' addresses to a spare, which needs these to find the next daemon after a loss.
+ * The daemon's own node does not. */
 int rdzv_inform_spare(struct rdzv *m, int id)
 {
     const struct member *p = &m->members[id];
@@ -155,8 +155,9 @@ static int stop_failed(struct rdzv *m, uint64_t now)
     return rdzv_send_stop(m, SIGTERM);
 }
 
-/* A worker of a round that is stopped without a failure may exit with any code. One that exited
- * before, with a code that ends the job, ends it even if its message comes later. */
+/* True if the exit follows from the stop of a round without a failure: then any code is permitted.
+ * A worker that exited before the stop, with a code that ends the job, ends the job even if the
+ * message arrives later. */
 static bool follows_own_stop(const struct rdzv *m, const struct rdzv_event *exit)
 {
     const bool before = exit->at > 0 && exit->at <= m->stopped_at;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Take one line from *p, and end its two parts by NUL. */
+/* Parse the line at *p, end its two parts by NUL, and advance *p. */
 static int take_line(char **p, struct rdzv_mark *ret)
 {
     char *line = *p;
@@ -58,7 +58,7 @@ int rdzv_marks_parse(struct rdzv_marks *ret, const char *text)
     return 0;
 }
 
-/* Return the position of the first name that is not less. */
+/* Return the position of the first name that is not less than `name`. */
 static size_t lower_bound(const struct rdzv_marks *m, const char *name)
 {
     size_t from = 0;

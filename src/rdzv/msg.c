@@ -239,7 +239,7 @@ static int decode_int(const struct msg_field *f, int64_t *to, const json_t *v, s
     return 0;
 }
 
-/* A JSON string within the limit and without NUL bytes, lent by v. */
+/* Decode a JSON string within the limit and without NUL bytes; *to is lent by v. */
 static int decode_str(const struct msg_field *f, const char **to, const json_t *v,
                       struct dd_err *err)
 {

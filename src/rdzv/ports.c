@@ -20,8 +20,8 @@ int ports_format(struct dd_buf *out, const char *addr, const uint16_t *ports, in
     return rc;
 }
 
-/* Length of a numeric address with an optional zone. Strict, because the address is copied to the
- * environment of workers. */
+/* Return the length of a numeric address with an optional zone. Strict, because the address is
+ * copied to the environment of workers. */
 static size_t addr_len(const char *s)
 {
     size_t n = 0;

@@ -147,7 +147,7 @@ static void judge_rank(const struct stragglers *s, struct straggler_rank *r)
 {
     const int v = s->compared > 1 ? verdict(s, r) : -1;
     if (!counts(r) || r->t.count == r->judged)
-        return; /* nothing new */
+        return; /* no step since the last comparison */
     r->judged = r->t.count;
     if (v != (r->slow ? -1 : 1)) {
         r->reports = 0;
@@ -258,8 +258,8 @@ static bool is_worse(const struct stragglers *s, const struct straggler_rank *r,
                                       : r->load.wait > than->load.wait;
 }
 
-/* The ranks of a node begin at `first`. Returns the rank after them; *ret_worst: the slowest of its
- * stragglers, or of all if it has none. */
+/* Examine the node whose ranks begin at `first`. Returns the first rank of the next node;
+ * *ret_worst: the node's slowest straggler, or slowest rank if it has none. */
 static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
 {
     int worst = first;
@@ -271,7 +271,7 @@ static int look_at_node(const struct stragglers *s, int first, int *ret_worst)
     return i;
 }
 
-/* The rank that was returned as the straggler of the node has ceased to be one. */
+/* Describe the rank that was returned as the straggler of the node and has ceased to be one. */
 static void describe_over(const struct stragglers *s, struct straggler_rank *first,
                           struct straggler *ret)
 {

@@ -55,7 +55,7 @@ unsigned successor_again_ms(unsigned *wait)
     return successor_grow(wait, AGAIN_MS, AGAIN_MAX_MS);
 }
 
-/* The workers of other nodes may need the grace period. */
+/* Rejoining takes longer, as the workers of other nodes may need the grace period. */
 void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grace)
 {
     cfg->epoch = epoch;

@@ -12,7 +12,7 @@
 struct me {
     struct alloc_task task;
     bool is_task;
-    int node, local; /* -1: unknown */
+    int node, local; /* position of the node; local rank; -1: unknown */
 };
 
 void task_layout_clear(struct task_layout *p)

@@ -193,8 +193,8 @@ void store_holders_clear(struct store_engine *e)
 
 /* ---- interface ---- */
 
-/* Return the id of a holder that is gone, or holders_n. Its successor takes over its leases: a
- * RECALL or VALUE for a key that it has not asked for does no harm. */
+/* Return the id of a holder that is gone, or holders_n. The next holder with the id takes over its
+ * leases: a RECALL or VALUE for a key that a node has not asked for does no harm. */
 static size_t holder_free_id(const struct store_engine *e)
 {
     size_t i = 0;

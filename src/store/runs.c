@@ -52,7 +52,7 @@ int store_runs_join(struct store_runs *runs, struct store_engine *e, struct stor
     return 0;
 }
 
-/* True if the key is that of the run, or KEY.7/anything. */
+/* True if the key is the run's key, or begins with the run's key and ".ROUND/". */
 static bool owns(const struct store_run *r, struct store_bytes key)
 {
     if (key.n < r->len || memcmp(key.p, r->key, r->len) != 0)
