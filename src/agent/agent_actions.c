@@ -57,7 +57,7 @@ static void do_report(struct agent *a, int what)
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,
                "%s found no daemon of this job on the nodes of the last round within %.0f s", node,
-               (double)(dd_now_ns() / DD_NS_PER_MS - a->loop.machine.lost_at) / 1e3);
+               ((double)dd_now_ns() / 1e6 - (double)a->loop.machine.lost_at) / 1e3);
         break;
     case AM_REPORT_OTHER_REFUSES:
         dd_log(log, DD_LOG_NOTICE,
