@@ -205,7 +205,7 @@ def test_a_minority_does_not_go_on():
         os.kill(job.daemon(), signal.SIGCONT)
         assert job.wait() != 0
         assert len(json_lines(job.seen + job.out)) == 4
-        assert some_line(job.err, "1 of the 4 nodes")
+        assert some_line(job.err, "1 node is connected, without a majority of the last round's 4 nodes")
         job.assert_nothing_left()
 
 

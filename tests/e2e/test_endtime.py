@@ -215,7 +215,7 @@ def test_the_node_that_took_the_lost_ones_place_starts_the_job_again(played):
             seen += job.line("\n")
         os.kill(parent(job.processes("ddrund")[0]), signal.SIGKILL)
         assert job.wait() != 0
-        assert some_line(job.err, "only 2 nodes are left; the job needs at least 3") or "too few" in job.err  # where the other came too late
+        assert some_line(job.err, "only 2 nodes are left; the job needs at least 3") or "without a majority" in job.err  # where the other came too late
         assert some_line(job.err, "requeue", "job 77", "lost")
         job.assert_nothing_left()
     assert played.asked() == ["scontrol requeue 77"]
