@@ -420,9 +420,11 @@ static int start(struct submit *s, struct submit_process *p, struct dd_buf *id, 
     int rc = submit_start(p, argv, script, found->terminal);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run %s: %s", s->program, strerror(-rc));
-    if (submit_read_line(p, id) < 0)
-        return dd_err_set(err, -EIO, "%s printed no job id (exit code %d)", found->program,
-                          submit_wait(p));
+    if (submit_read_line(p, id) < 0) {
+        const int code = submit_wait(p);
+        return dd_err_set(err, -EIO, "%s %s (exit code %d)", found->program,
+                          code == 0 ? "printed no job id" : "failed", code);
+    }
     id->len = strcspn(dd_buf_str(id), ";"); /* Slurm appends the name of the cluster */
     return 0;
 }

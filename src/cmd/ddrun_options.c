@@ -868,8 +868,9 @@ static const struct opt_row rows[] = {
      .def = "notice",
      .choices = "error,warning,notice,info,debug",
      .group = "Output",
-     .help = "verbosity of ddrun's own messages (-v: info, -q: error)",
-     .more = "-v is --log-level=info, -q is --log-level=error.",
+     .help = "verbosity of messages (-v verbose, -q quiet)",
+     .more = "Applies to the messages of ddrun, not to the output of workers. "
+             "-v is --log-level=info, -q is --log-level=error.",
      FIELD(log_level)},
     {.name = "trace",
      .kind = OPT_CUSTOM,
