@@ -184,16 +184,17 @@ __attribute__((noreturn)) static void try_directory(int at, const char *name, in
 }
 
 /* True for a file system on a block device or in memory, and for that of the root directory,
- * without which no program would start. Any other one may be served by a machine or a process that
- * does not respond. */
+ * without which no program would start. Any other one, and FUSE on a block device, may be served by
+ * a machine or a process that does not respond. */
 static bool is_local(int at)
 {
     struct stat st;
     struct stat root;
     struct statfs fs;
-    return fstat(at, &st) == 0 &&
-           (major(st.st_dev) != 0 || (fstatfs(at, &fs) == 0 && fs.f_type == TMPFS_MAGIC) ||
-            (stat("/", &root) == 0 && st.st_dev == root.st_dev));
+    if (fstat(at, &st) < 0 || fstatfs(at, &fs) < 0 || fs.f_type == FUSE_SUPER_MAGIC)
+        return false;
+    return major(st.st_dev) != 0 || fs.f_type == TMPFS_MAGIC ||
+           (stat("/", &root) == 0 && st.st_dev == root.st_dev);
 }
 
 /* Check that creating a directory there ends, whether with success or failure, within ANSWER_MS.

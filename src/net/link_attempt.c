@@ -301,15 +301,13 @@ static void link_attempt_on_late(struct link_attempt *t, unsigned more_ms,
         t->cfg.slow(t->cfg.arg, meanwhile, why);
 }
 
-/* libmunge has limits of its own, and a new attempt would ask munged once more. */
+/* Wait on: libmunge has limits of its own, a new attempt would ask munged once more, and a probe
+ * that ended here would miss the daemon of the job. */
 static void link_attempt_on_late_key(struct link_attempt *t)
 {
-    static const char why[] =
-        "is of this job, but munged on this node has not decoded its credential";
-    if (t->cfg.busy_ms == 0)
-        link_attempt_finish(t, ATTEMPT_BUSY, NULL, why);
-    else if (t->cfg.slow != NULL)
-        t->cfg.slow(t->cfg.arg, ATTEMPT_BUSY, why);
+    if (t->cfg.slow != NULL)
+        t->cfg.slow(t->cfg.arg, ATTEMPT_BUSY,
+                    "is of this job, but munged on this node has not decoded its credential");
 }
 
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)

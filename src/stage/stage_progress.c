@@ -4,6 +4,7 @@
 #include "stage/stage_client.h"
 #include "stage/stage_inner.h"
 
+#include <event2/event.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -73,10 +74,14 @@ void serve_tell_progress(struct serve *s)
         progress_tell_parent(s);
 }
 
+/* The links are closed next, before the last tallies of the children may have arrived. */
 void serve_end_progress(struct serve *s)
 {
+    struct stage_frame f = {.type = STAGE_TALLY, .tally = STAGE_TALLY_NONE};
+    (void)event_del(s->progress_event);
+    f.tally.done = s->below + 1;
     if (s->reader != NULL)
         serve_send(s, STAGE_MSG_PROGRESS, "");
     else
-        progress_tell_parent(s);
+        serve_send_up(s, &f);
 }

@@ -489,6 +489,51 @@ static struct seen look_at(struct world *w, char *const *hosts, size_t n, const 
     return s;
 }
 
+#if HAVE_MUNGE
+
+/* A probe that ended at the limit of its attempt would report that there is no daemon. */
+static void probe_waits_for_munged(void **state)
+{
+    struct world *w = *state;
+    const struct timeval late = {.tv_usec = 300000};
+    char dir[] = "/tmp/ddrun-silent-XXXXXX";
+    char path[64], home[64];
+    char *hosts[] = {(char[]){"127.0.0.1"}};
+    struct seen s = {.base = w->base};
+    struct link_probe *k;
+    struct link_probe_cfg cfg = {.find = w->cfg,
+                                 .hosts = hosts,
+                                 .nhosts = 1,
+                                 .found = on_seen,
+                                 .done = on_looked,
+                                 .arg = &s};
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/socket", dir);
+    (void)snprintf(home, sizeof(home), "HOME=%s", dir);
+    const int munged = munged_silent(path);
+    w->env[0] = home;
+    w->guest.munge_socket = path;
+    cfg.find.ports = &world_host(w, "127.0.0.1", 0, OFFERS, "", NULL)->port;
+    cfg.find.nports = 1;
+    cfg.find.attempt_ms = 100;
+    assert_int_equal(link_probe_start(&k, w->base, &cfg, NULL), 0);
+    (void)event_base_loopexit(w->base, &late);
+    event_base_dispatch(w->base);
+    assert_false(s.done);
+    const int asked = accept(munged, NULL, NULL);
+    assert_true(asked >= 0);
+    (void)close(asked);
+    (void)close(munged);
+    (void)unlink(path);
+    event_base_dispatch(w->base);
+    assert_true(s.done);
+    link_probe_free(k);
+    (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* frees what libevent has deferred */
+    (void)rmdir(dir);
+}
+
+#endif
+
 static void look_finds_every_daemon_and_comes_to_an_end(void **state)
 {
     struct world *w = *state;
@@ -526,6 +571,7 @@ int main(void)
         WORLD_TEST(daemon_is_found_among_squatters),
 #if HAVE_MUNGE
         WORLD_TEST(silent_munged_holds_up_no_other_port),
+        WORLD_TEST(probe_waits_for_munged),
 #endif
         WORLD_TEST(daemon_that_starts_later_is_found),
         WORLD_TEST(attempt_at_a_daemon_that_answers_late_is_kept),
