@@ -419,7 +419,7 @@ def test_a_false_report_of_a_child_is_left_out(bad):
         node.send(head(), chunk(0, DIRECTORIES, TREE), end(TREE))
         assert [child.frame(None)[0] for _ in range(3)] == [1, 2, 3]
         child.send(ack(0), ack(ACK_END))
-        reported(node, 2, 0, NOBODY)  # one below it, and itself
+        reported(node, 4, 0, NOBODY)  # the child has acknowledged the end for all below it
         child.close()
 
 
