@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -153,7 +152,10 @@ def test_a_second_job_uses_the_kept_copy(source, tmp_path):
     for kept in (0, 2, 0):
         job = run(*args)
         assert job.p.returncode == 0, job.err
-        assert len(lines_with(job.err, "staged ")) == 2 and len(lines_with(job.err, "used the kept copy")) == kept, job.err
+        used = len(lines_with(job.err, "used the kept copy"))
+        assert len(lines_with(job.err, "staged ")) == 2, job.err
+        # both nodes have one place: if the second looks there late, it finds the new copy of the first
+        assert used == 2 if kept else used < 2, job.err
         assert os.listdir(place) == [f"ddrun-kept-{os.geteuid()}"]
         seen.append({tuple(line.split()[1::2]) for line in job.out.splitlines()})
         if kept:
