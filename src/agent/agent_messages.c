@@ -43,8 +43,7 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
-    struct dd_log patient =
-        *a->loop.cfg->log; /* the job has ended: waiting for a slow console is harmless */
+    struct dd_log patient = *a->loop.cfg->log; /* the job has ended, so it may wait */
     patient.waits_ms = 0;
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);

@@ -437,8 +437,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
         return 0;
     co->first.known = co->due = co->leaving = false;
     co->failed_ns = 0;
-    collecting_end_client(&co->receiver,
-                          &co->receiver_event); /* the receiver of the previous round */
+    collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
     int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
         return rc;

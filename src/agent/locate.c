@@ -32,27 +32,28 @@ bool locate_is_first_node(const struct locate *l)
     return l->alloc->index == 0;
 }
 
+/* Return the ports of the options, and after them `hashed` ports that follow from the job id. */
+static size_t locate_list_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t hashed)
+{
+    const struct alloc *al = l->alloc;
+    const size_t given = (size_t)al->nports;
+    memcpy(out, al->ports, given * sizeof(out[0]));
+    if (hashed > 0)
+        elect_ports(al->job_id, net_key_seed(&l->key_in), out + given, hashed);
+    return given + hashed;
+}
+
+/* Hashing all candidate ports would take 0.05 ms of each start. */
+static size_t locate_near_ports(const struct locate *l, uint16_t out[LOCATE_PORTS])
+{
+    return locate_list_ports(l, out, l->alloc->nports > 0 ? 0 : ELECT_PORTS);
+}
+
 size_t locate_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t *ret_near)
 {
     const struct alloc *al = l->alloc;
-    const size_t given = (size_t)al->nports;
-    memcpy(out, al->ports, given * sizeof(out[0]));
-    *ret_near = given > 0 ? given : ELECT_PORTS;
-    if (al->port_is_fixed)
-        return given;
-    elect_ports(al->job_id, net_key_seed(&l->key_in), out + given, ELECT_WALK);
-    return given + ELECT_WALK;
-}
-
-/* The first *ret_near of locate_ports(): hashing all of them takes 0.05 ms. */
-static size_t locate_near_ports(const struct locate *l, uint16_t out[LOCATE_PORTS])
-{
-    const struct alloc *al = l->alloc;
-    const size_t given = (size_t)al->nports;
-    memcpy(out, al->ports, given * sizeof(out[0]));
-    if (given == 0)
-        elect_ports(al->job_id, net_key_seed(&l->key_in), out, ELECT_PORTS);
-    return given > 0 ? given : ELECT_PORTS;
+    *ret_near = al->nports > 0 ? (size_t)al->nports : ELECT_PORTS;
+    return locate_list_ports(l, out, al->port_is_fixed ? 0 : ELECT_WALK);
 }
 
 /* All candidate ports serve the first daemon, for which other nodes search them all, and with etcd

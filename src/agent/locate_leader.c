@@ -79,8 +79,8 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     const char *status = locate_leader_status(l);
     if (status == NULL)
         return;
-    if (l->where->loop->cfg->cannot !=
-        NULL) { /* no daemon to which this node could report it: log it here */
+    /* there is no daemon to which this node could report it */
+    if (l->where->loop->cfg->cannot != NULL) {
         agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;
     }

@@ -18,8 +18,8 @@ int metrics_file_new(struct metrics_file **ret, const struct metrics_file_parts 
                      const char *path); /* path NULL: no file, and no child */
 /* Ask this node's daemon for the metrics. Call when JOIN has been sent to it. */
 void metrics_file_start(struct metrics_file *f);
-void metrics_file_take(const struct metrics_file *f,
-                       const char *text); /* handle a reply of the daemon */
+/* Handle a reply of the daemon. */
+void metrics_file_take(const struct metrics_file *f, const char *text);
 /* Wait until the last text is written, within a limit. NULL is fine. */
 void metrics_file_free(struct metrics_file *f);
 

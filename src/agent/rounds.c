@@ -127,8 +127,7 @@ static int launch(struct agent *a)
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
     int rc = round_launch(a->round, &link, &err);
-    warm_interpreter_start(a->rounds.warm,
-                           a->round); /* start a new interpreter if the last one has failed */
+    warm_interpreter_start(a->rounds.warm, a->round); /* if the last one has failed */
     if (rc < 0) {
         not_started(a, a->round->plan.round, rc, &err);
         return rc;
@@ -202,8 +201,7 @@ static int hold_for_copies(struct agent *a)
 {
     struct dd_err err = {0};
     const int round = a->round->plan.round;
-    a->rounds.held = a->rounds
-                         .copying = true; /* the copies may be complete before the call returns */
+    a->rounds.held = a->rounds.copying = true; /* before the call, which may complete them */
     const int rc = round_prepare(a->round, &err);
     if (rc < 0) {
         a->rounds.held = a->rounds.copying = false;

@@ -327,8 +327,7 @@ static void on_read(void *arg, int code, const char *out)
         t->done = true;
     } else if (!d->answered && code != COMMAND_TOO_LATE && t->tries >= TRIES) {
         (void)py_spy_reason(out, &reason);
-        (void)children_state(t->python, t->kernel,
-                             sizeof(t->kernel)); /* the process may have ended */
+        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
         add_kernel(d, t, rc == -ENODATA ? "py-spy: no Python frame" : dd_buf_str(&reason));
         t->done = true;
     }
@@ -410,8 +409,7 @@ static void on_frames(void *arg, size_t index, int rc, const char *text)
         t->needs_py_spy = true;
         return;
     } else {
-        (void)children_state(t->python, t->kernel,
-                             sizeof(t->kernel)); /* the process may have ended */
+        (void)children_state(t->python, t->kernel, sizeof(t->kernel)); /* it may have ended */
         add_kernel(d, t, text);
     }
     t->done = true;

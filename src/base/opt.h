@@ -124,8 +124,8 @@ struct opt_table {
     const char *about;        /* one or two sentences */
     const char *epilog;       /* printed verbatim after the options; NULL: none */
     const char *env_prefixes; /* "DDRUN_,PET_": option a-b may be set by DDRUN_A_B, else PET_A_B */
-    const char
-        *env_more; /* variables with the first prefix that are not options, comma-separated */
+    const char *env_more;     /* variables with the first prefix that are no options, separated by
+                                 commas */
     const struct opt_row *rows;
     size_t n_rows;
     const char *first; /* preferred options for ambiguous abbreviations, comma-separated */

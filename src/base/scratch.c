@@ -209,8 +209,7 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     if (child == 0)
         try_directory(at, name, ends[1]);
     close(ends[1]);
-    struct pollfd end = {.fd = ends[0],
-                         .events = POLLIN}; /* readable, at its end, when the child exits */
+    struct pollfd end = {.fd = ends[0], .events = POLLIN}; /* readable when the child exits */
     int n = child < 0 ? -1 : poll(&end, 1, ANSWER_MS);
     close(ends[0]);
     if (child > 0 && n != 0)

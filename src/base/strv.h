@@ -31,8 +31,7 @@ int dd_env_set(struct dd_strv *env, const char *name, const char *value);
 int dd_env_setf(struct dd_strv *env, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dd_env_unset(struct dd_strv *env, const char *name);
-void dd_env_unset_prefix(struct dd_strv *env,
-                         const char *prefix); /* all variables with this prefix */
+void dd_env_unset_prefix(struct dd_strv *env, const char *prefix); /* all with this prefix */
 
 typedef int dd_env_diff_f(void *arg, const char *name, const char *value);
 /* Call put for every variable of `after` that is missing in `before` or differs, then with NULL for

@@ -632,8 +632,7 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
     look_id_of(m.id, cfg->id, me);
-    look_start_server(&m,
-                      o); /* before net_loop_new(): the server's process would inherit the loop */
+    look_start_server(&m, o); /* before net_loop_new(): its process would inherit the loop */
     m.base = net_loop_new();
     m.came = calloc((size_t)n, sizeof(*m.came));
     m.limit = m.base != NULL ? evtimer_new(m.base, look_on_limit, &m) : NULL;

@@ -286,8 +286,8 @@ int credential_reader_new(struct credential_reader **ret, struct event_base *bas
                           const struct credential_reader_cb *cb, struct dd_err *err)
 {
     struct credential_reader *r;
-    int rc = net_key_prepare(
-        NET_KEY_MUNGE, err); /* not in the thread: a fork during dlopen() would copy its lock */
+    /* Load the library here: a fork while the thread is in dlopen() would copy its lock. */
+    int rc = net_key_prepare(NET_KEY_MUNGE, err);
     if (rc < 0)
         return rc;
     r = calloc(1, sizeof(*r));

@@ -34,8 +34,8 @@ struct frame {
 };
 
 void frame_header(unsigned char out[FRAME_HEADER], uint16_t type, uint32_t n);
-int frame_encode(struct dd_buf *out, uint16_t type, const void *data,
-                 size_t n); /* 0, -EMSGSIZE or -ENOMEM */
+/* 0, -EMSGSIZE or -ENOMEM. */
+int frame_encode(struct dd_buf *out, uint16_t type, const void *data, size_t n);
 /* Return the bytes consumed (header and data); 0: incomplete, *need (may be NULL) is set to the
  * size of header and data; -EPROTO: longer than max. */
 long frame_decode(struct frame *ret, const void *p, size_t n, uint32_t max, size_t *need);

@@ -28,8 +28,8 @@ struct handshake_pool;
 
 int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_cfg *cfg,
                        struct dd_err *err);
-void handshake_pool_free(
-    struct handshake_pool *p); /* NULL does nothing; not allowed inside on_link */
+/* NULL does nothing. Not allowed inside on_link. */
+void handshake_pool_free(struct handshake_pool *p);
 /* Create the TLS context now, including everything that OpenSSL loads for it. */
 int handshake_pool_prepare(struct handshake_pool *p, struct dd_err *err);
 /* Take fd, a connection whose first byte is HELLO_FIRST_BYTE. foreign: another user is known to own

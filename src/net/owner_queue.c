@@ -16,8 +16,7 @@ struct owner_queue {
     struct event *turn;
     TAILQ_HEAD(, owner_query) waiting; /* for the next reading */
     size_t nwaiting;
-    struct owner_query *
-        *v; /* sought in the list, sorted by line; has room for the waiting ones, too */
+    struct owner_query **v; /* sought in the list, sorted by line; has room for all that wait */
     size_t n, cap;
     FILE *list; /* NULL: none is being read */
     int family; /* AF_INET: the list is /proc/net/tcp; AF_INET6: /proc/net/tcp6 */

@@ -203,8 +203,7 @@ static int nvml_check(const struct node_health *h, struct dd_err *why)
         return 0;
     if (t->seen - t->failed < needed_of(h, t->seen))
         return dd_err_set(why, 1, "%s", t->why);
-    health_page_warn(h->page, "%s",
-                     t->why); /* the other GPUs of this shared node suffice for the job */
+    health_page_warn(h->page, "%s", t->why); /* the job has enough other GPUs of this node */
     return 0;
 }
 

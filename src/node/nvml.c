@@ -364,8 +364,7 @@ static void store_xid(const struct api *api, const struct event_data *e,
         (void)snprintf(x->bus, sizeof(x->bus), "%.31s", pci.bus_id);
         x->n++;
         if (!gpu_xid_is_hardware(x->xid) || gpu_xid_is_hardware(e->data))
-            x->xid =
-                e->data; /* a hardware error often causes errors of programs: keep the former */
+            x->xid = e->data; /* prefer it to the errors of programs that it often causes */
         return;
     }
 }

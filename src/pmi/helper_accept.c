@@ -19,8 +19,8 @@ static bool is_ours(int fd)
     uid_t other;
     if (getsockname(fd, (struct sockaddr *)&here, &len) < 0)
         return false;
-    if (here.ss_family != AF_INET &&
-        here.ss_family != AF_INET6) /* a UNIX socket in our private directory */
+    /* a UNIX socket is in our private directory */
+    if (here.ss_family != AF_INET && here.ss_family != AF_INET6)
         return true;
     return (peer != NULL || net_peer_new(&peer) == 0) && net_peer_own_fd(peer, fd, &other) == 0;
 }

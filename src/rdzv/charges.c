@@ -11,8 +11,7 @@
 
 enum { COUNT_MAX = 1000000, INDEX_MAX = 65535 };
 
-static const uint64_t AGE_MAX_MS = UINT64_C(1)
-                                   << 43; /* limit whose value in nanoseconds fits, too */
+static const uint64_t AGE_MAX_MS = UINT64_C(1) << 43; /* fits in nanoseconds, too */
 
 static uint64_t age_within(uint64_t ms)
 {

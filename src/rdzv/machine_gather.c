@@ -87,8 +87,8 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "%d node%s connected, without a majority of the last round's %d nodes (the "
-                "other nodes may continue the job)",
+                "%d node%s connected, without a majority of the last round's %d nodes (spare "
+                "nodes do not count; the other nodes of that round may continue the job)",
                 fit, fit == 1 ? " is" : "s are", rdzv_last_size(m));
         else
             rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,

@@ -39,10 +39,10 @@ enum rest {
 
 /* First failures that are charged to a node. */
 struct rdzv_suspect {
-    int charges; /* number of charges */
-    int fresh;   /* charges since the last decision to leave the node out */
-    uint64_t last,
-        before; /* times of the last two charges; those before the start of the clock wrap around */
+    int charges;           /* number of charges */
+    int fresh;             /* charges since the last decision to leave the node out */
+    uint64_t last, before; /* times of the last two charges; times before the start of the clock
+                              wrap around */
     bool blamed;           /* the node is left out because of its charges */
     char *name, *why;      /* why: of the last charge; NULL: out of memory */
     int index;             /* inherited charges: node index under the older daemon; -1: unknown */
@@ -92,10 +92,10 @@ struct rdzv {
     int ninherited;
     int ncharged, charged; /* number of charges by this daemon; node index of the last charge */
     struct rdzv_marks marks;
-    uint64_t
-        leave_at; /* time of the restart without the marked nodes; RDZV_NEVER: none is planned */
-    bool left;    /* leaving the marked nodes was decided on since the marks or the members
-                   * last changed */
+    uint64_t leave_at; /* time of the restart without the marked nodes; RDZV_NEVER: none is
+                          planned */
+    bool left;         /* leaving the marked nodes was decided on since the marks or the members
+                        * last changed */
     struct progress progress;
     char verdict[200];
     int unfit_end;                 /* member that has ended the job, since it is unfit; -1: none */

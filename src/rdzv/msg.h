@@ -271,8 +271,7 @@ struct msg {
         struct msg_ctl_request ctl_request;
         struct msg_ctl_reply ctl_reply;
     };
-    struct msg_storage
-        *storage; /* owns the data of a decoded message; NULL in a message to encode */
+    struct msg_storage *storage; /* owns the data of a decoded message; NULL in one to encode */
 };
 
 /* A message to encode: MSG(STOP, .round = 3, .signal = SIGTERM). */

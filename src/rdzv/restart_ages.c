@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const uint64_t AGE_MAX_MS = UINT64_C(1)
-                                   << 43; /* limit whose value in nanoseconds fits, too */
+static const uint64_t AGE_MAX_MS = UINT64_C(1) << 43; /* fits in nanoseconds, too */
 
 int restart_ages_format(struct dd_buf *out, const uint64_t *ages_ms, int n)
 {

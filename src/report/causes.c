@@ -630,8 +630,7 @@ static const struct failure_cause *find_row(const struct report_exit *e)
     if (message == NULL && report_has_crashed(e))
         return row_of_crash(e);
     if (message == NULL) {
-        c = first_row(e, "",
-                      CAUSE_SENDER); /* a signal of another process explains the end by itself */
+        c = first_row(e, "", CAUSE_SENDER); /* a signal of another process suffices as cause */
         return c != NULL ? c : first_row(e, e->tail, 0);
     }
     if (is_abort(c = first_row(e, message, 0))) {

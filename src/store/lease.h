@@ -30,8 +30,7 @@ struct store_recall;
 struct store_holder {
     struct store_engine *engine; /* NULL: not added */
     uint32_t id;
-    STAILQ_HEAD(, store_recall)
-    recalls; /* not answered by the node yet, oldest first */
+    STAILQ_HEAD(, store_recall) recalls; /* not yet answered by the node, oldest first */
     /* value: only with STORE_VALUE. Must not call the engine. */
     void (*tell)(struct store_holder *h, enum store_lease_news news, struct store_bytes key,
                  const struct store_value *value);

@@ -74,8 +74,8 @@ int store_server_take(struct store_server *s, const void *p, size_t n, struct dd
 /* Delete all keys and queues and close all connections, at the end of a round. */
 void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);
-const struct store_profile *store_server_profile(
-    const struct store_server *s); /* counters of all rounds, by enum c10d_op; lent */
+/* Return the counters of all rounds, by enum c10d_op; lent. */
+const struct store_profile *store_server_profile(const struct store_server *s);
 /* Begin to measure times and to count keys. 0 or -ENOMEM. */
 int store_server_measure(struct store_server *s);
 

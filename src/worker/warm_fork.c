@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,22 +72,28 @@ static int send_all(const struct warm_batch *b, char type, const int *fds, int n
     return rc < 0 ? dd_err_set(err, rc, "cannot send a request: %s", strerror(-rc)) : 0;
 }
 
-char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *spec)
+static bool fits_not(char why[WARM_FORK_WHY], const char *text)
 {
-    char *text = NULL;
+    (void)snprintf(why, WARM_FORK_WHY, "%s", text);
+    return false;
+}
+
+bool warm_fork_fits(const struct warm_fork *w, const struct worker_spec *spec,
+                    char why[WARM_FORK_WHY])
+{
     if (spec->must_execute != NULL)
-        return strdup(spec->must_execute);
+        return fits_not(why, spec->must_execute);
     const size_t same = w->command->arguments;
     for (size_t i = 0; i < same; i++)
         if (i >= spec->argv.n || strcmp(spec->argv.v[i], w->argv->v[i]) != 0)
-            return strdup("its program differs from that of the other workers");
+            return fits_not(why, "its program differs from that of the other workers");
     if (spec->argv.n != w->argv->n)
-        return strdup("its number of arguments differs from that of the other workers");
-    char *name = warm_env_difference(w->env->v, spec->env.v);
-    if (name != NULL &&
-        asprintf(&text, "its variable %.60s differs from that of the interpreter", name) < 0)
-        text = NULL;
-    return name == NULL ? NULL : (free(name), text != NULL ? text : strdup("out of memory"));
+        return fits_not(why, "its number of arguments differs from that of the other workers");
+    DD_AUTO(free) char *name = warm_env_difference(w->env->v, spec->env.v);
+    if (name != NULL)
+        (void)snprintf(why, WARM_FORK_WHY,
+                       "its variable %.60s differs from that of the interpreter", name);
+    return name == NULL;
 }
 
 int warm_batch_begin(struct warm_batch *b, const struct warm_fork *from, int report_fd,

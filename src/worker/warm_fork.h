@@ -27,9 +27,11 @@ struct warm_batch {
     int n; /* workers requested */
 };
 
-/* Return NULL if this worker can be forked, or the reason why it has to be executed. The caller
- * frees it. */
-char *warm_fork_obstacle(const struct warm_fork *w, const struct worker_spec *spec);
+enum { WARM_FORK_WHY = 160 };
+
+/* True if this worker can be forked; otherwise it has to be executed, and why is the reason. */
+bool warm_fork_fits(const struct warm_fork *w, const struct worker_spec *spec,
+                    char why[WARM_FORK_WHY]);
 
 /* Each returns 0 or < 0 with a message. After a failure, call warm_batch_done(). */
 int warm_batch_begin(struct warm_batch *b, const struct warm_fork *from, int report_fd,

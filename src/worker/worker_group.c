@@ -128,10 +128,10 @@ static int group_fork_warm(struct worker_group *g, const struct group_start *s,
     int rc = warm_batch_begin(&b, warm, s->report_fd, err);
     for (int i = 0; i < g->n && rc == 0; i++) {
         struct spawn_request r;
-        DD_AUTO(free) char *obstacle = warm_fork_obstacle(warm, &s->specs[i]);
-        if (obstacle != NULL)
+        char why[WARM_FORK_WHY];
+        if (!warm_fork_fits(warm, &s->specs[i], why))
             dd_log(g->log, DD_LOG_WARN, "--warm does not apply to rank %d: %s", s->specs[i].rank,
-                   obstacle);
+                   why);
         else if ((rc = request_make(&r, g, s, i, err)) == 0)
             rc = warm_batch_add(&b, &r, err);
     }

@@ -141,6 +141,14 @@ def marked(mark):
     return found
 
 
+def in_small_mount(place):
+    """Return a command prefix that mounts a file system of 1 MiB at this directory; skip the test where that is impossible."""
+    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m,mode=1777 none {place} && exec "$@"', "sh"]
+    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user cannot mount a small file system")
+    return mount
+
+
 def kill_marked(mark):
     for pid in marked(mark):
         try:

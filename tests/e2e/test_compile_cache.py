@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 
 import pytest
 
-from support import DDRUN, Job, built_with, clean_env, run, some_line, told, until, without_tips
+from support import DDRUN, Job, built_with, clean_env, in_small_mount, run, some_line, told, until, without_tips
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -190,9 +189,7 @@ def test_without_a_usable_directory_the_job_goes_on_with_empty_caches(tmp_path, 
 def test_a_node_without_space_goes_on_without(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m,mode=1777 none {small} && exec "$@"', "sh"]
-    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user cannot mount a small file system")
+    mount = in_small_mount(small)
     assert job(tmp_path, "sh", "-c", "head -c 3000000 /dev/urandom >$TORCHINDUCTOR_CACHE_DIR/big").p.returncode == 0
     with Job(f"--compile-cache={tmp_path / 'shared'}", f"--stage-dir={small}", "--simulate-nodes=2", "--nproc-per-node=1",
              "sh", "-c", "echo ${TORCHINDUCTOR_CACHE_DIR-unset}", before=mount, env=environment()) as j:

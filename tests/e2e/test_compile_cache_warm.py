@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import support
-from support import DDRUN, Job, built_with, lines_with, program, run, some_line, told, until
+from support import DDRUN, Job, built_with, in_small_mount, lines_with, program, run, some_line, told, until
 from test_compile_cache import environment, job, kept
 from test_stage import mounts
 
@@ -173,9 +173,7 @@ def test_an_interpreter_of_a_staged_copy_has_the_caches(place):
 def test_workers_of_a_node_without_caches_are_executed(place):
     small = place / "small"
     small.mkdir()
-    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m,mode=1777 none {small} && exec "$@"', "sh"]
-    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user cannot mount a small file system")
+    mount = in_small_mount(small)
     assert job(place, "sh", "-c", "head -c 3000000 /dev/urandom >$TORCHINDUCTOR_CACHE_DIR/big").p.returncode == 0
     text = "import heavy, os; print('worker', os.getpid(), heavy.where, os.environ.get('TORCHINDUCTOR_CACHE_DIR'))"
     with Job(*arguments(place, text, f"--stage-dir={small}"), before=mount, env=env(place)) as j:

@@ -7,7 +7,6 @@ TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 import json
 import os
 import signal
-import subprocess
 import textwrap
 
 import pytest

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from support import Job, clean_env, program, run, until
+from support import Job, clean_env, parent, program, run, until
 from test_terminal import Terminal
 
 HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
@@ -162,11 +162,6 @@ def variable(pid, name):
     """A variable in the environment of a process."""
     with open(f"/proc/{pid}/environ", encoding="utf-8") as f:
         return dict(v.partition("=")[::2] for v in f.read().split("\0")).get(name)
-
-
-def parent(pid):
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-        return int(f.read().rpartition(")")[2].split()[1])
 
 
 def node_rank(helper):

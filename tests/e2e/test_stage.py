@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from support import ATTACKER, DDRUN, Job, built_with, clean_env, lines_with, marked, run, some_line, told, until, without_tips
+from support import ATTACKER, DDRUN, Job, built_with, clean_env, in_small_mount, lines_with, marked, run, some_line, told, until, without_tips
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -326,9 +326,7 @@ def test_an_unreadable_file_is_named(source, tmp_path):
 def test_a_node_without_space_is_named(source, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
-    mount = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m,mode=1777 none {small} && exec "$@"', "sh"]
-    if subprocess.run([*mount, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user cannot mount a small file system")
+    mount = in_small_mount(small)
     with Job("--simulate-nodes=2", f"--stage={source}", f"--stage-dir={small}", "touch", str(tmp_path / "started"),
              before=mount) as job:
         assert job.wait() == 2, job.err
