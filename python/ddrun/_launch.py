@@ -142,7 +142,7 @@ class _Output:
             for relay in self.relays:
                 ready.register(relay.source, selectors.EVENT_READ, relay)
             while ready.get_map():
-                for key, _ in ready.select():
+                for key, _ in ready.select(1):  # a Ctrl-C just before the wait does not end it: Python handles it afterwards
                     if not key.data.read():
                         ready.unregister(key.fileobj)
         return self.process.wait()

@@ -165,6 +165,16 @@ def test_ctrl_c_stops_the_job_and_then_raises(place):
         job.assert_nothing_left()
 
 
+def test_ctrl_c_right_before_a_wait_for_output_stops_a_silent_job(tmp_path):
+    library = tmp_path / "late_signal.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("late_signal.c"), "-ldl"], check=True)
+    code = "import ddrun, os; del os.environ['LD_PRELOAD']; ddrun.launch('sleep', ['600'])"
+    with launching(None, code=code, env=package_env(LD_PRELOAD=str(library))) as job:
+        job.wait()
+        assert job.err.endswith("KeyboardInterrupt\n"), job.err
+        job.assert_nothing_left()
+
+
 def test_a_second_ctrl_c_skips_the_grace_period():
     code = """
 import ddrun
