@@ -171,7 +171,7 @@ def test_a_signal_without_a_scheduler_asks_nobody_and_warns_of_nothing(played):
 ])
 def test_after_the_warning_the_workers_code_decides(played, code, ids, asked):
     end = str(int(time.time()) + 600)
-    script = f"import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit({code})); print('x', flush=True); signal.pause()"
+    script = f"import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit({code}))\nwhile True:\n    time.sleep(0.05)"
     job = run("--standalone", "--signal-before-end=USR1@597", "--requeue-on=timeout", "--no-python", os.environ.get("DDRUN_PYTHON", "python3"), "-c", script,
               env={**played(scontrol="exit 0", qrerun="exit 0"), "SLURM_JOB_END_TIME": end, **ids})
     assert job.p.returncode == code, job.err

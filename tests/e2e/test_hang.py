@@ -227,10 +227,12 @@ def test_the_hung_ranks_of_a_node_are_one_line():
 LATE = """
 import os, signal
 if os.environ["RANK"] == "1":  # abort at the stop of the round only
-    signal.signal(signal.SIGABRT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: (signal.signal(signal.SIGABRT, signal.SIG_DFL), os.abort()))
-while True:
-    signal.pause()
+    both = {signal.SIGABRT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, both)
+    while signal.sigwait(both) != signal.SIGTERM:
+        pass
+    os.abort()
+signal.pause()
 """
 
 

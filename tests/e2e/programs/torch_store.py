@@ -12,8 +12,7 @@ def serve():
 
 
 stores = []
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 serve()
 for _ in sys.stdin:
     serve()
-signal.pause()
+signal.pause()  # SIGTERM ends it
