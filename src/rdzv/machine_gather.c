@@ -136,6 +136,14 @@ static bool may_be_elsewhere(const struct rdzv *m)
     return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
+/* True if the start waits for the daemon's own node: it probes for other daemons, and in the first
+ * round it makes half of the nodes a majority later. */
+static bool needs_own_node(const struct rdzv *m)
+{
+    const bool first = m->cfg.epoch == 0 && !m->begun && m->nknown == 0;
+    return rdzv_own_id(m) < 0 && (first || may_be_elsewhere(m));
+}
+
 /* Request a probe; RDZV_PROBE_RESULT or the end of this daemon follows. */
 static int probe_first(struct rdzv *m)
 {
@@ -154,7 +162,7 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
     const bool must_probe = due && may_be_elsewhere(m) && !m->probed;
     if (must_probe && rdzv_own_id(m) >= 0)
         return probe_first(m);
-    due &= !must_probe;             /* the node that has to probe is not connected */
+    due &= !must_probe && (!needs_own_node(m) || now >= m->deadline);
     m->probing = m->probed = false; /* the next start needs another probe */
     if (due) {
         int rc = rdzv_gather_go(m, now);
@@ -175,8 +183,7 @@ uint64_t rdzv_timer(const struct rdzv *m)
         return m->leave_at;
     if (m->state != RDZV_GATHERING || m->probing)
         return RDZV_NEVER;
-    const bool waits = may_be_elsewhere(m) && rdzv_own_id(m) < 0;
-    return m->last_call < m->deadline && !waits ? m->last_call : m->deadline;
+    return m->last_call < m->deadline && !needs_own_node(m) ? m->last_call : m->deadline;
 }
 
 int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
