@@ -344,10 +344,19 @@ int compile_dir_take(int at, const char *made)
     DD_AUTO(fd) int fd = openat(at, made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    if (renameat(at, COMPILE_DIR_CACHE, fd, "early") < 0 && errno != ENOENT)
-        return -errno;
-    return renameat(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE) < 0 && errno != ENOENT ? -errno
-                                                                                         : 0;
+    for (int tries = 0; tries < 3; tries++) { /* a tool may make the directory at any moment */
+        if (renameat2(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE, RENAME_EXCHANGE) == 0)
+            return 0;
+        if ((errno == EINVAL || errno == ENOSYS) && /* this file system exchanges nothing */
+            renameat(at, COMPILE_DIR_CACHE, fd, "early") < 0 && errno != ENOENT)
+            return -errno;
+        if (renameat(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE) == 0 ||
+            errno == ENOENT) /* a copy without entries */
+            return 0;
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            return -errno;
+    }
+    return -EBUSY;
 }
 
 int compile_dir_arrange(int at, struct dd_err *err)

@@ -30,7 +30,8 @@ enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
  * missing in the list. 0 or -ENOMEM. */
 int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
                      char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
-/* Replace the cache that tools have written meanwhile by the complete copy in the directory `made`.
+/* Replace the cache that tools have written meanwhile by the complete copy in the directory `made`,
+ * if that has entries. Where the file system can exchange directories, tools always find one.
  * 0 or -errno. */
 int compile_dir_take(int at, const char *made);
 /* Once the copy is complete, make the directories of the tools and the mark. at: the private

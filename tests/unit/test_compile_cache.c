@@ -12,10 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -301,8 +304,39 @@ static void complete_copy_replaces_what_tools_have_written_before(void **state)
     assert_false(exists(p->local, "0/numba/now"));
     write_file(p->local, "empty/x", 1, 0);
     assert_int_equal(compile_dir_take(at, "empty"), 0); /* a copy without entries */
-    assert_false(exists(p->local, "0"));
+    assert_true(exists(p->local, "0/numba/0017-a/x"));
     assert_int_equal(compile_dir_take(at, "none"), -ENOENT);
+}
+
+/* Make the directory as a tool does, again and again, until the file "over" exists. */
+static void keep_writing(int at)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (faccessat(at, "over", F_OK, 0) < 0) {
+        (void)mkdirat(at, "0", 0700);
+        (void)mkdirat(at, "0/early", 0700);
+    }
+    _exit(0);
+}
+
+static void complete_copy_arrives_although_a_tool_writes_at_that_moment(void **state)
+{
+    const struct place *p = *state;
+    DD_AUTO(fd) int at = open(p->local, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const pid_t tool = fork();
+    if (tool == 0)
+        keep_writing(at);
+    for (int i = 0; i < 500; i++) {
+        write_file(p->local, "made/0/x", 1, 0);
+        assert_int_equal(compile_dir_take(at, "made"), 0);
+        assert_true(exists(p->local, "0/x"));
+        assert_int_equal(unlinkat(at, "0/x", 0), 0);
+        (void)unlinkat(at, "made/0/early", AT_REMOVEDIR);
+        (void)unlinkat(at, "0/early", AT_REMOVEDIR); /* the tool may write there again */
+        (void)unlinkat(at, "0", AT_REMOVEDIR);
+    }
+    write_file(p->local, "over", 1, 0);
+    assert_int_equal(waitpid(tool, NULL, 0), tool);
 }
 
 /* The names that would be sent, each with a blank after it. */
@@ -415,6 +449,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(snapshot_gets_its_name_on_the_node, setup, teardown),
         cmocka_unit_test_setup_teardown(complete_copy_replaces_what_tools_have_written_before,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(complete_copy_arrives_although_a_tool_writes_at_that_moment,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(new_files_are_sent_and_old_ones_not, setup, teardown),
         cmocka_unit_test_setup_teardown(late_files_are_left_out_and_removed, setup, teardown),
