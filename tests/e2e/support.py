@@ -182,8 +182,8 @@ def blocks(pid, sig):
 
 
 def until(what, limit=LIMIT, say="it"):
-    """Return the first true value of what(); fail after the limit. The calls take at most a quarter of the time at first, and a
-    twentieth later."""
+    """Return the first true value of what(); fail after the limit. The calls take at most a quarter of the time at first, and less
+    and less later."""
     end = time.monotonic() + limit
     for turn in itertools.count(3):
         began = time.monotonic()
@@ -191,7 +191,7 @@ def until(what, limit=LIMIT, say="it"):
         if value:
             return value
         assert time.monotonic() < end, f"{say() if callable(say) else say} did not come true within {limit} s"
-        time.sleep(max(0.01, min(turn, 19) * (time.monotonic() - began)))
+        time.sleep(min(max(0.01, turn * (time.monotonic() - began)), 0.3))
 
 
 def answered(command, **more):
