@@ -129,8 +129,9 @@ static void charges_file_begin(struct charges_file *f)
     f->exists = !f->removes;
     f->failure =
         f->removes
-            ? "cannot remove the file with the charges of nodes (--blame-window)"
-            : "cannot save the charges of nodes (--blame-window) for the next run of this job";
+            ? "cannot remove the file with the failures charged to nodes (--blame-window)"
+            : "cannot save the failures charged to nodes (--blame-window) for the next run of "
+              "this job";
     if (command_start(&f->child, f->parts.loop->base, &spec, charges_file_on_done, f, &err) < 0)
         charges_file_failed(f, err.text);
     else
@@ -215,8 +216,8 @@ static void charges_file_go_on(struct charges_file *f)
 
 static void charges_file_not_read(const struct charges_file *f, const char *why)
 {
-    charges_file_log(f, DD_LOG_WARN, "ignoring the charges of nodes from the last run of this job",
-                     why);
+    charges_file_log(f, DD_LOG_WARN,
+                     "ignoring the failures charged to nodes in the last run of this job", why);
 }
 
 static void charges_file_on_read(void *arg, int code, const char *out)

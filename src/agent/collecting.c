@@ -87,10 +87,12 @@ static void collecting_note_rest(struct collecting *co)
     const struct round *r = co->round;
     if (!co->leaving || co->missing <= NAMED_MAX)
         return;
-    dd_log(r->cfg->log, DD_LOG_WARN, "%s: not collected from %s: %zu more files",
-           collecting_option(co), r->cfg->node_name, co->missing - NAMED_MAX);
-    (void)dd_buf_printf(&co->lines, "\n%s: not collected: %zu more files", collecting_option(co),
-                        co->missing - NAMED_MAX);
+    const size_t n = co->missing - NAMED_MAX;
+    const char *s = n == 1 ? "" : "s";
+    dd_log(r->cfg->log, DD_LOG_WARN, "%s: not collected from %s: %zu more file%s",
+           collecting_option(co), r->cfg->node_name, n, s);
+    (void)dd_buf_printf(&co->lines, "\n%s: not collected: %zu more file%s", collecting_option(co),
+                        n, s);
 }
 
 const char *collecting_missing(const struct round *r)

@@ -280,7 +280,8 @@ static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
     if (d->over || d->resting)
         return;
     if (w->status == 0) {
-        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not respond (%s%s): %s",
+        (void)snprintf(d->trouble, sizeof(d->trouble), "%s (%s%s): %s",
+                       w->set_up ? "cannot connect to etcd" : "etcd does not respond",
                        e->bases.v[0], e->bases.n > 1 ? " and others" : "", w->error);
         in_trouble(d, w->set_up);
         if (!d->over)

@@ -168,7 +168,7 @@ int node_watch_start(struct node_watch *w, struct dd_err *err)
         dd_log(watch_log(w),
                strcmp(w->parts.loop->cfg->alloc->source, "local") == 0 ? DD_LOG_DEBUG : DD_LOG_WARN,
                "--watch-nodes has no effect: %s",
-               w->row == NULL ? "this is no job of Slurm or PBS"
+               w->row == NULL ? "ddrun does not run in a job of Slurm or PBS"
                               : "the names of the nodes are unknown");
         w->every_ns = 0;
         return 0;

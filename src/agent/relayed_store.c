@@ -36,7 +36,7 @@ static void relayed_store_refused(struct relayed_store *s, const char *why)
     s->refused++;
     if ((s->refused & (s->refused - 1)) == 0)
         dd_log(s->round->cfg->log, DD_LOG_WARN,
-               "cannot accept a connection of a worker to the store (no. %llu): %s",
+               "did not accept a connection to the store (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 
@@ -70,7 +70,7 @@ static void relayed_store_on_connection(evutil_socket_t lfd, short what, void *a
     for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
         int fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            relayed_store_refused(s, "out of file descriptors or memory");
+            relayed_store_refused(s, strerror(errno));
             event_del(s->accept);
             event_add(s->resume, &pause);
         }

@@ -122,9 +122,12 @@ static void on_requeued(void *arg, int code, const char *out)
         dd_log(r->loop->cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler, job,
                requeue_says(r->reason));
     else if (code == COMMAND_TOO_LATE)
-        requeue_refused(r, "no answer within 10 s");
+        dd_log(r->loop->cfg->log, DD_LOG_WARN,
+               "%s has not answered the request to requeue job %.80s (%s) within %d s", scheduler,
+               job, requeue_says(r->reason), REQUEUE_MS / 1000);
     else if (out[0] == '\0') {
-        (void)snprintf(line, sizeof(line), "the command exited with code %d", code);
+        (void)snprintf(line, sizeof(line), "%s exited with code %d",
+                       r->slurm != NULL ? "scontrol" : "qrerun", code);
         requeue_refused(r, line);
     } else
         requeue_refused(r, dd_log_escape(line, sizeof(line), out, strcspn(out, "\n")));
@@ -143,7 +146,8 @@ static int requeue_now(struct requeue *r, int reason)
     r->reason = reason;
     int rc = requeue_run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
     if (rc < 0)
-        requeue_refused(r, err.text);
+        dd_log(r->loop->cfg->log, DD_LOG_WARN, "cannot requeue job %.80s (%s): %s",
+               r->slurm != NULL ? r->slurm : r->pbs, requeue_says(reason), err.text);
     return rc;
 }
 
@@ -169,7 +173,8 @@ static void requeue_begin(struct requeue *r, int reason)
     struct dd_err err = {0};
     r->begun = true;
     if (r->slurm == NULL && r->pbs == NULL && reason != REQUEUE_ASK)
-        dd_log(c->log, DD_LOG_WARN, "%s: cannot requeue the job: this is no job of Slurm or PBS",
+        dd_log(c->log, DD_LOG_WARN,
+               "%s: cannot requeue the job: ddrun does not run in a job of Slurm or PBS",
                reason == REQUEUE_BY_RULE ? "--exit-rules" : "--requeue-on");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);

@@ -40,7 +40,8 @@ int round_history_record(struct round_history *h, const struct msg_plan *m, int 
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = rdzv_members_parse(&last, members, err);
     if (rc == 0 && last.n != nnodes)
-        rc = dd_err_set(err, -EPROTO, "malformed plan: %d nodes, %d members", nnodes, last.n);
+        rc = dd_err_set(err, -EPROTO, "malformed plan: %d node%s, but %d member%s", nnodes,
+                        nnodes == 1 ? "" : "s", last.n, last.n == 1 ? "" : "s");
     if (rc == 0) {
         h->nages = restart_ages_parse(h->ages_ms, m->spent, err);
         h->ages_at_ns = dd_now_ns();

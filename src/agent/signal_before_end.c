@@ -84,6 +84,7 @@ static void signal_before_end_on_answer(void *arg, int code, const char *out)
 {
     struct signal_before_end *t = arg;
     char line[240];
+    (void)snprintf(line, sizeof(line), "the scheduler's command exited with code %d", code);
     if (code == 0 &&
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         signal_before_end_look(t);
@@ -91,7 +92,7 @@ static void signal_before_end_on_answer(void *arg, int code, const char *out)
         not_known(t, code == 0                  ? "the scheduler reports no time limit for the job"
                      : code == COMMAND_TOO_LATE ? "the scheduler does not respond"
                      : out[0] != '\0' ? dd_log_escape(line, sizeof(line), out, strcspn(out, "\n"))
-                                      : "the command of the scheduler failed");
+                                      : line);
     command_free(t->ask);
     t->ask = NULL;
 }

@@ -80,7 +80,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
         (leader_daemon(s->parts.leader) <= 0 && isatty(s->parts.loop->cfg->log->fd) != 1))
         return;
     dd_log(s->parts.loop->cfg->log, DD_LOG_NOTICE,
-           "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill",
+           "stopping %d worker%s, for up to %.10g s; Ctrl-C again to kill",
            s->parts.round->plan.world_size, s->parts.round->plan.world_size == 1 ? "" : "s",
            (double)s->parts.loop->cfg->grace_ms / 1e3);
 }
@@ -194,7 +194,7 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(s->parts.round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
         if ((si->ssi_int & GUARDIAN_STARTER_LOST) != 0)
-            (void)snprintf(why, sizeof(why), "the process that started %.200s has died",
+            (void)snprintf(why, sizeof(why), "the process that started ddrun on %.200s has died",
                            s->parts.loop->cfg->node_name);
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);

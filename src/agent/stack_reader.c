@@ -138,23 +138,31 @@ static int write_log(const struct stack_reader *s, const char *name, const void 
     return fd < 0 ? -errno : dd_write_full(fd, text, len);
 }
 
-/* Write the stacks in a child, since the file system of the logs may hang. */
+/* Write the stacks in a child, since the file system of the logs may hang. On failure, print the
+ * reason. */
 static int write_in_child(void *arg)
 {
     const struct stack_reader *s = arg;
     const char *ras = nccl_query_answer(s->round);
     const int rc = write_log(s, "/stacks.txt", s->text.data, s->text.len);
-    return write_log(s, "/nccl_ras.txt", ras, strlen(ras)) < 0 || rc < 0;
+    const int rc_ras = write_log(s, "/nccl_ras.txt", ras, strlen(ras));
+    if (rc < 0 || rc_ras < 0)
+        (void)dprintf(STDOUT_FILENO, "%s: %s", rc < 0 ? "stacks.txt" : "nccl_ras.txt",
+                      strerror(rc < 0 ? -rc : -rc_ras));
+    return rc < 0 || rc_ras < 0;
 }
 
 static void on_written(void *arg, int code, const char *out)
 {
     struct stack_reader *s = arg;
-    (void)out;
-    if (code != 0)
+    char why[120];
+    (void)snprintf(why, sizeof(why), "exit code %d of the writing process", code);
+    if (code != 0 && code != COMMAND_TOO_LATE && out[0] != '\0')
+        dd_log(s->round->cfg->log, DD_LOG_WARN, "cannot write to the log directory: %.200s", out);
+    else if (code != 0)
         dd_log(s->round->cfg->log, DD_LOG_WARN,
-               "cannot write stacks.txt or nccl_ras.txt to the log directory%s",
-               code == COMMAND_TOO_LATE ? ": the file system does not respond" : "");
+               "cannot write stacks.txt or nccl_ras.txt to the log directory: %s",
+               code == COMMAND_TOO_LATE ? "the file system does not respond" : why);
     command_free(DD_TAKE(s->writer));
 }
 
@@ -543,11 +551,10 @@ static void on_native_end(void *arg)
 /* Record why there are no native frames, and add the targets without Python. */
 static void go_without_native(struct reading *d, int rc)
 {
-    const char *why = rc == -ENOENT ? "no native frames: neither eu-stack nor gdb found"
-                                    : "no native frames";
+    const char *why = rc == -ENOENT ? "neither eu-stack nor gdb found" : strerror(-rc);
     for (int i = 0; i < d->n + d->nothers; i++) {
         struct target *t = native_target(d, i);
-        (void)snprintf(t->native_note, sizeof(t->native_note), "%s", why);
+        (void)snprintf(t->native_note, sizeof(t->native_note), "no native frames: %s", why);
         if (i >= d->n)
             add_other(d, t);
     }

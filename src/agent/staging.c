@@ -128,15 +128,16 @@ static void staging_take_progress(const struct staging *st, const char *text)
     int nodes, slowest;
     char line[500], more[350] = "";
     if (st->over ||
-        sscanf(text, "%" SCNu64 " %" SCNu64 " %d %d", &done, &all, &nodes, &slowest) != 4) {
+        sscanf(text, "%" SCNu64 " %" SCNu64 " %d %d", &done, &all, &nodes, &slowest) != 4 ||
+        all == 0) {
         staging_show(st, "");
         return;
     }
     if (st->round->plan.nnodes > 1)
         staging_put_nodes(st, more, sizeof(more), nodes, slowest);
     (void)snprintf(line, sizeof(line), "ddrun: copying: %" PRIu64 " of %" PRIu64 " MiB (%d%%)%s",
-                   done / MIB, all / MIB, all > 0 ? (int)((double)done / (double)all * 100) : 0,
-                   more);
+                   done / MIB + (all < MIB && done == all), all / MIB + (all < MIB),
+                   (int)((double)done / (double)all * 100), more);
     staging_show(st, line);
 }
 

@@ -335,6 +335,7 @@ static int start_process(struct warm_interpreter *w, struct dd_err *err)
 void warm_interpreter_start(struct warm_interpreter *w, const struct round *round)
 {
     struct dd_err err = {0};
+    char often[60];
     if (w != NULL && round != NULL)
         w->round = round;
     if (w == NULL || w->over || w->process.pid > 0 ||
@@ -344,7 +345,9 @@ void warm_interpreter_start(struct warm_interpreter *w, const struct round *roun
     w->module[0] = '\0';
     w->begun_ns = dd_now_ns();
     if (++w->starts > STARTS_MAX) {
-        give_up(w, "the interpreter was started too often");
+        (void)snprintf(often, sizeof(often), "the interpreter has been started %d times, the limit",
+                       STARTS_MAX);
+        give_up(w, often);
         return;
     }
     if (start_process(w, &err) < 0) {

@@ -104,15 +104,27 @@ static enum severity pages_pending(const struct gpu_case *c, char *text, size_t 
     return WARNS;
 }
 
+/* Format "1.5 GiB of " or "20 MiB of "; "" if the size is unknown. Return out. */
+static const char *size_of(char out[32], uint64_t bytes)
+{
+    const unsigned mib = (unsigned)((bytes + (1 << 20) - 1) >> 20);
+    out[0] = '\0';
+    if ((double)bytes >= gib)
+        (void)snprintf(out, 32, "%.1f GiB of ", (double)bytes / gib);
+    else if (bytes > 0)
+        (void)snprintf(out, 32, "%u MiB of ", mib);
+    return out;
+}
+
 static enum severity held_by_the_dead(const struct gpu_case *c, char *text, size_t n)
 {
     for (int i = 0; i < c->now->nprocesses; i++) {
         const struct gpu_process *p = &c->now->processes[i];
+        char size[32];
         if (p->alive)
             continue;
-        (void)snprintf(text, n,
-                       "has %.1f GiB of memory held by process %u, which has ended; " RESET,
-                       (double)p->bytes / gib, p->pid);
+        (void)snprintf(text, n, "has %smemory held by process %u, which has ended; " RESET,
+                       size_of(size, p->bytes), p->pid);
         return FAILS;
     }
     return FINE;

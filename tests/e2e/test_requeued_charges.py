@@ -55,7 +55,7 @@ def test_charges_outlive_a_requeue_until_the_job_succeeds(requeued):
     assert requeued.run(2, options=["--max-restarts=1"]) == {ME: 4}
     assert requeued.run(3, code=0) == {} and requeued.left() == []
     assert requeued.run(4) == {ME: 1}
-    assert lines_with(requeued.err, "charges") == []
+    assert lines_with(requeued.err, "failures charged to nodes") == []
 
 
 def test_only_a_later_run_of_the_same_job_takes_charges(requeued):
@@ -149,15 +149,15 @@ def test_a_file_that_cannot_be_used_costs_one_warning(requeued, damage):
     requeued.run(0)
     how(requeued.file)
     assert requeued.run(1) == {ME: 1}
-    (warning,) = lines_with(requeued.err, "charges")
-    assert "ignoring the charges of nodes from the last run" in warning and said in warning and requeued.file.name in warning
+    (warning,) = lines_with(requeued.err, "failures charged to nodes")
+    assert "ignoring the failures charged to nodes in the last run" in warning and said in warning and requeued.file.name in warning
 
 
 @pytest.mark.parametrize("options", [[], ["--blame-window=1h"]])
 def test_a_home_directory_that_cannot_be_written_costs_a_warning_if_it_matters(requeued, options):
     (requeued.home / ".ddrun").write_text("not a directory\n")
     assert requeued.run(0, options=options) == {ME: 1}
-    warnings = lines_with(requeued.err, "cannot save the charges of nodes (--blame-window) for the next run of this job", "cannot open directory")
+    warnings = lines_with(requeued.err, "cannot save the failures charged to nodes (--blame-window) for the next run of this job", "cannot open directory")
     assert len(warnings) == len(options), requeued.err
 
 
@@ -168,5 +168,5 @@ def test_a_home_directory_that_hangs_delays_a_requeued_job_but_neither_blocks_no
     held.touch()
     env = clean_env(**STEP, SLURM_JOB_ID="7101", SLURM_RESTART_COUNT="1", LD_PRELOAD=str(library), HELD_CHARGES=str(held))
     assert requeued.run_in(env) == {ME: 1}
-    (warning,) = lines_with(requeued.err, "charges")
-    assert "ignoring the charges of nodes from the last run" in warning and "the home directory does not respond" in warning
+    (warning,) = lines_with(requeued.err, "failures charged to nodes")
+    assert "ignoring the failures charged to nodes in the last run" in warning and "the home directory does not respond" in warning

@@ -107,7 +107,7 @@ def test_a_code_not_to_requeue_outweighs_requeue_on(played):  # noqa: F811
 
 def test_a_requeue_without_a_scheduler_is_reported():
     job = run("--standalone", "--exit-rules=75=requeue", "sh", "-c", "exit 75", env=clean_env())
-    assert job.p.returncode == 75 and some_line(job.err, "--exit-rules", "this is no job of Slurm or PBS")
+    assert job.p.returncode == 75 and some_line(job.err, "--exit-rules", "ddrun does not run in a job of Slurm or PBS")
 
 
 @pytest.mark.parametrize("rules", ["17", "17=halt", "0=stop", "300=stop", "20-10=stop", "SIGNOPE=move"])

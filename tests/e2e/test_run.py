@@ -98,7 +98,7 @@ def test_kill_9_of_any_process_leaves_nothing(nodes, victim):
         until(lambda: not marked(job.mark), say="the end of all processes")
         assert code == {"guardian": -9, "worker": 137}.get(victim, code)
         if victim == "guardian" and nodes > 1:
-            assert some_line(job.err, "stopped by SIGTERM: the process that started sim", " has died"), job.err
+            assert some_line(job.err, "stopped by SIGTERM: the process that started ddrun on sim", " has died"), job.err
         assert code != 0
         job.assert_nothing_left()
 
