@@ -28,17 +28,26 @@ __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, 
         s, MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
 }
 
+/* Refuse a request whose answer session_answer() could not send. */
+static void ctl_refuse_unsent(struct session *s, int64_t id, int rc)
+{
+    ctl_refuse(s, id, "%s",
+               rc == -ENOMEM ? "the daemon is out of memory"
+                             : "the answer does not fit into the queue to this node");
+}
+
 /* Send o as the answer; takes o. */
 static void ctl_answer(struct session *s, int64_t id, json_t *o)
 {
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    int rc;
     json_decref(o);
     if (text == NULL)
         ctl_refuse(s, id, "the daemon is out of memory");
     else if (strlen(text) > SESSION_ANSWER_MAX)
         ctl_refuse(s, id, "the answer exceeds %d MiB", SESSION_ANSWER_MAX >> 20);
-    else if (session_answer(s, id, text, strlen(text), true) < 0)
-        ctl_refuse(s, id, "the answer does not fit into the queue to this node");
+    else if ((rc = session_answer(s, id, text, strlen(text), true)) < 0)
+        ctl_refuse_unsent(s, id, rc);
 }
 
 /* ---- status ---- */
@@ -344,12 +353,13 @@ static void ctl_on_metrics(const struct ctl_requests *c, struct session *s,
                            const struct msg_ctl_request *m)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(SESSION_ANSWER_MAX);
+    int rc;
     if (s->is_leader && strcmp(m->text, "follow") == 0)
         job_metrics_follow(c->metrics, s, m->id);
     else if (job_metrics_text(c->metrics, &text) < 0)
         ctl_refuse(s, m->id, "the daemon is out of memory");
-    else if (session_answer(s, m->id, (char *)text.data, text.len, true) < 0)
-        ctl_refuse(s, m->id, "the answer does not fit into the queue to this node");
+    else if ((rc = session_answer(s, m->id, (char *)text.data, text.len, true)) < 0)
+        ctl_refuse_unsent(s, m->id, rc);
 }
 
 /* "follow" is for the agent of the daemon's node, which prints the profile at the end. */
@@ -375,10 +385,14 @@ static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
     DD_AUTO(free) struct ctl_stacks *k = arg;
     (void)id;
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(SESSION_ANSWER_MAX);
-    if (stacks_write(found, STACKS_ANSWER, &text) < 0 || dd_buf_str(&text) == NULL)
-        ctl_refuse(k->session, k->id, "the stacks are too long, or the daemon is out of memory");
-    else if (session_answer(k->session, k->id, (char *)text.data, text.len, true) < 0)
-        ctl_refuse(k->session, k->id, "the answer does not fit into the queue to this node");
+    int rc = stacks_write(found, STACKS_ANSWER, &text);
+    if (rc >= 0 && dd_buf_str(&text) == NULL)
+        rc = -ENOMEM;
+    if (rc < 0)
+        ctl_refuse(k->session, k->id, "%s",
+                   rc == -ENOMEM ? "the daemon is out of memory" : "the stacks are too long");
+    else if ((rc = session_answer(k->session, k->id, (char *)text.data, text.len, true)) < 0)
+        ctl_refuse_unsent(k->session, k->id, rc);
 }
 
 /* The ranks and nodes that a question concerns. */
@@ -460,7 +474,9 @@ static int64_t ctl_ask_stacks(const struct ctl_requests *c, struct session *s, i
     const char *list = json_string_value(json_object_get(o, "ranks"));
     const json_int_t ms = json_integer_value(json_object_get(o, "limit_ms"));
     struct ctl_stacks *k = malloc(sizeof(*k));
-    if (k == NULL || ms < 1 || ms > STACKS_LIMIT_MS ||
+    if (k == NULL)
+        return -ENOMEM;
+    if (ms < 1 || ms > STACKS_LIMIT_MS ||
         (list != NULL && list[0] != '\0' && rank_set_parse(&ranks, list) < 0)) {
         free(k);
         return -EINVAL;
@@ -494,7 +510,9 @@ static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
     else if (rc == -EINVAL)
         ctl_refuse(s, m->id, "invalid request for stacks");
     else if (rc < 0)
-        ctl_refuse(s, m->id, "too many other requests for stacks are in progress");
+        ctl_refuse(s, m->id, "%s",
+                   rc == -EBUSY ? "too many other requests for stacks are in progress"
+                                : "the daemon is out of memory");
     json_decref(o);
 }
 
@@ -517,8 +535,9 @@ static void ctl_on_workers(const struct ctl_requests *c, struct session *s,
         ctl_refuse_workers(c, s, m->id, ranks, "");
     else if (rc < 0)
         ctl_refuse(s, m->id, "%s",
-                   rc == -EINVAL ? "invalid request for workers"
-                                 : "too many requests for workers are in progress; try again");
+                   rc == -EINVAL  ? "invalid request for workers"
+                   : rc == -EBUSY ? "too many requests for workers are in progress; try again"
+                                  : "the daemon is out of memory");
     json_decref(o);
 }
 

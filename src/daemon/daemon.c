@@ -199,7 +199,8 @@ static int daemon_start_sessions(struct daemon *d, struct dd_err *err)
                                     .ops = dispatch_session_ops(&d->dispatch)};
     return session_set_init(&d->sessions, &cfg) == 0
                ? 0
-               : dd_err_set(err, -ENOMEM, "out of memory for %d nodes", cfg.capacity);
+               : dd_err_set(err, -ENOMEM, "out of memory for %d node%s", cfg.capacity,
+                            cfg.capacity == 1 ? "" : "s");
 }
 
 static void daemon_wire_dispatch(struct daemon *d)

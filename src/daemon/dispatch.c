@@ -339,8 +339,8 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
     struct exchange_piece p;
     struct dd_err err;
     if (s->id < 0 || exchange_piece_decode(&p, f->data, f->len) < 0) {
-        dd_log(s->set->cfg.log, DD_LOG_WARN,
-               "ignoring an exchange message from %s: malformed, or sent before JOIN", s->name);
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring an exchange message from %s: %s", s->name,
+               s->id < 0 ? "this node has not joined the job" : "it is malformed");
         return;
     }
     /* While a round is being stopped, its nodes still agree on the files to collect (--collect). */

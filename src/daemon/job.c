@@ -630,7 +630,8 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
         j->progress == NULL || j->stop == NULL || j->end == NULL ||
         evtimer_add(j->progress, &first) < 0) {
         job_free(j);
-        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", cfg->rdzv.capacity);
+        return dd_err_set(err, -ENOMEM, "out of memory for %d node%s", cfg->rdzv.capacity,
+                          cfg->rdzv.capacity == 1 ? "" : "s");
     }
     const struct stacks_collect_cfg stacks = {
         .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};

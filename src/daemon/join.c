@@ -87,7 +87,10 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m,
         return;
     }
     if (!hostlist_name_ok(m->name)) { /* no round with this node could be planned */
-        session_refuse(s, "the name of the node is not a valid host name");
+        char name[80], why[120];
+        (void)snprintf(why, sizeof(why), "'%s' is not a valid host name",
+                       dd_log_escape(name, sizeof(name), m->name, strlen(m->name)));
+        session_refuse(s, why);
         return;
     }
     (void)snprintf(s->name, sizeof(s->name), "%s", m->name);

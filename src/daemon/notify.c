@@ -147,8 +147,9 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     const char *text = e->text != NULL ? e->text : "";
     switch (e->kind) {
     case JOURNAL_ROUND:
-        (void)dd_buf_printf(out, "round %d: starting %d workers on %d node%s", e->round, e->workers,
-                            e->nodes, e->nodes == 1 ? "" : "s");
+        (void)dd_buf_printf(out, "round %d: starting %d worker%s on %d node%s", e->round,
+                            e->workers, e->workers == 1 ? "" : "s", e->nodes,
+                            e->nodes == 1 ? "" : "s");
         break;
     case JOURNAL_STARTED:
         (void)dd_buf_printf(out, "round %d: all workers started", e->round);

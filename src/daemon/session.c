@@ -128,7 +128,7 @@ void session_set_ports(struct session *s, const char *ports)
 {
     int n = ports_count(ports);
     if (n < 0)
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring malformed ports of %s", s->name);
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring the malformed port list of %s", s->name);
     free(s->ports);
     s->ports = n > 0 ? strdup(ports) : NULL;
 }

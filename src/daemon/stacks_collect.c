@@ -113,11 +113,12 @@ static int stacks_asked_begin(struct stacks_asked *k)
 
 int64_t stacks_collect_ask(struct stacks_collect *c, const struct stacks_question *q)
 {
-    struct stacks_asked *k = node_questions_full(&c->questions) ? NULL : calloc(1, sizeof(*k));
+    const bool full = node_questions_full(&c->questions);
+    struct stacks_asked *k = full ? NULL : calloc(1, sizeof(*k));
     if (k == NULL) {
         if (q->free_arg != NULL)
             q->free_arg(q->arg);
-        return -EBUSY;
+        return full ? -EBUSY : -ENOMEM;
     }
     *k = (struct stacks_asked){.node = {.caller = q->caller}, .q = *q, .begin_ns = dd_now_ns()};
     node_question_add(&c->questions, &k->node);

@@ -143,7 +143,7 @@ static int take_load(struct step_collect *c, const char **at, int first, int wor
     return rc;
 }
 
-/* Take all entries of a message; false: it is not about this round. */
+/* Take the entries of a message, up to a malformed one. False: the message is ignored. */
 static bool take_message(struct step_collect *c, const struct session *s, int round,
                          const char *text, take_entry_f *take)
 {
@@ -155,7 +155,7 @@ static bool take_message(struct step_collect *c, const struct session *s, int ro
     while ((rc = take(c, &text, first, workers)) > 0)
         continue;
     if (rc < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed %s from %s",
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring the rest of a malformed %s message from %s",
                take == take_load ? "LOAD" : "STEPS", s->name);
     return true;
 }

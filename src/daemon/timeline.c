@@ -49,10 +49,10 @@ static void timeline_write(struct timeline *t, const void *p, size_t n)
     const int rc = t->round < 0 ? dd_buf_append(&t->early, p, n) : timeline_file_put(t->file, p, n);
     if (rc < 0 && rc != -EPIPE && !t->warned) {
         t->warned = true;
-        dd_log(
-            t->cfg.log, DD_LOG_WARN,
-            "--timeline: too many events are waiting to be written to '%s'; some will be missing",
-            t->cfg.path);
+        dd_log(t->cfg.log, DD_LOG_WARN, "--timeline: %s '%s'; some events will be missing",
+               rc == -ENOMEM ? "out of memory for events that are waiting to be written to"
+                             : "too many events are waiting to be written to",
+               t->cfg.path);
     }
 }
 

@@ -191,7 +191,7 @@ int timeline_file_put(struct timeline_file *f, const void *p, size_t n)
         return -EPIPE;
     const int rc = dd_buf_append(&f->queue, p, n);
     timeline_file_flush(f);
-    return rc < 0 ? -ENOBUFS : 0;
+    return rc == -EMSGSIZE ? -ENOBUFS : rc;
 }
 
 void timeline_file_free(struct timeline_file *f)

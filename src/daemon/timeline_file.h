@@ -17,8 +17,8 @@ struct timeline_file;
  * when the first bytes arrive. */
 int timeline_file_new(struct timeline_file **ret, struct event_base *base, const char *path,
                       const struct dd_log *log, struct dd_err *err);
-/* Queue n bytes. -ENOBUFS: too much is queued, nothing was added; -EPIPE: the child could not write
- * the file, and has reported why. */
+/* Queue n bytes. -ENOBUFS: too much is queued; -ENOMEM; both: nothing was added. -EPIPE: the child
+ * could not write the file, and has reported why. */
 int timeline_file_put(struct timeline_file *f, const void *p, size_t n);
 /* Pass what is queued to the child, for at most 1 s. NULL does nothing. */
 void timeline_file_free(struct timeline_file *f);

@@ -54,10 +54,15 @@ static void usage_asked_end(struct node_question *q)
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(o);
     usage_asked_drop(q);
-    if (text == NULL || strlen(text) > SESSION_ANSWER_MAX)
-        usage_refuse(s, id, "the nodes' answer is too long, or the daemon is out of memory");
-    else if (session_answer(s, id, text, strlen(text), true) < 0)
-        usage_refuse(s, id, "the answer does not fit into the queue to this node");
+    const int rc = text == NULL ? -ENOMEM
+                   : strlen(text) > SESSION_ANSWER_MAX
+                       ? -EMSGSIZE
+                       : session_answer(s, id, text, strlen(text), true);
+    if (rc < 0)
+        usage_refuse(s, id,
+                     rc == -ENOMEM     ? "the daemon is out of memory"
+                     : rc == -EMSGSIZE ? "the nodes' answer is too long"
+                                       : "the answer does not fit into the queue to this node");
 }
 
 /* ---- the question ---- */
@@ -86,9 +91,10 @@ static int usage_asked_begin(struct usage_asked *k, const char *text, bool all_l
 int usage_collect_ask(struct usage_collect *c, struct session *caller, int64_t id,
                       const char *ranks, bool all_lines)
 {
-    struct usage_asked *k = node_questions_full(&c->questions) ? NULL : calloc(1, sizeof(*k));
+    const bool full = node_questions_full(&c->questions);
+    struct usage_asked *k = full ? NULL : calloc(1, sizeof(*k));
     if (k == NULL)
-        return -EBUSY;
+        return full ? -EBUSY : -ENOMEM;
     *k = (struct usage_asked){.node = {.caller = caller}, .caller = caller, .caller_id = id};
     node_question_add(&c->questions, &k->node);
     const int rc = usage_asked_begin(k, ranks, all_lines);
@@ -111,8 +117,10 @@ void usage_collect_take(struct usage_collect *c, const struct session *s, const 
     struct asked_node *a = node_questions_find(&c->questions, m->id, s, &q);
     if (a == NULL)
         return;
-    if (usage_take(usage_asked_of(q)->workers, m->text, a->first, a->workers) < 0)
-        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring malformed USAGE from %s", s->name);
+    const int rc = usage_take(usage_asked_of(q)->workers, m->text, a->first, a->workers);
+    if (rc < 0)
+        dd_log(c->cfg.log, DD_LOG_WARN, "ignoring a USAGE message from %s: %s", s->name,
+               rc == -ENOMEM ? "out of memory" : "it is malformed");
     node_question_answered(q, a);
 }
 
