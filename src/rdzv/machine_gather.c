@@ -87,9 +87,13 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "%d node%s connected, without a majority of the last round's %d nodes (spare "
+                "%d node%s connected, without a majority of the last round's %d node%s (spare "
                 "nodes do not count; the other nodes of that round may continue the job)",
-                fit, fit == 1 ? " is" : "s are", rdzv_last_size(m));
+                fit, fit == 1 ? " is" : "s are", rdzv_last_size(m),
+                rdzv_last_size(m) == 1 ? "" : "s");
+        else if (fit == 0)
+            rdzv_fail_also(m, "no usable node is left; the job needs at least %d",
+                           m->cfg.min_nodes);
         else
             rdzv_fail_also(m, "only %d node%s left; the job needs at least %d", fit,
                            fit == 1 ? " is" : "s are", m->cfg.min_nodes);

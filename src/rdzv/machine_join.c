@@ -10,18 +10,20 @@
 static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
 {
     *ret_ok = false;
-    if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
-        return rdzv_refuse(
-            m, e->id,
-            e->nnodes != m->cfg.max_nodes
-                ? "%s was started for at most %d nodes, but this job for at most %d"
-                  "\n  tip: use the same --nnodes on all nodes"
-                : "%s was started for at least %d nodes, but this job for at least %d"
-                  "\n  tip: use the same --nnodes on all nodes",
-            e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
-            e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
+    const bool most = e->nnodes != m->cfg.max_nodes;
+    if (most || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes)) {
+        const int theirs = most ? e->nnodes : e->min_nodes;
+        return rdzv_refuse(m, e->id,
+                           "%s was started for at %s %d node%s, but this job for at %s %d"
+                           "\n  tip: use the same --nnodes on all nodes",
+                           e->name, most ? "most" : "least", theirs, theirs == 1 ? "" : "s",
+                           most ? "most" : "least", most ? m->cfg.max_nodes : m->cfg.min_nodes);
+    }
     if (e->index >= m->cfg.capacity)
-        return rdzv_refuse(m, e->id, "%s has node rank %d, but the job has node ranks 0 to %d",
+        return rdzv_refuse(m, e->id,
+                           m->cfg.capacity == 1
+                               ? "%s has node rank %d, but the job has only node rank %d"
+                               : "%s has node rank %d, but the job has node ranks 0 to %d",
                            e->name, e->index, m->cfg.capacity - 1);
     if (e->index >= 0 && m->by_index[e->index] >= 0)
         return rdzv_refuse(m, e->id,
@@ -163,8 +165,9 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     bool in;
     if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
-        return rdzv_refuse(m, e->id, "the job has already started with all of its %d nodes",
-                           m->cfg.max_nodes);
+        return rdzv_refuse(m, e->id, "the job has already started with %s%d node%s",
+                           m->cfg.max_nodes == 1 ? "its " : "all of its ", m->cfg.max_nodes,
+                           m->cfg.max_nodes == 1 ? "" : "s");
     int rc = rdzv_join_join(m, e, &in);
     if (rc < 0 || !in)
         return rc;

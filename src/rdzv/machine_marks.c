@@ -189,7 +189,7 @@ static int stay(struct rdzv *m)
         return 0;
     m->leave_at = RDZV_NEVER;
     return rdzv_act_text(m, RDZV_SEND_NOTE, rdzv_reporter(m),
-                         "no node of the round is drained any more; not restarting");
+                         "no node of the round is out of service any more; not restarting");
 }
 
 int rdzv_on_marks(struct rdzv *m, const struct rdzv_event *e, uint64_t now)

@@ -16,14 +16,15 @@ static int report_restart(struct rdzv *m)
         return 0;
     if (!m->failed)
         return rdzv_act_text(m, RDZV_SEND_NOTE, id, "restarting %s",
-                             m->drained ? "without the drained nodes" : "with more nodes");
+                             m->drained ? "without drained nodes" : "with more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
         return rdzv_act_text(m, RDZV_SEND_NOTE, id,
                              "%.300s; waiting up to %.0f s for a replacement", m->text,
                              (double)m->cfg.rejoin_ns / 1e9);
     if (m->lost_part && rdzv_is_elastic(&m->cfg))
-        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d nodes", m->text,
-                             left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d node%s", m->text,
+                             left < m->cfg.max_nodes ? left : m->cfg.max_nodes,
+                             left == 1 || m->cfg.max_nodes == 1 ? "" : "s");
     return rdzv_act_text(
         m, RDZV_SEND_NOTE, id,
         m->spent == NULL

@@ -62,11 +62,11 @@ static int by_mpi(const struct task_layout_input *in, int *sizes, int n, struct 
     if (n * (long)t->local_size != t->size)
         return dd_err_set(
             err, -EINVAL,
-            "%s started %d processes, %d of them here, but there %s %d node%s (source: %s)"
+            "%s started %d process%s, %d of them here, but there %s %d node%s (source: %s)"
             "\n  tip: name the nodes with --hosts=LIST, and start the same number of processes "
             "on each",
-            t->launcher, t->size, t->local_size, n == 1 ? "is" : "are", n, n == 1 ? "" : "s",
-            in->alloc->source);
+            t->launcher, t->size, t->size == 1 ? "" : "es", t->local_size, n == 1 ? "is" : "are", n,
+            n == 1 ? "" : "s", in->alloc->source);
     if (t->local_size > PLAN_MAX_SLOTS)
         return dd_err_set(err, -EINVAL, "too many processes on one node: %d (limit %d)",
                           t->local_size, PLAN_MAX_SLOTS);
@@ -138,10 +138,12 @@ static int choose_rank(struct task_layout *p, int rank, struct dd_err *err)
 {
     int node = 0;
     if (rank >= p->plan.world_size)
-        return dd_err_set(err, -EINVAL,
-                          "--rank=%d is out of range: there %s %d worker%s (ranks count from 0)",
-                          rank, p->plan.world_size == 1 ? "is" : "are", p->plan.world_size,
-                          p->plan.world_size == 1 ? "" : "s");
+        return dd_err_tip(err,
+                          dd_err_set(err, -EINVAL,
+                                     "--rank=%d is out of range: there %s %d worker%s", rank,
+                                     p->plan.world_size == 1 ? "is" : "are", p->plan.world_size,
+                                     p->plan.world_size == 1 ? "" : "s"),
+                          "ranks count from 0");
     while (rank >= p->plan.sizes[node])
         rank -= p->plan.sizes[node++];
     set(p, node, rank, 1);
@@ -160,10 +162,11 @@ static int choose_other(struct task_layout *p, const struct task_layout_input *i
             "\n  tip: number ranks node by node, for example with srun --distribution=block");
     int rc = in->rank >= 0 ? choose_rank(p, in->rank, err) : 0;
     if (rc == 0 && in->rank < 0 && in->node >= p->plan.nnodes)
-        rc = dd_err_set(err, -EINVAL,
-                        "--node=%d is out of range: there %s %d node%s (nodes count from 0)",
-                        in->node, p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes,
-                        p->plan.nnodes == 1 ? "" : "s");
+        rc = dd_err_tip(err,
+                        dd_err_set(err, -EINVAL, "--node=%d is out of range: there %s %d node%s",
+                                   in->node, p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes,
+                                   p->plan.nnodes == 1 ? "" : "s"),
+                        "nodes count from 0");
     if (rc == 0 && in->rank < 0)
         set(p, in->node, 0, p->plan.sizes[in->node]);
     p->here = rc == 0 && p->node == me->node;
