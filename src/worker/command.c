@@ -134,7 +134,7 @@ static pid_t fork_child(const struct command_spec *spec, const char *path, int n
         pid_t pid = fork();
         if (pid == 0)
             child_run(spec, agent, null, out);
-        return pid < 0 ? dd_err_set(err, -errno, "cannot start a process: %m") : pid;
+        return pid < 0 ? dd_err_set(err, -errno, "cannot start a helper process: %m") : pid;
     }
     int rc = dd_strv_copy(&env, spec->env);
     for (const char *const *arg = spec->argv; *arg != NULL && rc == 0; arg++)
@@ -152,6 +152,7 @@ static pid_t fork_child(const struct command_spec *spec, const char *path, int n
                        err);
 }
 
+/* path: of the program; NULL: none, for spec->run */
 static int start(struct command *c, const struct command_spec *spec, const char *path,
                  struct dd_err *err)
 {
@@ -159,7 +160,8 @@ static int start(struct command *c, const struct command_spec *spec, const char 
     int fds[2];
     DD_AUTO(fd) int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot start '%s': %m", path);
+        return path == NULL ? dd_err_set(err, -errno, "cannot start a helper process: %m")
+                            : dd_err_set(err, -errno, "cannot start '%s': %m", path);
     c->out_fd = fds[0];
     DD_AUTO(fd) int theirs = fds[1];
     (void)dd_fd_nonblock(c->out_fd);
@@ -199,7 +201,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
                           .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1),
                           .done = done,
                           .arg = arg};
-    rc = start(c, spec, path != NULL ? path : "a child of ddrun", err);
+    rc = start(c, spec, path, err);
     if (rc < 0)
         return rc;
     c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);

@@ -69,7 +69,9 @@ static int send_all(const struct warm_batch *b, char type, const int *fds, int n
         if ((rc = wait_for(b, POLLOUT)) < 0)
             break;
     }
-    return rc < 0 ? dd_err_set(err, rc, "cannot send a request: %s", strerror(-rc)) : 0;
+    return rc < 0
+               ? dd_err_set(err, rc, "cannot send a request to the interpreter: %s", strerror(-rc))
+               : 0;
 }
 
 static bool fits_not(char why[WARM_FORK_WHY], const char *text)
@@ -134,13 +136,21 @@ int warm_batch_add(struct warm_batch *b, const struct spawn_request *r, struct d
     return rc;
 }
 
+/* status: of the process that forks the workers, from waitpid() */
+static int fork_failed(int status, struct dd_err *err)
+{
+    return dd_err_set(err, -EIO, "fork failed: the process that forks the workers %s %d",
+                      WIFSIGNALED(status) ? "was killed by signal" : "exited with code",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
 /* Take a message. Return 1 if it reports that the process that forked the workers has exited. */
 static int take(const struct warm_batch *b, const struct warm_msg *m, pid_t *pids, int npids,
                 struct dd_err *err)
 {
     (void)b;
     if (m->type == WARM_BATCH)
-        return m->a == 0 ? 1 : dd_err_set(err, -EIO, "fork failed (wait status %u)", m->a);
+        return m->a == 0 ? 1 : fork_failed((int)m->a, err);
     if (m->type != WARM_WORKER)
         return 0;
     if (m->a >= (uint32_t)npids || m->b < 2 || m->b > INT32_MAX || pids[m->a] != 0)
@@ -166,7 +176,9 @@ static int check_children(const struct warm_batch *b, const pid_t *pids, int npi
                 return dd_err_set(err, -EPROTO, "process %d was reported for two workers",
                                   (int)pids[i]);
     }
-    return n == b->n ? 0 : dd_err_set(err, -EIO, "only %d of %d workers were forked", n, b->n);
+    return n == b->n ? 0
+                     : dd_err_set(err, -EIO, "the interpreter forked %d worker%s instead of %d", n,
+                                  n == 1 ? "" : "s", b->n);
 }
 
 /* A worker reports its pid itself, possibly after the process that forked it has exited. */
@@ -178,6 +190,17 @@ static bool complete(const struct warm_batch *b, const pid_t *pids, int npids)
     return n >= b->n;
 }
 
+static int timed_out(const struct warm_batch *b, bool all_forked, struct dd_err *err)
+{
+    if (all_forked)
+        return dd_err_set(err, -ETIMEDOUT,
+                          "timed out after %.3g s waiting for the process that forks the workers "
+                          "to exit",
+                          b->from->limit_ms / 1e3);
+    return dd_err_set(err, -ETIMEDOUT, "timed out after %.3g s forking %d worker%s",
+                      b->from->limit_ms / 1e3, b->n, b->n == 1 ? "" : "s");
+}
+
 int warm_batch_collect(struct warm_batch *b, pid_t *pids, int npids, struct dd_err *err)
 {
     bool gone = false;
@@ -187,13 +210,16 @@ int warm_batch_collect(struct warm_batch *b, pid_t *pids, int npids, struct dd_e
         unsigned char data[WARM_MSG_MAX + 1];
         rc = wait_for(b, POLLIN);
         if (rc < 0)
-            return dd_err_set(err, rc, "timed out after %.3g s waiting for %d workers",
-                              b->from->limit_ms / 1e3, b->n);
+            return timed_out(b, complete(b, pids, npids), err);
         const ssize_t n = recv(b->from->fd, data, sizeof(data), MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
-        if (n <= 0 || warm_msg_decode(&m, data, (size_t)n) < 0)
-            return dd_err_set(err, -EPIPE, "the interpreter exited, or sent a malformed message");
+        if (n <= 0)
+            return dd_err_set(err, -EPIPE,
+                              n < 0 ? "cannot read from the interpreter: %m"
+                                    : "the interpreter exited");
+        if (warm_msg_decode(&m, data, (size_t)n) < 0)
+            return dd_err_set(err, -EPROTO, "the interpreter sent a malformed message");
         rc = take(b, &m, pids, npids, err);
         gone |= rc == 1;
     }

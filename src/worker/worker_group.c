@@ -201,6 +201,16 @@ static int group_fork(struct worker_group *g, const struct group_start *s,
     return rc < 0 ? rc : 0;
 }
 
+/* Explain a report that comes when the specs, with the names of programs, are gone. */
+static int late_explain(const struct spawn_report *r, struct dd_err *err)
+{
+    errno = r->error;
+    return dd_err_set(err, -r->error, "cannot %s: %m",
+                      r->stage == SPAWN_STDIO       ? "set up stdin, stdout and stderr"
+                      : r->stage == SPAWN_DIRECTORY ? "change to the directory of --chdir"
+                                                    : "run its program");
+}
+
 /* Handle one report. Return 0 if it is only a warning. specs is NULL if the report comes late. */
 static int report_take(struct worker_group *g, const struct spawn_report *r,
                        const struct worker_spec *specs, struct dd_err *err)
@@ -208,7 +218,8 @@ static int report_take(struct worker_group *g, const struct spawn_report *r,
     if (r->index < 0 || r->index >= g->n)
         return 0;
     if (r->stage != SPAWN_AFFINITY)
-        return spawn_explain(r, specs == NULL ? "program" : specs[r->index].argv.v[0], err);
+        return specs == NULL ? late_explain(r, err)
+                             : spawn_explain(r, specs[r->index].argv.v[0], err);
     errno = r->error;
     dd_log(g->log, DD_LOG_WARN, "cannot bind rank %d to its CPUs: %m", g->w[r->index].rank);
     return 0;

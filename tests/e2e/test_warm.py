@@ -191,7 +191,7 @@ BREAKING = """
 
 
 @pytest.mark.parametrize("what, why, patience", [("raise OSError(11, 'no more processes')", "(fork failed", "60s"),
-                                                 ("import signal; signal.pause()", "waiting for 3 workers", "10s"),
+                                                 ("import signal; signal.pause()", "forking 3 workers", "10s"),
                                                  ("os._exit(0)", "", "10s")])
 def test_workers_are_executed_once_if_a_fork_fails(place, what, why, patience):
     (place / "breaking.py").write_text(textwrap.dedent(BREAKING).replace("WHAT", what))
