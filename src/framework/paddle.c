@@ -58,7 +58,7 @@ int framework_paddle(struct dd_strv *env, const struct framework_input *in, stru
     if (p->endpoints.n != (size_t)p->world_size || p->coordinator == NULL)
         return dd_err_set(err, -ENOTSUP,
                           "Paddle needs %d reserved ports, one for each worker and one for "
-                          "PADDLE_MASTER, but only %zu are reserved",
+                          "PADDLE_MASTER, but the nodes have reserved only %zu",
                           p->world_size + 1, p->endpoints.n + (p->coordinator != NULL));
     int rc = numbers(env, in);
     if (rc == 0)

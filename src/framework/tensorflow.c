@@ -78,8 +78,9 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
     if (p->endpoints.n != (size_t)p->world_size)
         return dd_err_set(
             err, -ENOTSUP,
-            "TF_CONFIG needs %d reserved ports, one for each worker, but only %zu are reserved",
-            p->world_size, p->endpoints.n);
+            "TF_CONFIG needs one reserved port for each of %d worker%s, but the nodes have reserved "
+            "only %zu",
+            p->world_size, p->world_size == 1 ? "" : "s", p->endpoints.n);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);
     rc = put_config(&text, p, &r, &task);
     if (rc == -EMSGSIZE)

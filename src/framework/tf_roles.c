@@ -80,8 +80,9 @@ int tf_roles_fit(struct tf_roles *roles, int world_size, struct dd_err *err)
             sum += roles->v[i].count;
     }
     if (rest != NULL ? sum >= world_size : sum != world_size)
-        return dd_err_set(err, -EINVAL, "--roles names %ld tasks%s, but this job has %d workers",
-                          sum, rest != NULL ? " and at least one more" : "", world_size);
+        return dd_err_set(err, -EINVAL, "--roles names %ld task%s%s, but this job has %d worker%s",
+                          sum, sum == 1 ? "" : "s", rest != NULL ? " and at least one more" : "",
+                          world_size, world_size == 1 ? "" : "s");
     if (rest != NULL)
         rest->count = world_size - (int)sum;
     return 0;
