@@ -56,11 +56,12 @@ void waiting_notice(char *out, size_t size, const struct rdzv_wait *w, const cha
     char time[DD_DURATION_TEXT];
     const bool named = names != NULL && names[0] != '\0';
     if (w->ready < w->wanted)
-        (void)snprintf(out, size, "waiting for %d of %d nodes%s%.800s", w->wanted - w->ready,
-                       w->wanted, named ? ": " : "", named ? names : "");
+        (void)snprintf(out, size, "waiting for %d of %d node%s%s%.800s", w->wanted - w->ready,
+                       w->wanted, w->wanted == 1 ? "" : "s", named ? ": " : "", named ? names : "");
     else
-        (void)snprintf(out, size, "waiting for %.800s (%d of %d nodes ready)",
-                       named ? names : "other nodes", w->ready, w->wanted);
+        (void)snprintf(out, size, "waiting for %.800s (%d of %d node%s ready)",
+                       named ? names : "other nodes", w->ready, w->wanted,
+                       w->wanted == 1 ? "" : "s");
     dd_num_duration_text(time, (uint64_t)(w->starts_s >= 0 ? w->starts_s : waiting_left(w)));
     waiting_append(out, size, w->starts_s >= 0 ? "; starts without them in %s" : "; gives up in %s",
                    time);
@@ -80,14 +81,15 @@ static void waiting_times(char *out, const struct rdzv_wait *w)
 
 static void waiting_head(char *out, const struct rdzv_wait *w)
 {
+    const char *s = w->wanted == 1 ? "" : "s";
     out[0] = '\0';
     switch (w->what) {
     case WAITING_FOR_NODES:
-        waiting_append(out, PART_MAX, "ddrun: %d of %d nodes joined", w->ready, w->wanted);
+        waiting_append(out, PART_MAX, "ddrun: %d of %d node%s joined", w->ready, w->wanted, s);
         break;
     case WAITING_FOR_STOP:
-        waiting_append(out, PART_MAX, "ddrun: restarting, %d of %d nodes stopped", w->ready,
-                       w->wanted);
+        waiting_append(out, PART_MAX, "ddrun: restarting, %d of %d node%s stopped", w->ready,
+                       w->wanted, s);
         break;
     case WAITING_FOR_DAEMON:
     case WAITING_KINDS:
