@@ -65,9 +65,11 @@ static int check_iface(const struct round *r, const struct round_link *link, str
         return 0;
     int rc = net_addr_parse(&to, p->master_addr, p->master_port);
     if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(link->peer))
-        return dd_err_set(err, -EINVAL,
-                          "--iface=%s was set on this node, but not on the first node",
-                          r->cfg->iface);
+        return dd_err_set(
+            err, -EINVAL,
+            "--iface=%s was set on this node, but the first node has no --iface, or one with a "
+            "loopback address",
+            r->cfg->iface);
     if (rc == 0)
         rc = net_iface_reaches(r->cfg->iface, &to, IFACE_MS);
     return rc == 0 ? 0

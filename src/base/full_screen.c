@@ -48,8 +48,8 @@ int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct
     if (isatty(fd) != 1)
         return dd_err_set(err, -ENOTTY, "stdout is not a terminal");
     if (term == NULL || term[0] == '\0' || strcmp(term, "dumb") == 0)
-        return dd_err_set(err, -ENOTTY, "the terminal cannot move its cursor (TERM=%.40s)",
-                          term != NULL ? term : "");
+        return dd_err_set(err, -ENOTTY, "the terminal cannot move its cursor (%s%.40s)",
+                          term != NULL ? "TERM=" : "TERM is not set", term != NULL ? term : "");
     struct dd_full_screen *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
