@@ -101,9 +101,10 @@ static int give_up_gathering(struct rdzv *m)
     }
     int rc = rdzv_missing(m, &missing);
     const char *names = dd_buf_str(&missing);
-    rdzv_fail_also(m, "timed out waiting for %.250s (%d of %d node%s ready)",
-                   rc < 0 || names == NULL ? "?" : names, m->here, rdzv_wanted(m),
-                   rdzv_wanted(m) == 1 ? "" : "s");
+    rdzv_fail_also(m,
+                   rdzv_wanted(m) == 1 ? "timed out waiting for %.250s (%d of %d node ready)"
+                                       : "timed out waiting for %.250s (%d of %d nodes ready)",
+                   rc < 0 || names == NULL ? "?" : names, m->here, rdzv_wanted(m));
     return rc < 0 ? rc : rdzv_finish(m);
 }
 
