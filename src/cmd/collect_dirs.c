@@ -55,7 +55,9 @@ int collect_dirs_read(struct collect_dirs *ret, const struct collect_options *o,
         return dd_err_set(err, -E2BIG, "--collect was given %zu times: at most %d are possible",
                           o->rules.n, COLLECT_RULES);
     ret->here = getcwd(NULL, 0);
-    int rc = ret->here != NULL ? 0 : dd_err_set(err, -errno, "--collect: getcwd failed: %m");
+    int rc = ret->here != NULL
+                 ? 0
+                 : dd_err_set(err, -errno, "--collect: cannot determine the current directory: %m");
     for (size_t i = 0; i < o->rules.n && rc == 0; i++)
         rc = collect_add_rule(ret, o->rules.v[i], receives, err);
     return rc;

@@ -42,7 +42,8 @@ int compile_cache_dirs_path(struct dd_strv *ret, const struct compile_cache_opti
         return default_path(ret, env, err);
     DD_AUTO(free) char *here = getcwd(NULL, 0);
     if (here == NULL)
-        return dd_err_set(err, -errno, "--compile-cache: getcwd failed: %m");
+        return dd_err_set(err, -errno,
+                          "--compile-cache: cannot determine the current directory: %m");
     const int rc = o->dir[0] == '/' ? dd_strv_push(ret, o->dir)
                                     : dd_strv_pushf(ret, "%s/%s", here, o->dir);
     return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");

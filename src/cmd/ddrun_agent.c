@@ -213,7 +213,7 @@ static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
 static const char *agent_cfg_port_tip(const struct run *r)
 {
     const struct alloc *a = r->alloc;
-    if (a->port_is_fixed && r->o->rdzv_endpoint != NULL)
+    if (a->port_is_fixed && r->o->rdzv_endpoint != NULL && !etcd_url_is(r->o->rdzv_endpoint))
         return "choose another port for --rdzv-endpoint, on all nodes";
     if (a->port_is_fixed &&
         (strcmp(a->source, "explicit") == 0 || strcmp(a->source, "endpoint") == 0))

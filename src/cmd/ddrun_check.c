@@ -19,17 +19,22 @@ enum { NOTIFY_MAX = 2000, NOTIFY_TOKEN_MAX = 8000, PBS_GRACE_MS = 8000 };
 static int check_places(const struct ddrun_options *o, struct dd_err *err)
 {
     const int here = o->standalone ? 1 : o->simulate_nodes;
+    const struct node_range *n = &o->nnodes;
     const char *other = NULL;
+    char nnodes[48] = "";
+    if (n->max > 0 && n->range)
+        (void)snprintf(nnodes, sizeof(nnodes), "--nnodes=%d:%d", n->min, n->max);
+    else if (n->max > 0)
+        (void)snprintf(nnodes, sizeof(nnodes), "--nnodes=%d", n->max);
     if (o->hosts != NULL)
         other = "--hosts";
     else if (o->hostfile != NULL)
         other = "--hostfile";
     else if (o->standalone && o->simulate_nodes > 0)
         other = "--simulate-nodes";
-    else if (o->nnodes.max > 0 &&
-             (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
+    else if (n->max > 0 && (here < n->min || (here > n->max && !n->range)) &&
              !etcd_url_is(o->rdzv_endpoint)) /* with etcd, nodes of other machines may join */
-        other = "another --nnodes";
+        other = nnodes;
     if (here == 0 || other == NULL)
         return 0;
     return dd_err_set(
@@ -52,7 +57,7 @@ static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
     return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
                ? dd_err_set(err, -EINVAL,
                             "-p and -i have no effect with --launcher=ssh"
-                            "\n  tip: use --launch-command='ssh -p PORT -i FILE'")
+                            "\n  tip: replace them by --launch-command='ssh -p PORT -i FILE'")
                : 0;
 }
 
@@ -107,8 +112,9 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
             NOTIFY_MAX);
     if (token != NULL &&
         strlen(token) > NOTIFY_TOKEN_MAX) /* web servers limit a header line to about 8 KiB */
-        return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has more than %d characters",
-                          NOTIFY_TOKEN_MAX);
+        return dd_err_set(err, -EINVAL,
+                          "DDRUN_NOTIFY_TOKEN has %zu bytes, more than the maximum of %d",
+                          strlen(token), NOTIFY_TOKEN_MAX);
     for (const char *p = token; p != NULL && *p != '\0'; p++)
         if (*p <= ' ' || *p > '~')
             return dd_err_set(
@@ -151,7 +157,9 @@ static int check_cuda_core(const struct ddrun_options *o, struct dd_err *err)
                           "for the dumps of others only while stacks are read");
     return strchr(o->log_dir, '%') != NULL
                ? dd_err_set(err, -EINVAL,
-                            "--on-hang=cuda-core: the name of --log-dir must not contain '%%'")
+                            "--on-hang=cuda-core: --log-dir='%.300s' contains '%%', which CUDA's "
+                            "driver would replace in the names of the dumps",
+                            o->log_dir)
                : 0;
 }
 
@@ -217,7 +225,9 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
     static const char *const names[] = {"grow", "last-call"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_is_first_task(environ); i++) {
         const struct opt_source *src = opt_result_source(res, t, names[i]);
-        if (!o->nnodes.range && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
+        const bool elastic = o->nnodes.range || o->horovodrun.min_np > 0 ||
+                             o->horovodrun.max_np > 0; /* these set the range later */
+        if (!elastic && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
     }
 }

@@ -11,13 +11,27 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Report that no password was found. A password in a file takes precedence over the variable. */
+static int run_etcd_no_password(const struct run *r, struct dd_err *err)
+{
+    if (r->etcd.password_file != NULL)
+        return dd_err_set(err, -EINVAL,
+                          "--rdzv-endpoint: password file '%.300s' has no password on its first "
+                          "line",
+                          r->etcd.password_file);
+    return dd_err_set(err, -EINVAL,
+                      "--rdzv-endpoint: no password for etcd user '%.60s'"
+                      "\n  tip: set DDRUN_ETCD_PASSWORD, or use ?password-file=FILE",
+                      r->etcd.user);
+}
+
 /* Read the password from the URL, from the file that the URL names, or from the environment. */
 static int run_etcd_read_password(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
-    const char *said = r->etcd.password != NULL
-                           ? r->etcd.password
-                           : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
+    const bool in_url = r->etcd.password != NULL && r->etcd.password[0] != '\0';
+    const char *said = in_url ? r->etcd.password
+                              : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
     if (r->etcd.user == NULL)
         return 0;
     if (r->etcd.password_file != NULL) {
@@ -26,11 +40,8 @@ static int run_etcd_read_password(struct run *r, struct dd_err *err)
         if (rc < 0)
             return dd_err_where(err, rc, "--rdzv-endpoint");
     }
-    if (said == NULL || *said == '\0')
-        return dd_err_set(err, -EINVAL,
-                          "--rdzv-endpoint: no password for etcd user '%.60s'"
-                          "\n  tip: set DDRUN_ETCD_PASSWORD, or use ?password-file=FILE",
-                          r->etcd.user);
+    if (said == NULL || strcspn(said, "\r\n") == 0)
+        return run_etcd_no_password(r, err);
     r->etcd_password = strndup(said, strcspn(said, "\r\n"));
     if (text.data != NULL)
         explicit_bzero(text.data, text.len);
@@ -63,13 +74,13 @@ static char **run_etcd_file_of(struct etcd_url *u, const struct tls_file *f)
 }
 
 /* Check that the file is readable, so that an error is reported before the job waits for nodes. */
-static int run_etcd_check_file(const struct tls_file *f, const char *path, struct dd_err *err)
+static int run_etcd_check_file(const char *option, const struct tls_file *f, const char *path,
+                               struct dd_err *err)
 {
     char c;
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || read(fd, &c, 1) < 0)
-        return dd_err_set(err, -errno, "--rdzv-endpoint: cannot read '%.500s' (%s): %m", path,
-                          f->name);
+        return dd_err_set(err, -errno, "%s: cannot read '%.500s' (%s): %m", option, path, f->name);
     return 0;
 }
 
@@ -84,13 +95,15 @@ static int run_etcd_take_conf(struct etcd_url *u, const struct rdzv_conf *conf, 
             if (rc == 0 && *to != NULL && !tls)
                 rc = dd_err_set(err, -EINVAL,
                                 "--rdzv-conf: '%s' needs TLS"
-                                "\n  tip: add protocol=https, or use etcds:// in --rdzv-endpoint",
+                                "\n  tip: use etcds:// in --rdzv-endpoint, or add "
+                                "protocol=https if it is HOST:PORT",
+                                tls_files[i].conf[k]);
+            else if (rc == 0 && *to != NULL &&
+                     !dd_utf8_is(*to)) /* the file name becomes part of a JSON text */
+                rc = dd_err_set(err, -EINVAL,
+                                "--rdzv-conf: the file name of '%s' is not valid UTF-8",
                                 tls_files[i].conf[k]);
         }
-        if (rc == 0 && *to != NULL &&
-            !dd_utf8_is(*to)) /* the file name becomes part of a JSON text */
-            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the file name of '%s' is not valid UTF-8",
-                            tls_files[i].name);
     }
     if (rc == 0 && u->cert != NULL &&
         u->key == NULL) { /* with torchrun, one file may contain certificate and key */
@@ -98,7 +111,9 @@ static int run_etcd_take_conf(struct etcd_url *u, const struct rdzv_conf *conf, 
         rc = u->key == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     }
     if (rc == 0 && u->key != NULL && u->cert == NULL)
-        rc = dd_err_set(err, -EINVAL, "--rdzv-conf: key=FILE needs cert=FILE");
+        rc = dd_err_set(err, -EINVAL,
+                        "--rdzv-conf: key=FILE needs cert=FILE (with etcd-v2: ssl_cert_key=FILE "
+                        "needs ssl_cert=FILE)");
     return rc;
 }
 
@@ -106,6 +121,7 @@ static int run_etcd_find_files(struct run *r, struct dd_err *err)
 {
     struct etcd_url *u = &r->etcd;
     const bool tls = strncmp(u->bases.v[0], "https:", 6) == 0;
+    const char *options[sizeof(tls_files) / sizeof(tls_files[0])];
     DD_AUTO(free) char *protocol = NULL;
     int rc = torchrun_conf_get(&protocol, &r->o->rdzv_conf, "protocol", err);
     if (rc == 0 && !tls && protocol != NULL && strcasecmp(protocol, "https") == 0)
@@ -113,11 +129,14 @@ static int run_etcd_find_files(struct run *r, struct dd_err *err)
             err, -EINVAL,
             "--rdzv-conf has protocol=https, but etcd:// in --rdzv-endpoint means no TLS"
             "\n  tip: use etcds://");
+    for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]); i++)
+        options[i] = *run_etcd_file_of(u, &tls_files[i]) != NULL ? "--rdzv-endpoint"
+                                                                 : "--rdzv-conf";
     if (rc == 0)
         rc = run_etcd_take_conf(u, &r->o->rdzv_conf, tls, err);
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {
         const char *path = *run_etcd_file_of(u, &tls_files[i]);
-        rc = path != NULL ? run_etcd_check_file(&tls_files[i], path, err) : 0;
+        rc = path != NULL ? run_etcd_check_file(options[i], &tls_files[i], path, err) : 0;
     }
     return rc;
 }

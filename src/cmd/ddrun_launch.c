@@ -102,14 +102,16 @@ static void launch_warn_of_idle_nodes(const struct launch_plan *p)
     if (alloc_find(&a, &in, NULL) < 0 || !a->script || a->nnodes < 2 || o->nnodes.max == 1)
         return;
     const char *name = o->by_torchrun ? "torchrun" : "ddrun";
+    const bool slurm = strncmp(a->source, "slurm", 5) == 0;
     dd_log(
         p->l.log, DD_LOG_WARN,
-        "this job has %d nodes, but %s runs on this one only, and with %s it starts no others"
-        "\n  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s",
-        a->nnodes, name, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
+        "this job has %d nodes, but with %s, %s starts workers on this node only"
+        "\n  tip: start %s on each node%s%s%s%s",
+        a->nnodes, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name, name,
+        slurm ? ": srun --ntasks-per-node=1 " : "", slurm ? name : "", slurm ? " ..." : "",
         etcd_url_is(o->rdzv_endpoint)
             ? ""
-            : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
+            : "\n  tip: omit the options that name nodes and endpoint; ddrun then starts all nodes itself");
 }
 
 /* Report that the chosen launcher cannot be used; why: as set by launch_find(). */
@@ -118,6 +120,9 @@ static int launch_refuse(const char *launcher, const struct dd_err *why, struct 
     const struct starter *st = starter_find(NULL, launcher, "");
     if (why->rc < 0)
         return dd_err_set(err, why->rc, "--launcher=%s: %s", launcher, why->text);
+    if (st != NULL && st->directory != NULL)
+        return dd_err_set(err, -ENOENT, "--launcher=%s: program '%s' not found in PATH or in %s",
+                          launcher, st->program, st->directory);
     return dd_err_set(err, -ENOENT, "--launcher=%s: program '%s' not found%s", launcher,
                       st != NULL ? st->program : launcher,
                       st != NULL && st->ours ? "" : " in PATH");
@@ -141,7 +146,9 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
-        return dd_err_set(err, -EINVAL, "--launcher=%s needs --hosts=LIST or --hostfile=FILE",
+        return dd_err_set(err, -EINVAL,
+                          "--launcher=%s: no scheduler and no option names the nodes of the job"
+                          "\n  tip: add --hosts=LIST or --hostfile=FILE",
                           o->launcher);
     if (!asked && strcmp(a->source, "explicit") == 0)
         launch_warn_of_idle_nodes(p);
@@ -150,8 +157,9 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
         return 0;
     if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
         return dd_err_set(err, -EINVAL,
-                          "-p and -i have no effect with --launcher=ssh"
-                          "\n  tip: use --launch-command='ssh -p PORT -i FILE'");
+                          "-p and -i have no effect when ddrun starts nodes by ssh"
+                          "\n  tip: replace them by --launch-command='ssh -p PORT -i FILE'");
+    why = (struct dd_err){0};
     p->starter = launch_find(p->program, launcher, a, o->launch_command, &why);
     if (p->starter != NULL)
         return 1;
@@ -193,7 +201,7 @@ static int launch_find_ddrun(struct launch_plan *p, struct dd_err *err)
 {
     ssize_t n = readlink("/proc/self/exe", p->ddrun, sizeof(p->ddrun) - 1);
     if (n <= 0)
-        return dd_err_set(err, -errno, "cannot find the path of ddrun: %m");
+        return dd_err_set(err, -errno, "cannot find the path of ddrun in /proc/self/exe: %m");
     p->ddrun[n] = '\0';
     return 0;
 }
@@ -406,8 +414,8 @@ static int launch_describe(struct launch_plan *p, struct dd_err *err)
                                  p->starter->name, p->starter->starts_all ? a->nnodes : others,
                                  dd_buf_str(&nodes))
              : p->starter->starts_all
-                 ? dd_buf_printf(&out, "%s would start ddrun on %d nodes: %s\n", p->starter->name,
-                                 a->nnodes, dd_buf_str(&nodes))
+                 ? dd_buf_printf(&out, "%s would start ddrun on %d node%s: %s\n", p->starter->name,
+                                 a->nnodes, a->nnodes == 1 ? "" : "s", dd_buf_str(&nodes))
                  : dd_buf_printf(&out, "%s would start ddrun on %d other node%s of %s\n",
                                  p->starter->name, others, others == 1 ? "" : "s",
                                  dd_buf_str(&nodes));

@@ -22,14 +22,18 @@ enum { FETCH_MS = 60000, HEX = 2 * NET_KEY_LEN };
 static int launched_read_key(char out[HEX + 1], struct dd_err *err)
 {
     size_t n = 0;
+    ssize_t got = 0;
     char c = '\0';
-    while (n < HEX && read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
+    while (n < HEX && (got = read(STDIN_FILENO, &c, 1)) == 1 && c != '\n')
         out[n++] = c;
     out[n] = '\0';
-    return n == HEX
-               ? 0
-               : dd_err_set(err, -EPROTO,
-                            "read %zu of %d characters of the key from standard input", n, HEX);
+    if (got < 0)
+        return dd_err_set(err, -errno, "cannot read the job's key from standard input: %m");
+    return n == HEX ? 0
+                    : dd_err_set(err, -EPROTO,
+                                 "standard input has only %zu of the %d characters of the job's "
+                                 "key",
+                                 n, HEX);
 }
 
 /* Move stdin to another descriptor, which the workers do not inherit, and return it: the starter
@@ -134,12 +138,15 @@ static int launched_prepare_starting(struct launched *n, struct launcher_cfg *cf
 {
     cfg->starter = starter_find(NULL, n->task.starter, "");
     const ssize_t len = readlink("/proc/self/exe", n->ddrun, sizeof(n->ddrun) - 1);
-    if (cfg->starter == NULL || len <= 0)
-        return dd_err_set(err, -EPROTO, "cannot start further nodes: %s",
-                          cfg->starter == NULL
-                              ? "the starting node sent an unknown launcher"
-                                "\n  tip: install the same version of ddrun on all nodes"
-                              : "readlink of /proc/self/exe failed");
+    if (len <= 0)
+        return dd_err_set(err, -errno,
+                          "cannot start further nodes: cannot read the link /proc/self/exe: %m");
+    if (cfg->starter == NULL)
+        return dd_err_set(err, -EPROTO,
+                          "cannot start further nodes: the starting node sent an unknown launcher, "
+                          "'%.60s'"
+                          "\n  tip: install the same version of ddrun on all nodes",
+                          n->task.starter);
     n->next.key = n->ticket.key;
     n->next.path = DD_TAKE(n->ticket.path);
     int rc = net_key_for_leader(&n->key, &n->key_in, err);
@@ -171,8 +178,9 @@ static int launched_run_started(struct launched *n, struct dd_err *err)
                                .stdin_fd = n->stdin_fd};
     int rc = n->ticket.index < n->payload.alloc->nnodes
                  ? 0
-                 : dd_err_set(err, -EPROTO, "node index %d is out of range: the job has %d nodes",
-                              n->ticket.index, n->payload.alloc->nnodes);
+                 : dd_err_set(err, -EPROTO, "node index %d is out of range: the job has %d node%s",
+                              n->ticket.index, n->payload.alloc->nnodes,
+                              n->payload.alloc->nnodes == 1 ? "" : "s");
     if (rc == 0)
         rc = launched_adopt_payload(&n->payload, err);
     if (rc == 0)

@@ -11,7 +11,7 @@
 /* toml++ 3.3.0 checks some input by assertions. Src: "[[[" violates one of parse_key() */
 [[noreturn]] static void refuse()
 {
-    (void)std::printf("{\"line\": 0, \"error\": \"the TOML parser failed on it\"}\n");
+    (void)std::printf("{\"line\": 0, \"error\": \"the TOML parser failed on this file\"}\n");
     (void)std::fflush(stdout);
     std::_Exit(0);
 }
@@ -182,7 +182,8 @@ int main()
         return 0;
     }
     if (line > 0) {
-        (void)std::printf("{\"line\": %u, \"error\": \"the key has too many parts\"}\n", line);
+        (void)std::printf("{\"line\": %u, \"error\": \"the key has more than %zu parts\"}\n", line,
+                          kDotsMax + 1);
         return 0;
     }
     const toml::parse_result result = toml::parse(text);

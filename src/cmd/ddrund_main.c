@@ -141,8 +141,9 @@ static int ddrund_run_standing(const struct ddrund_options *o, const struct dd_l
     struct net_addr addr;
     char text[NET_ADDR_TEXT + 8];
     int rc = ddrund_split_listen(o->listen, host, sizeof(host), &port, err);
-    if (rc == 0)
-        rc = ddrund_check_key(o, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--listen");
+    rc = ddrund_check_key(o, err);
     if (rc < 0)
         return rc;
     int fd = net_listen(host, &port, 1, &port, err);

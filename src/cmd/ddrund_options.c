@@ -33,7 +33,8 @@ static const struct opt_row rows[] = {
      .choices = "refuse,1.13,2.1",
      .group = "Service",
      .help = "serve clients of PyTorch before 2.2, too",
-     .more = "These versions number the operations of the protocol differently.",
+     .more = "1.13 is for PyTorch 1.13 and 2.0, 2.1 for PyTorch 2.1. ddrund cannot distinguish the "
+             "two from their requests.",
      FIELD(old_clients)},
     {.name = "max-memory",
      .kind = OPT_BYTES,

@@ -113,8 +113,10 @@ static int horovodrun_read_line(struct horovodrun *h, char *line, struct dd_buf 
     for (char *word; (word = strtok_r(NULL, " \t\r", &rest)) != NULL;)
         if (strncmp(word, key, sizeof(key) - 1) == 0 &&
             dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
-            return dd_err_set(err, -EINVAL, "invalid number of slots '%.80s': expected 1 to %d",
-                              word, PLAN_MAX_SLOTS);
+            return dd_err_set(err, -EINVAL,
+                              "invalid value '%.80s' of host '%.100s': expected slots=N with N "
+                              "from 1 to %d",
+                              word, name, PLAN_MAX_SLOTS);
     return horovodrun_add(h, list, name, slots, err);
 }
 
@@ -148,8 +150,8 @@ static int horovodrun_cut(struct horovodrun *h, struct dd_err *err)
         left -= h->slots[n];
     }
     if (rc == 0 && left > 0)
-        rc = dd_err_set(err, -EINVAL, "%s %d exceeds the %d slots of the hosts", h->np_word, h->np,
-                        h->np - left);
+        rc = dd_err_set(err, -EINVAL, "%s %d exceeds the %d slot%s of the hosts", h->np_word, h->np,
+                        h->np - left, h->np - left == 1 ? "" : "s");
     if (rc < 0)
         return rc;
     free(h->list);

@@ -143,8 +143,9 @@ int parse_stdin(const char *text, void *field, struct dd_err *err)
     else if (strcmp(text, "none") == 0)
         *ret = STDIN_NONE;
     else if (dd_num_int(text, 0, PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1, ret) < 0)
-        return dd_err_set(err, -EINVAL, "invalid value '%s': expected a rank, 'all' or 'none'",
-                          text);
+        return dd_err_set(err, -EINVAL,
+                          "invalid value '%s': expected a rank from 0 to %d, 'all' or 'none'", text,
+                          PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1);
     return 0;
 }
 

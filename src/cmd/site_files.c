@@ -154,7 +154,7 @@ static int check_one(struct site_files *f, int kind, struct dd_err *left_out, st
 {
     struct dd_err why = {0};
     int rc = 0;
-    if (f->errors[kind] == -ELOOP)
+    if (f->errors[kind] == -ELOOP && kind == PROJECT) /* opened with O_NOFOLLOW */
         rc = dd_err_set(&why, -ELOOP, "it is a symbolic link");
     else if (f->errors[kind] < 0)
         rc = dd_err_set(&why, f->errors[kind], "%s", strerror(-f->errors[kind]));
@@ -198,20 +198,28 @@ static int start_helper(const char *program, int in, int out, pid_t *ret)
     return -rc;
 }
 
-/* Append all that can be read from fd, then reap the process. */
-static int finish_helper(int fd, pid_t pid, struct dd_buf *answer)
+/* Append all that can be read from fd, then reap the process and return its wait status. */
+static int finish_helper(int fd, pid_t pid, struct dd_buf *answer, int *status)
 {
     char chunk[4096];
-    int status = 0;
     int rc = 0;
     for (ssize_t n;
          rc == 0 && ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR));)
         rc = n > 0 ? dd_buf_append(answer, chunk, (size_t)n) : 0;
     if (rc < 0)
         (void)kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
         ;
-    return rc < 0 ? rc : status == 0 ? 0 : -EPROTO;
+    return rc;
+}
+
+static int refuse_status(const char *name, const char *program, int status, struct dd_err *err)
+{
+    if (WIFSIGNALED(status))
+        return dd_err_set(err, -EPROTO, "cannot read %s: %s was killed by signal %d (%s)", name,
+                          program, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return dd_err_set(err, -EPROTO, "cannot read %s: %s exited with status %d", name, program,
+                      WEXITSTATUS(status));
 }
 
 static int run_helper(const char *name, int file, struct dd_buf *answer, struct dd_err *err)
@@ -219,6 +227,7 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
     char program[PATH_MAX];
     int ends[2];
     pid_t pid = 0;
+    int status = 0;
     if (!dd_installed_find(program, "ddrun-toml", PKGLIBEXECDIR))
         return dd_err_tip(err,
                           dd_err_set(err, -ENOENT,
@@ -230,14 +239,15 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
         return dd_err_set(err, -errno, "cannot read %s: cannot create a pipe: %m", name);
     int rc = start_helper(program, file, ends[1], &pid);
     close(ends[1]);
-    if (rc == 0)
-        rc = finish_helper(ends[0], pid, answer);
+    if (rc < 0)
+        rc = dd_err_set(err, rc, "cannot read %s: cannot run %s: %s", name, program, strerror(-rc));
+    else if ((rc = finish_helper(ends[0], pid, answer, &status)) < 0)
+        rc = dd_err_set(err, rc, "cannot read %s: cannot store the answer of %s: %s", name, program,
+                        strerror(-rc));
+    else if (status != 0)
+        rc = refuse_status(name, program, status, err);
     close(ends[0]);
-    return rc < 0 ? dd_err_set(err, rc, "cannot read %s: %s failed: %s", name, program,
-                               rc == -EPROTO ? "it exited with an error, crashed or reached a "
-                                               "limit"
-                                             : strerror(-rc))
-                  : 0;
+    return rc;
 }
 
 /* ---- their values ---- */

@@ -204,8 +204,25 @@ static int refuse_section(const struct reader *r, int line, const char *section)
                       "[" ENVIRONMENT "], also within the others");
 }
 
+/* Refuse an item whose section, the path without its last name, is unknown. */
+static int refuse_path(const struct reader *r, int line, const json_t *path)
+{
+    char section[2 * SHOWN] = "";
+    size_t len = 0;
+    for (size_t i = 0; i + 1 < json_array_size(path) && len < sizeof(section); i++) {
+        const char *name = json_string_value(json_array_get(path, i));
+        len += (size_t)snprintf(section + len, sizeof(section) - len, "%s%s", i > 0 ? "." : "",
+                                name != NULL ? name : "");
+    }
+    return refuse_section(r, line, section);
+}
+
 static int refuse_key(const struct reader *r, const struct item *it)
 {
+    const struct opt_row *row = opt_row_named(r->t, it->key);
+    if (row != NULL && row->no_file)
+        return dd_err_set(r->err, -EINVAL, "%s:%d: %s: a file cannot set this option",
+                          r->file->name, it->line, row->name);
     const struct opt_row *near = opt_nearest_row(r->t, it->key, strlen(it->key));
     int rc = dd_err_set(r->err, -EINVAL, "%s:%d: unknown option '%s'", r->file->name, it->line,
                         show(it->key).text);
@@ -239,10 +256,12 @@ static bool is_variable_name(const char *name)
 
 static int refuse_in_project(const struct reader *r, const struct item *it)
 {
+    const char *xdg = dd_env_get_nonempty(r->job->env, "XDG_CONFIG_HOME");
     int rc = dd_err_set(r->err, -EINVAL, "%s:%d: %s: a project file cannot set this %s",
                         r->file->name, it->line, show(it->key).text,
                         it->variable ? "variable" : "option");
-    return dd_err_tip(r->err, rc, "put it into ~/.config/ddrun.toml");
+    return dd_err_tip(r->err, rc, "put it into %s/ddrun.toml",
+                      xdg != NULL && xdg[0] == '/' ? xdg : "~/.config");
 }
 
 /* Return 0 if the file may set this variable. */
@@ -255,7 +274,8 @@ static int check_variable(const struct reader *r, const struct item *it)
         return dd_err_tip(r->err,
                           dd_err_set(r->err, -EINVAL, "%s:%d: %s is a variable of %s itself",
                                      r->file->name, it->line, show(it->key).text, r->t->program),
-                          "set the option of that name in place of the variable");
+                          "set the option by its name, outside of [" ENVIRONMENT
+                          "], as in: log-level = \"info\"");
     if (matches(set_for_workers, it->key) && !matches(for_libpmix, it->key))
         return dd_err_set(r->err, -EINVAL, "%s:%d: %s: %s sets this variable for each worker",
                           r->file->name, it->line, show(it->key).text, r->t->program);
@@ -306,6 +326,7 @@ static int add_option(const struct reader *r, const struct item *it)
             return refuse_type(r, it,
                                row->kind == OPT_FLAG       ? "true or false"
                                : row->kind == OPT_REPEATED ? "text, or a list of texts"
+                               : row->implied != NULL      ? "text, a number or true"
                                                            : "text or a number");
         if (it->applies)
             rc = append(r, row, it, text);
@@ -385,7 +406,7 @@ static int place_item(const struct reader *r, const json_t *path, struct item *i
         valid = valid && names[i] != NULL;
     }
     if (!valid)
-        return refuse_section(r, it->line, names[0] != NULL ? names[0] : "");
+        return refuse_path(r, it->line, path);
     it->layer = 0;
     for (int kind = 1; kind < LAYERS && n > 2; kind++)
         if (strcmp(names[0], kinds[kind]) == 0)
@@ -400,7 +421,7 @@ static int place_item(const struct reader *r, const json_t *path, struct item *i
     it->key = names[n - 1];
     if (rc < 0)
         return rc;
-    return n == begin + 1 || it->variable ? 0 : refuse_section(r, it->line, names[begin]);
+    return n == begin + 1 || it->variable ? 0 : refuse_path(r, it->line, path);
 }
 
 static int add_item(const struct reader *r, const struct item *it)

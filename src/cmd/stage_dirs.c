@@ -94,7 +94,7 @@ static int stage_check_dir(const char *dir, const struct dd_strv *paths, struct 
     const char *holder = dir != NULL ? stage_containing(dir, paths->v) : NULL;
     return holder == NULL ? 0
                           : dd_err_set(err, -EINVAL,
-                                       "--stage-dir: '%s' is in '%s', which --stage copies"
+                                       "--stage-dir: '%s' is part of '%s', which --stage copies"
                                        "\n  tip: name a directory outside of it",
                                        dir, holder);
 }
@@ -229,17 +229,17 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
 
 /* ---- directories for code ---- */
 
-static bool may_execute(const char *dir)
+static bool is_noexec(const char *dir)
 {
     struct statvfs st;
-    return statvfs(dir, &st) == 0 && (st.f_flag & ST_NOEXEC) == 0;
+    return statvfs(dir, &st) == 0 && (st.f_flag & ST_NOEXEC) != 0;
 }
 
 static const char *stage_code_default(const char *dirs[STAGE_DEFAULTS], size_t *at)
 {
     while (*at < STAGE_DEFAULTS) {
         const char *dir = dirs[(*at)++];
-        if (dir != NULL && may_execute(dir))
+        if (dir != NULL && !is_noexec(dir))
             return dir;
     }
     return NULL;
@@ -260,7 +260,7 @@ int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *cons
     const char *dirs[STAGE_DEFAULTS];
     const struct dd_strv none = {0};
     size_t at = 0;
-    if (dir != NULL && access(dir, X_OK) == 0 && !may_execute(dir))
+    if (dir != NULL && is_noexec(dir))
         return dd_err_set(err, -EACCES, "the file system of '%s' is mounted with noexec", dir);
     if (dir != NULL)
         return dd_scratch_new(ret, dir, err);
@@ -270,7 +270,7 @@ int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *cons
             return 0;
     return dd_err_set(
         err, -ENOENT,
-        "no local directory that permits to execute files: tried SLURM_TMPDIR, TMPDIR, "
+        "no local directory in which files can be executed: tried SLURM_TMPDIR, TMPDIR, "
         "PBS_JOBDIR, /local, /tmp and /dev/shm");
 }
 

@@ -136,8 +136,10 @@ static int torchrun_conf_set(struct conf_reader *r, const char *key, const char 
         break;
     }
     if (dd_num_int(value, 1, INT_MAX, &n) < 0)
-        return torchrun_conf_wrong(
-            key, value, k->kind == CONF_COUNT ? "a number above 0" : "whole seconds above 0", err);
+        return torchrun_conf_wrong(key, value,
+                                   k->kind == CONF_COUNT ? "a number from 1 to 2147483647"
+                                                         : "whole seconds from 1 to 2147483647",
+                                   err);
     torchrun_conf_take(r, key, n);
     return 0;
 }
@@ -315,6 +317,13 @@ int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slo
         n++;
     if (slots <= n)
         return 0;
+    if (*visible == '\0')
+        return dd_err_set(
+            err, -EINVAL,
+            "--virtual-local-rank needs a GPU for each of the %d workers, but "
+            "CUDA_VISIBLE_DEVICES is empty"
+            "\n  tip: set CUDA_VISIBLE_DEVICES to the GPUs of the workers, or unset it",
+            slots);
     return dd_err_set(err, -EINVAL,
                       "--virtual-local-rank needs a GPU for each of the %d workers, but "
                       "CUDA_VISIBLE_DEVICES=%.200s has only %d"

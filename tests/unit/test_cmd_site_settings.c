@@ -298,12 +298,9 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
          "f:3: unknown option 'help'\n  tip: 'tool --help=all' lists all options; a key has no "
          "dashes before it",
          false},
-        {"[3, [\"dry\"], \"x\"]",
-         "f:3: unknown option 'dry'\n  tip: 'tool --help=all' lists all options; a key has no "
-         "dashes before it",
-         false},
+        {"[3, [\"dry\"], \"x\"]", "f:3: dry: a file cannot set this option", false},
         {"[4, [\"partitions\", \"gpu\", \"label\"], true]",
-         "f:4: unknown section 'partitions'\n  tip: sections are [partition.NAME], [queue.NAME], "
+         "f:4: unknown section 'partitions.gpu'\n  tip: sections are [partition.NAME], [queue.NAME], "
          "[host.\"HOSTS\"] and [environment], also within the others",
          false},
         {"[5, [\"label\"], \"\"], [6, [\"label\"], [true]]", "f:6: label: expected true or false",
@@ -314,8 +311,8 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
         {"[5, [\"environment\", \"A-B\"], \"1\"]", "f:5: 'A-B' is not the name of a variable",
          false},
         {"[5, [\"environment\", \"DDRUN_KEY\"], \"1\"]",
-         "f:5: DDRUN_KEY is a variable of tool itself\n  tip: set the option of that name in place "
-         "of the variable",
+         "f:5: DDRUN_KEY is a variable of tool itself\n  tip: set the option by its name, outside "
+         "of [environment], as in: log-level = \"info\"",
          false},
         {"[5, [\"health-check\"], \"/tmp/x\"]",
          "f:5: health-check: a project file cannot set this option\n  tip: put it into ~/.config/ddrun.toml",
