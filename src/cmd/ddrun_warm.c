@@ -20,11 +20,12 @@ int warm_options_check(const struct ddrun_options *o, struct dd_err *err)
     else if (o->preload.n > 0)
         other = "--preload";
     else if (framework_wrap(framework_options_names(&o->framework)) != NULL)
-        other = "this --framework";
+        other = "--framework=mindspore"; /* the only one with a wrapper */
     if (o->warm == NULL || other == NULL)
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "--warm cannot be combined with %s, which needs to execute the workers",
+                      "--warm cannot be combined with %s, which acts when a worker is executed; "
+                      "--warm forks the workers instead",
                       other);
 }
 

@@ -44,12 +44,12 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .group = "Failures",                                                                                                 \
          .help = "replace a node on which 2 failures began within TIME",                                                      \
          .more =                                                                                                              \
-             "The first failure of each round is charged to its node; 'ddctl blame' shows the "                               \
-             "charges. Errors that only report the failure of another node, such as a "                                       \
-             "connection that a peer has closed, are not charged. After two charges within "                                  \
-             "TIME, a spare node takes the place of the node; without a spare node it stays, "                                \
-             "and ddrun names it. A job that Slurm or PBS requeues keeps the charges of its "                                 \
-             "earlier runs.",                                                                                                 \
+             "The first failure of each round counts against its node; 'ddctl blame' shows these "                            \
+             "failures. Errors that only report the failure of another node, such as a "                                      \
+             "connection that a peer has closed, do not count. After two failures that count "                                \
+             "within TIME, a spare node takes the place of the node; without a spare node it "                                \
+             "stays, and ddrun names it. A job that Slurm or PBS requeues keeps the failures of "                             \
+             "its earlier runs.",                                                                                             \
          OPT_FIELD(type, failure.blame_window)},                                                                              \
         {.name = "watch-nodes",                                                                                               \
          .kind = OPT_DURATION,                                                                                                \

@@ -260,7 +260,7 @@ struct site_target {
     struct dd_err *err;
 };
 
-static int read_included(const struct site_target *to, const char *path)
+static int read_included(const struct site_target *to, const char *by, const char *path)
 {
     DD_AUTO(buf) struct dd_buf answer = DD_BUF_INIT(ANSWER_MAX);
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -269,7 +269,7 @@ static int read_included(const struct site_target *to, const char *path)
     struct stat st;
     int rc = fd < 0 ? dd_err_set(&why, -errno, "%m") : check_file(fd, path, true, &st, &why);
     if (rc < 0)
-        return dd_err_set(to->err, rc, "cannot include %s: %s", path, why.text);
+        return dd_err_set(to->err, rc, "%s: cannot include %s: %s", by, path, why.text);
     rc = run_helper(path, fd, &answer, to->err);
     return rc < 0 ? rc
                   : site_settings_add(to->settings, to->table, &file, &to->job, &answer, to->err);
@@ -284,7 +284,7 @@ static int read_file(const struct site_target *to, const struct site_file *file,
     if (rc == 0)
         rc = site_settings_includes(&includes, to->table, file, &to->job, &answer, to->err);
     for (size_t i = 0; rc == 0 && i < includes.n; i++)
-        rc = read_included(to, includes.v[i]);
+        rc = read_included(to, file->name, includes.v[i]);
     return rc < 0 ? rc
                   : site_settings_add(to->settings, to->table, file, &to->job, &answer, to->err);
 }
