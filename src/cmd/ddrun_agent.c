@@ -217,7 +217,7 @@ static const char *agent_cfg_port_tip(const struct run *r)
         return "choose another port for --rdzv-endpoint, on all nodes";
     if (a->port_is_fixed &&
         (strcmp(a->source, "explicit") == 0 || strcmp(a->source, "endpoint") == 0))
-        return "choose another port with --master-port, on all nodes";
+        return "choose another port with --master-port (or in --master-addr), on all nodes";
     return a->port_is_fixed ? "omit --master-port; ddrun then finds a free port"
                             : "choose a free port with --master-port";
 }

@@ -164,7 +164,7 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
     if (p->starter != NULL)
         return 1;
     if (!asked && why.rc < 0)
-        dd_log(p->l.log, DD_LOG_INFO, "%s", why.text);
+        dd_log(p->l.log, DD_LOG_INFO, "no launcher can be used: %s", why.text);
     if (!asked)
         return 0;
     return launch_refuse(launcher, &why, err);
