@@ -46,7 +46,7 @@ static int python_find(struct py_memory *m, const struct py_process *p, struct p
     int rc = elf_symbols_find(m, p->auxv, p->auxv_size, v, SYMBOLS);
     if (rc == -ENOENT || rc == -ENOEXEC ||
         (rc == 0 && (v[CODE].addr == 0 || v[UNICODE].addr == 0 || v[BYTES].addr == 0)))
-        return dd_err_set(err, -ENOTSUP, "no CPython in the process");
+        return dd_err_set(err, -ENOTSUP, "found no CPython in the process");
     const struct py_version_at at = {.runtime = v[RUNTIME].addr,
                                      .version = v[VERSION].addr,
                                      .is_38 = v[ADDED_38].addr != 0,

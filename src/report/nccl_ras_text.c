@@ -87,7 +87,9 @@ int nccl_ras_text(const struct nccl_ras *s, const char *indent, size_t lines, st
     int rc = 0;
     if (!s->answered)
         return 0;
-    if (s->n == 0)
+    if (s->n == 0 && s->communicators == 0)
+        rc = dd_buf_printf(out, "%sno communicators\n", indent);
+    else if (s->n == 0)
         rc = dd_buf_printf(out, "%s%d communicator%s; no rank differs from the others\n", indent,
                            s->communicators, s->communicators == 1 ? "" : "s");
     for (size_t i = 0; i < most && rc == 0; i++) {

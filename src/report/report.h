@@ -27,10 +27,11 @@ struct report_exit {
     bool oom;       /* the OOM killer killed a process in the worker's cgroup */
     uint64_t at_ns; /* time of the exit */
     const char *node;
-    const char *error, *trace; /* from the worker's error file */
-    const char *tail;          /* last lines of stderr, or of stdout if stderr is empty */
-    const char *log;           /* path of the file with the stderr of the worker */
-    char *storage;             /* owner of the texts in a copy; NULL: the texts are borrowed */
+    const char *error; /* message of the error file, or ddrun's own reason */
+    const char *trace; /* from the worker's error file */
+    const char *tail;  /* last lines of stderr, or of stdout if stderr is empty */
+    const char *log;   /* path of the file with the stderr of the worker */
+    char *storage;     /* owner of the texts in a copy; NULL: the texts are borrowed */
 };
 
 /* Workers of a node that did not fail by themselves. */

@@ -62,8 +62,8 @@ struct report {
 bool report_is_of_job(const struct report_exit *e);
 /* True if a signal of the processor ended the worker: SIGSEGV, SIGBUS, SIGILL or SIGFPE. */
 bool report_has_crashed(const struct report_exit *e);
-/* Return the message of the worker's exception: from the error file, else the last line of output
- * that looks like such a message; NULL: none. */
+/* Return why the worker failed: the message of its error file, else ddrun's own reason (a hang, a
+ * failed start), else the last line of output that looks like an exception; NULL: none. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len);
 /* Format a time of the job's clock as "2026-11-21T12:40:03Z". */
 void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME]);

@@ -179,8 +179,9 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     }
     const char *end = strchr(e->tail, '\n');
     size_t len = strcspn(e->tail, "\n");
-    bool said = (end == NULL || end[1] == '\0') &&
-                report_is_exception(e->tail, len); /* the first sentence contains it */
+    /* the only line of output is an exception: report_sentence() shows it, unless the error file, a
+     * hang or an OOM kill takes precedence */
+    bool said = (end == NULL || end[1] == '\0') && report_is_exception(e->tail, len);
     if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
         said = true; /* no other worker's lines were printed between its output and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
@@ -278,8 +279,9 @@ static int put_warnings(const struct report *r, struct dd_buf *out)
             rc = dd_buf_puts(out, "\n");
     }
     if (rc == 0 && r->nwarnings > WARNINGS_SHOWN)
-        rc = dd_buf_printf(out, "  %d more warnings; --report=FILE writes up to 32\n",
-                           r->nwarnings - WARNINGS_SHOWN);
+        rc = dd_buf_printf(out, "  %d more warning%s; --report=FILE writes up to %d\n",
+                           r->nwarnings - WARNINGS_SHOWN,
+                           r->nwarnings - WARNINGS_SHOWN == 1 ? "" : "s", REPORT_WARNINGS);
     return rc;
 }
 
@@ -315,7 +317,8 @@ static int put_charges(const struct report *r, struct dd_buf *out)
         rc = dd_buf_printf(&line, "%s%d to %s", i > 0 ? ", " : "", r->charges[i].n,
                            r->charges[i].node);
     if (rc == 0 && r->ncharges > CHARGES_SHOWN)
-        rc = dd_buf_printf(&line, ", and %d more nodes", r->ncharges - CHARGES_SHOWN);
+        rc = dd_buf_printf(&line, ", and %d more node%s", r->ncharges - CHARGES_SHOWN,
+                           r->ncharges - CHARGES_SHOWN == 1 ? "" : "s");
     if (rc == 0)
         rc = dd_buf_puts(out, "  ");
     if (rc == 0)

@@ -28,7 +28,7 @@ CAUSES = [
     ("sigkill", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "a process other than ddrun sent SIGKILL", "dmesg"),
     ("sigterm", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "a process other than ddrun sent SIGTERM", "preemption"),
     ("sigsegv", "import ctypes; ctypes.string_at(0)", "invalid address", "PYTHONFAULTHANDLER"),
-    ("command-not-found", SHELL + "nosuchcommand_of_ours\n", "does not exist on this node", "PATH"),
+    ("command-not-found", SHELL + "nosuchcommand_of_ours\n", "was not found on this node", "PATH"),
     ("permission", SHELL + 'printf "#!/bin/sh\\n" > "$0.part"; "$0.part"\n', "may not execute", "chmod +x"),
     ("sigkill", SHELL + "sh -c 'kill -9 $$'\n", "a process other than ddrun sent SIGKILL", "dmesg"),
     (None, "import warnings; warnings.warn('Connection reset by peer'); raise ValueError('boom')", None, None),

@@ -175,7 +175,7 @@ static void unknown_versions_are_named(void **state)
     set_word(&l.img, runtime + 8, 0x040000f0);
     fails(&l.img, -ENOTSUP, "stacks of Python 4.0 are unknown");
     l.img.auxv_size = 0;
-    fails(&l.img, -ENOTSUP, "no CPython in the process");
+    fails(&l.img, -ENOTSUP, "found no CPython in the process");
     free(l.data);
 }
 
