@@ -191,14 +191,16 @@ int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, 
     (void)snprintf(number, sizeof(number), "%.*s", n < sizeof(number) ? (int)n : 0, text);
     if (text[n] != '/' || dd_num_int(number, 1, UINT16_MAX, &p) < 0)
         return dd_err_set(err, -EINVAL,
-                          "invalid value '%.80s': expected PORT/HOST,HOST (used internally)", text);
+                          "invalid value '%.80s' for --answer-to: expected PORT/HOST,HOST", text);
     *port = (uint16_t)p;
     if (dd_strv_split(hosts, text + n + 1, ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return hosts->n > 0 && hosts->n <= HOSTS_MAX
                ? 0
-               : dd_err_set(err, -EINVAL, "invalid value '%.80s': expected 1 to %d hosts, not %zu",
-                            text, HOSTS_MAX, hosts->n);
+               : dd_err_set(
+                     err, -EINVAL,
+                     "invalid value '%.80s' for --answer-to: expected 1 to %d hosts, got %zu", text,
+                     HOSTS_MAX, hosts->n);
 }
 
 struct giving {

@@ -89,10 +89,11 @@ static int fabric_add(json_t *list, const struct fabric_variable *v, const char 
 {
     DD_AUTO(free) char *what = NULL;
     DD_AUTO(free) char *advice = NULL;
-    const int n = value == NULL ? asprintf(&what, "%s is not set; the profile %s.toml has %s",
-                                           v->name, fabric, v->value)
-                                : asprintf(&what, "%s is %.100s; the profile %s.toml has %s",
-                                           v->name, value, fabric, v->value);
+    const int n = value == NULL
+                      ? asprintf(&what, "%s is not set; the profile %s.toml has %s", v->name,
+                                 fabric, v->value)
+                      : asprintf(&what, "%s is %.100s; the profile %s.toml has %s", v->name,
+                                 value[0] != '\0' ? value : "empty", fabric, v->value);
     if (n < 0 || asprintf(&advice, "%s%sdocs/config.md describes how to use the profiles",
                           v->reason, v->reason[0] != '\0' ? "; " : "") < 0)
         return -1;

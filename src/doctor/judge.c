@@ -44,7 +44,7 @@ static json_int_t judge_num(const json_t *o, const char *name, json_int_t otherw
 static const char *judge_node_name(const struct judge *j, json_int_t index)
 {
     const char *name = index >= 0 ? hostlist_nth(j->nodes, (size_t)index) : NULL;
-    return name != NULL ? name : "this node";
+    return name != NULL ? name : "another node";
 }
 
 /* Add a finding. If another node has the same message, add this node to that finding. */
@@ -121,7 +121,7 @@ static void judge_limits(struct judge *j, const json_t *l)
             " KiB of memory may be locked; InfiniBand and RoCE need more to register memory",
             lock / 1024);
     if (procs >= 0 && procs < NPROC_LEAST)
-        judge_findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
+        judge_findf(j, l, "raise the limit with 'ulimit -u', or ask the administrator",
                     "only %" JSON_INTEGER_FORMAT " processes and threads are allowed", procs);
 }
 
@@ -129,7 +129,8 @@ static void judge_room(struct judge *j, const json_t *l)
 {
     json_int_t room = judge_num(l, "shm_free", -1);
     if (room >= 0 && room < SHM_LEAST_MIB * MIB)
-        judge_findf(j, l, "remove files of dead jobs, or enlarge it; data loaders and NCCL use it",
+        judge_findf(j, l,
+                    "remove files of dead jobs, or enlarge /dev/shm; data loaders and NCCL use it",
                     "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
     if (judge_str(l, "tmp")[0] != '\0')
         judge_findf(j, l,
@@ -180,7 +181,8 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 static void judge_key(struct judge *j, const json_t *l)
 {
     if (judge_str(l, "key_error")[0] != '\0')
-        judge_findf(j, l, "run munged on all nodes, or use --key-file",
+        judge_findf(j, l,
+                    "run munged on all nodes, or use a --key-file that is readable on all nodes",
                     "cannot get the job's key: %s", judge_str(l, "key_error"));
     if (judge_str(l, "listen_error")[0] != '\0')
         judge_findf(
@@ -260,7 +262,8 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
                             json_string_value(address));
 }
 
-/* Compare a number with the one that most nodes have; report the nodes that differ. */
+/* Compare a number with the one that most nodes have; report the nodes that differ. Skip nodes that
+ * do not know theirs. what: singular. */
 static void judge_equal(struct judge *j, const char *name, const char *what, const char *advice)
 {
     size_t i;
@@ -273,16 +276,18 @@ static void judge_equal(struct judge *j, const char *name, const char *what, con
         size_t same = 0;
         json_array_foreach (j->looks, k, other)
             same += judge_num(other, name, -1) == judge_num(l, name, -1);
-        if (same > most) {
+        if (same > most && judge_num(l, name, -1) >= 0) {
             most = same;
             usual = judge_num(l, name, -1);
         }
     }
-    json_array_foreach (j->looks, i, l)
-        if (judge_num(l, name, -1) != usual)
+    json_array_foreach (j->looks, i, l) {
+        const json_int_t mine = judge_num(l, name, -1);
+        if (mine >= 0 && mine != usual)
             judge_findf(j, l, advice,
-                        "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT,
-                        judge_num(l, name, -1), what, usual);
+                        "%" JSON_INTEGER_FORMAT " %s%s, where others have %" JSON_INTEGER_FORMAT,
+                        mine, what, mine == 1 ? "" : "s", usual);
+    }
 }
 
 /* Return the length of the part of the key's source that names its kind; the rest differs between
@@ -363,9 +368,10 @@ static void judge_missing(struct judge *j)
             there |= judge_num(l, "index", -1) == (json_int_t)k;
         if (!there && (json_array_size(j->looks) == 0 ||
                        judge_num(json_array_get(j->looks, 0), "index", -1) >= 0))
-            judge_find(j, hostlist_nth(j->nodes, k), false,
-                       "no result: ddctl was not started on this node, or did not answer in time",
-                       "see the launcher's messages above; the node may be down");
+            judge_find(
+                j, hostlist_nth(j->nodes, k), false,
+                "no result: ddctl was not started on this node, failed, or did not answer in time",
+                "see the launcher's messages above; the node may be down");
     }
 }
 
@@ -429,9 +435,9 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes, const js
     judge_missing(&j);
     json_array_foreach (looks, i, o)
         judge_node(&j, o);
-    judge_equal(&j, "gpus", "GPUs",
+    judge_equal(&j, "gpus", "GPU",
                 "with --nproc-per-node=gpu, the number of workers differs; a GPU may be lost");
-    judge_equal(&j, "cpus", "CPUs",
+    judge_equal(&j, "cpus", "CPU",
                 "a launcher may have bound ddrun, or the node is of another type");
     judge_keys(&j);
     judge_versions(&j);

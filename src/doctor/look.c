@@ -73,8 +73,9 @@ static void look_put_room(json_t *o, const char *tmp)
         json_integer(statvfs("/dev/shm", &fs) == 0 ? (json_int_t)(fs.f_bavail * fs.f_frsize) : -1));
     (void)snprintf(path, sizeof(path), "%s/ddrun-doctor-XXXXXX", tmp != NULL ? tmp : "/tmp");
     int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0 || dd_write_full(fd, zeros, sizeof(zeros)) < 0)
-        (void)snprintf(why, sizeof(why), "%.200s: %s", tmp != NULL ? tmp : "/tmp", strerror(errno));
+    const int rc = fd < 0 ? -errno : dd_write_full(fd, zeros, sizeof(zeros));
+    if (rc < 0)
+        (void)snprintf(why, sizeof(why), "%.200s: %s", tmp != NULL ? tmp : "/tmp", strerror(-rc));
     if (fd >= 0) {
         close(fd);
         (void)unlink(path);
@@ -184,6 +185,7 @@ static void look_put_name(json_t *list, const struct alloc *a, int to)
     json_t *addresses = json_array();
     char address[NET_ADDR_TEXT];
     int rc = getaddrinfo(hostlist_nth(a->nodes, (size_t)to), NULL, &hints, &all);
+    const char *why = rc == 0 ? "" : rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc);
     for (const struct addrinfo *i = rc == 0 ? all : NULL; i != NULL; i = i->ai_next) {
         struct net_addr addr;
         if (net_addr_from_sockaddr(&addr, i->ai_addr, i->ai_addrlen) == 0)
@@ -191,8 +193,8 @@ static void look_put_name(json_t *list, const struct alloc *a, int to)
     }
     if (rc == 0)
         freeaddrinfo(all);
-    (void)json_array_append_new(list, json_pack("{s:i,s:o,s:s}", "to", to, "addresses", addresses,
-                                                "error", rc == 0 ? "" : gai_strerror(rc)));
+    (void)json_array_append_new(
+        list, json_pack("{s:i,s:o,s:s}", "to", to, "addresses", addresses, "error", why));
 }
 
 static void look_put_names(json_t *o, const struct alloc *a)

@@ -144,7 +144,7 @@ int pair_figures_write(const struct pair_figures *f, struct dd_buf *out)
             left++;
     }
     if (rc == 0 && left > 0)
-        rc = dd_buf_printf(out, "%zu more pairs, none of them slow or late\n", left);
+        rc = dd_buf_printf(out, "%zu more pair%s, not slow or late\n", left, left == 1 ? "" : "s");
     if (rc == 0 && f->rate > 0)
         rc = dd_buf_printf(out, "%-16s %-16s %12s %16s\n", "median", "",
                            pair_latency_text(f->latency_ns, latency),
