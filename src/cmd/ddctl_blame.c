@@ -64,7 +64,7 @@ static int ddctl_blame_write_text(struct dd_buf *out, const json_t *answer)
     const json_t *nodes = json_object_get(answer, "nodes");
     const int width = ddctl_blame_widest(nodes);
     if (json_array_size(nodes) == 0)
-        return dd_buf_puts(out, "no failure has been charged to a node, and no node is left out\n");
+        return dd_buf_puts(out, "no failure is charged to a node, and no node is left out\n");
     int rc = dd_buf_printf(out, "%-*s  CHARGES  %-14s  LAST FAILURE\n", width, "NODE", "AGE");
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
         rc = ddctl_blame_write_node(out, json_array_get(nodes, i), width);

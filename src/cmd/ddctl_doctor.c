@@ -342,8 +342,7 @@ static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const c
     struct doctor *d = arg;
     if (d->answers != NULL && code == NOT_GIVEN)
         dd_log(&d->log, DD_LOG_NOTICE,
-               "%s: ddctl ran on this node, but could not send its result; its messages are in "
-               "the job's output",
+               "%s: ddctl ran, but could not send its result; its messages are in the job's output",
                where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
@@ -407,10 +406,10 @@ static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
     if (d->starter == NULL)
         return dd_err_set(
             err, -ENOENT,
-            "found no usable launcher for the %d nodes (source: %s, --launcher=%s)"
+            "found no usable launcher for the %d nodes (source: %s, --launcher=%s)%s%.200s"
             "\n  tip: use --launcher=ssh, or another one that 'ddctl doctor --help=launcher' "
             "lists",
-            a->nnodes, a->source, d->o->launcher);
+            a->nnodes, a->source, d->o->launcher, why.rc < 0 ? ": " : "", why.text);
     return 0;
 }
 
@@ -592,8 +591,9 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
     d->looks = json_array();
     if (etcd_url_is(d->o->rdzv_endpoint))
         return dd_err_set(err, -EINVAL,
-                          "--rdzv-endpoint: an etcd provides no node names for ddctl doctor"
-                          "\n  tip: use --hosts or --hostfile");
+                          "--rdzv-endpoint=%.200s: etcd provides no node names for ddctl doctor"
+                          "\n  tip: use --hosts or --hostfile instead of --rdzv-endpoint",
+                          d->o->rdzv_endpoint);
     if (d->o->profiles != NULL) {
         DD_AUTO(fd) int directory = open(d->o->profiles, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (directory < 0)

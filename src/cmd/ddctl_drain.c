@@ -26,9 +26,9 @@ const struct opt_table ddctl_drain_options = {
 static int ddctl_drain_tell(struct dd_buf *out, const json_t *answer, const char *node)
 {
     if (json_is_true(json_object_get(answer, "known")))
-        return dd_buf_printf(out, "%s is already drained\n", node);
+        return dd_buf_printf(out, "%s is already excluded from all further rounds\n", node);
     return dd_buf_printf(
-        out, "drained %s from all further rounds%s\n", node,
+        out, "%s is excluded from all further rounds%s\n", node,
         json_is_true(json_object_get(answer, "restarts")) ? "; restarting without it" : "");
 }
 
@@ -44,8 +44,9 @@ int ddctl_drain(int argc, char **argv)
         return code;
     int rc = argc - res.script == 1 ? 0
                                     : dd_err_set(&err, -EINVAL,
-                                                 "expected exactly one node"
-                                                 "\n  tip: 'ddctl status' lists the nodes");
+                                                 "expected one node, got %d"
+                                                 "\n  tip: 'ddctl status' lists the nodes",
+                                                 argc - res.script);
     if (rc == 0)
         rc = job_ask(
             &answer,

@@ -199,7 +199,7 @@ static int ddctl_env_set_ports(struct task_layout *p, const struct alloc *a,
             err, -EINVAL,
             "cannot determine the node of each task: the launcher does not number ranks node by "
             "node"
-            "\n  tip: use srun --distribution=block");
+            "\n  tip: number ranks node by node, for example with srun --distribution=block");
     elect_ports(a->job_id, 0, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
     plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port
                         : a->nports > 0    ? a->ports[0]

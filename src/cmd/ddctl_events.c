@@ -131,9 +131,9 @@ static int ddctl_events_write_line(const struct writing *w, const char *line, si
     json_decref(e);
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
-    return rc < 0 && rc != -EPIPE
-               ? dd_err_set(w->err, rc, "cannot print an event: %s", strerror(-rc))
-               : rc == -EPIPE;
+    return rc < 0 && rc != -EPIPE ? dd_err_set(w->err, rc, "cannot print an event: %s",
+                                               rc == -EMSGSIZE ? "it is too long" : strerror(-rc))
+                                  : rc == -EPIPE;
 }
 
 /* Write all complete lines. Return 0, 1 if the reader of stdout has closed it, or -errno. */

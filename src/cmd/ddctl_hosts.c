@@ -245,7 +245,7 @@ static int ddctl_hosts_check(const struct hosts_options *o, bool nth, int operan
     if (ddctl_hosts_is_json(o) && (o->expand || o->fold || o->count || nth))
         return dd_err_set(
             err, -EINVAL,
-            "--format=json cannot be combined with --expand, --fold, --count and --nth");
+            "--format=json cannot be combined with --expand, --fold, --count or --nth");
     if (o->each_once && o->common)
         return dd_err_set(err, -EINVAL, "--union and --common are mutually exclusive");
     if (o->common && operands < 2)

@@ -81,13 +81,15 @@ static void ddctl_job_answered(struct asking *k, const struct msg_ctl_reply *m)
 {
     int rc = 0;
     if (!m->ok)
-        rc = dd_err_set(k->err, -EINVAL, "%s", m->detail);
+        rc = dd_err_set(k->err, -EINVAL, "%s",
+                        m->detail[0] != '\0' ? m->detail : "ddrun refused the request");
     else if (k->q->on_piece != NULL)
         rc = k->q->on_piece(k->q->arg, m->detail);
-    else if (dd_buf_puts(&k->answer, m->detail) < 0)
-        rc = dd_err_set(k->err, -ENOMEM,
-                        "cannot store the answer: out of memory, or more than %d MiB",
-                        ANSWER_MAX >> 20);
+    else
+        rc = dd_buf_puts(&k->answer, m->detail);
+    if (rc < 0 && k->err->text[0] == '\0') /* the buffer of the answer, or of on_piece() */
+        rc = dd_err_set(k->err, rc, "cannot store the answer of ddrun: %s",
+                        rc == -EMSGSIZE ? "it is too long" : strerror(-rc));
     if (k->q->on_piece != NULL)
         (void)event_del(k->timer); /* the next piece may arrive much later */
     if (m->ends || rc != 0)
@@ -124,8 +126,7 @@ static void ddctl_job_on_close(void *arg, struct link *l, bool clean, const char
         ddctl_job_end(k, 0); /* the request ends with the job */
     else if (k->chosen == a)
         ddctl_job_end(k, dd_err_set(k->err, -ECONNRESET,
-                                    "lost ddrun on %s before its answer was complete: %s", a->node,
-                                    why));
+                                    "ddrun on %s did not complete its answer: %s", a->node, why));
     else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
         (void)event_base_loopbreak(k->base);
 }
@@ -173,17 +174,20 @@ static bool ddctl_job_fits(const struct agent_here *a, const char *wanted)
     return a->job != NULL && (wanted == NULL || ddctl_job_is_part(a->job, wanted));
 }
 
+/* Append the ids of the jobs that can be asked, each once. */
 static void ddctl_job_put_jobs(const struct asking *k, struct dd_buf *out)
 {
     for (size_t i = 0; i < k->n; i++) {
-        bool again = k->v[i].job == NULL;
+        bool again = k->v[i].job == NULL || k->v[i].link == NULL;
         for (size_t j = 0; j < i && !again; j++)
-            again = k->v[j].job != NULL && strcmp(k->v[j].job, k->v[i].job) == 0;
+            again = k->v[j].job != NULL && k->v[j].link != NULL &&
+                    strcmp(k->v[j].job, k->v[i].job) == 0;
         if (!again)
             (void)dd_buf_printf(out, "%s%s", out->len > 0 ? ", " : "", k->v[i].job);
     }
 }
 
+/* Set the error if no job was found. wanted: --job, or NULL. */
 static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct dd_err *err)
 {
     char host[256] = "this machine";
@@ -194,24 +198,26 @@ static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct d
     char busy[128] = "";
     if (k->busy > 0)
         (void)snprintf(busy, sizeof(busy),
-                       "; %zu sockets like ddrun's accept no connection (another user may be "
-                       "flooding them)",
-                       k->busy);
+                       "; %zu socket%s like ddrun's accept%s no connection (another user may be "
+                       "flooding %s)",
+                       k->busy, k->busy == 1 ? "" : "s", k->busy == 1 ? "s" : "",
+                       k->busy == 1 ? "it" : "them");
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT,
-                          "%zu of %zu ddrun processes on %.200s did not answer within %d s; they "
-                          "may be stopped%s",
-                          k->silent, k->n, host, GREETING_S, busy);
+                          "%zu of %zu ddrun process%s of yours on %.200s did not answer within "
+                          "%d s; %s may be stopped%s",
+                          k->silent, k->n, k->n == 1 ? "" : "es", host, GREETING_S,
+                          k->silent == 1 ? "it" : "they", busy);
     if (k->busy > 0)
-        return dd_err_set(err, -ETIMEDOUT,
-                          "no ddrun job of yours that matches can be reached on %.200s%s", host,
-                          busy);
+        return dd_err_set(err, -ETIMEDOUT, "no ddrun job%s%.200s of yours answered on %.100s%s",
+                          wanted != NULL ? " " : "", wanted != NULL ? wanted : "", host, busy);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
             "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
-    return dd_err_set(err, -EINVAL, "no job '%.200s' is running on %.100s; running jobs: %.600s",
-                      wanted, host, names);
+    return dd_err_set(err, -EINVAL,
+                      "no job '%.200s' of yours is running on %.100s; running jobs: %.600s", wanted,
+                      host, names);
 }
 
 /* Return an agent of the job with exactly this id, or NULL. */
@@ -263,7 +269,7 @@ static const struct agent_here *ddctl_job_choose(const struct asking *k, const c
         return NULL;
     }
     if (found == NULL)
-        (void)ddctl_job_no_job(k, wanted != NULL ? wanted : "", err);
+        (void)ddctl_job_no_job(k, wanted, err);
     return found;
 }
 
@@ -304,8 +310,9 @@ static int ddctl_job_converse(struct asking *k)
         return rc;
     ddctl_job_wait_for(k, ANSWER_S);
     if (!k->over)
-        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon did not answer within %d s",
-                          ANSWER_S);
+        return dd_err_set(k->err, -ETIMEDOUT,
+                          "no complete answer from the daemon of job %.200s within %d s",
+                          chosen->job, ANSWER_S);
     return k->rc;
 }
 

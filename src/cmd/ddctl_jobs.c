@@ -88,11 +88,27 @@ static int ddctl_jobs_write_row(struct dd_buf *out, const json_t *job, int width
                          elapsed);
 }
 
-static int ddctl_jobs_write_text(struct dd_buf *out, const json_t *list, const char *node)
+/* Append how many sockets did not answer: their owners and jobs are unknown. */
+static int ddctl_jobs_write_unanswered(struct dd_buf *out, size_t n)
+{
+    return n == 0 ? 0
+                  : dd_buf_printf(out,
+                                  "%zu socket%s like ddrun's did not answer; further jobs of yours "
+                                  "may be running\n",
+                                  n, n == 1 ? "" : "s");
+}
+
+static int ddctl_jobs_write_text(struct dd_buf *out, const json_t *list, const char *node,
+                                 size_t unanswered)
 {
     size_t width = 3;
+    if (json_array_size(list) == 0 && unanswered == 0)
+        return dd_buf_printf(out, "you have no running ddrun job on %s\n", node);
     if (json_array_size(list) == 0)
-        return dd_buf_printf(out, "No ddrun job of yours is running on %s.\n", node);
+        return dd_buf_printf(out,
+                             "no ddrun job of yours answered on %s; %zu socket%s like ddrun's did "
+                             "not answer\n",
+                             node, unanswered, unanswered == 1 ? "" : "s");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const size_t n = strlen(json_text(json_array_get(list, i), "job"));
         width = n > width ? n : width;
@@ -101,7 +117,7 @@ static int ddctl_jobs_write_text(struct dd_buf *out, const json_t *list, const c
                            "JOB");
     for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
         rc = ddctl_jobs_write_row(out, json_array_get(list, i), (int)width);
-    return rc;
+    return rc < 0 ? rc : ddctl_jobs_write_unanswered(out, unanswered);
 }
 
 static int ddctl_jobs_write_json(struct dd_buf *out, json_t *list, const char *node,
@@ -126,7 +142,7 @@ static int ddctl_jobs_run(const struct jobs_options *o, struct dd_buf *out, stru
         rc = ddctl_jobs_collect(list, &jobs, err);
     if (rc == 0) {
         rc = strcmp(o->format, "json") == 0 ? ddctl_jobs_write_json(out, list, node, unanswered)
-                                            : ddctl_jobs_write_text(out, list, node);
+                                            : ddctl_jobs_write_text(out, list, node, unanswered);
         if (rc < 0)
             (void)dd_err_set(err, rc, "out of memory");
     }

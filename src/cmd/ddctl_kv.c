@@ -171,8 +171,9 @@ static int ddctl_kv_run(const struct kv_options *o, int n, char **words, struct 
         return ddctl_kv_get(o, words[1], out, err);
     if (n == 2 && strcmp(words[0], "watch") == 0)
         return ddctl_kv_watch(o, words[1], err);
-    return dd_err_tip(err, dd_err_set(err, -EINVAL, "expected 'list', 'get KEY' or 'watch KEY'"),
-                      "'ddctl kv list' prints the keys");
+    return dd_err_tip(
+        err, dd_err_set(err, -EINVAL, "expected 'list [PREFIX]', 'get KEY' or 'watch KEY'"),
+        "'ddctl kv list' prints the keys");
 }
 
 int ddctl_kv(int argc, char **argv)

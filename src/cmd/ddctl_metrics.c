@@ -53,7 +53,8 @@ static int ddctl_metrics_ask(const struct metrics_options *o, struct dd_buf *out
     int rc = job_ask(&none, &q, err);
     return rc < 0 || ddctl_metrics_is_complete(out)
                ? rc
-               : dd_err_set(err, -ECONNRESET, "the job ended before its daemon answered");
+               : dd_err_set(err, -ECONNRESET,
+                            "the connection to the job ended before all metrics had arrived");
 }
 
 static int ddctl_metrics_convert(struct dd_buf *text, struct dd_buf *json, struct dd_err *err)

@@ -43,7 +43,7 @@ int ddctl_profile(int argc, char **argv)
     static const char tip[] =
         "tip: a job that is started with 'ddrun --profile' also measures times and counts keys\n";
     DD_AUTO(opt_result) struct opt_result res = {0};
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
     struct profile_options o = {0};
     struct dd_err err = {0};
     json_t *profile = NULL;

@@ -20,8 +20,9 @@ static const struct opt_row rows[] = {
      .more =
          "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
          "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
-         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks) and 'mark' (why the scheduler takes it out of service); a worker has 'rank', 'local_rank', 'node' and 'state', and may have 'step' and 'step_seconds'. Later "
-         "versions may add fields."},
+         "'nodes' and 'workers'; a node may have 'warnings' (of its health checks) and 'mark' (why "
+         "the scheduler takes the node out of service); a worker has 'rank', 'local_rank', 'node' "
+         "and 'state', and may have 'step' and 'step_seconds'. Later versions may add fields."},
 };
 
 const struct opt_table ddctl_status_options = {
@@ -139,17 +140,21 @@ static int ddctl_status_write_head(struct dd_buf *out, const json_t *status)
     int n;
     const long workers = ddctl_status_count_workers(nodes, &n);
     const char *state = json_text(status, "state");
+    const int wanted = json_number(status, "wanted", 0);
+    const int restarts = json_number(status, "max_restarts", 0);
     int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
     if (rc == 0 && n == 0)
-        rc = dd_buf_printf(out, ": %zu of %d nodes joined", json_array_size(nodes),
-                           json_number(status, "wanted", 0));
+        rc = dd_buf_printf(out, ": %zu of %d node%s joined", json_array_size(nodes), wanted,
+                           wanted == 1 ? "" : "s");
     else if (rc == 0)
         rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s",
                            json_number(status, "round", 0), workers, workers == 1 ? "" : "s", n,
                            n == 1 ? "" : "s");
-    if (rc == 0)
-        rc = dd_buf_printf(out, ", %d of %d restarts used", json_number(status, "restarts", 0),
-                           json_number(status, "max_restarts", 0));
+    if (rc == 0 && restarts > 0)
+        rc = dd_buf_printf(out, ", %d of %d restart%s used", json_number(status, "restarts", 0),
+                           restarts, restarts == 1 ? "" : "s");
+    else if (rc == 0)
+        rc = dd_buf_puts(out, ", --max-restarts=0");
     const json_t *step = json_object_get(status, "step");
     if (rc == 0 && json_is_integer(step))
         rc = dd_buf_printf(out, ", step %lld", (long long)json_integer_value(step));

@@ -73,6 +73,18 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
+/* True if "N:N" is valid both as hours and minutes, and as minutes and seconds. */
+static bool takes_both(const char *text)
+{
+    char longer[32];
+    uint64_t seconds;
+    if (snprintf(longer, sizeof(longer), "%s:00", text) >= (int)sizeof(longer) ||
+        submit_time_parse(longer, &seconds) < 0)
+        return false;
+    (void)snprintf(longer, sizeof(longer), "0:%s", text);
+    return submit_time_parse(longer, &seconds) == 0;
+}
+
 /* Parse a time limit. Reject a plain number (minutes for Slurm, seconds for PBS) and N:N (minutes
  * and seconds for both, but hours and minutes for most users). */
 static int parse_time(const char *text, void *field, struct dd_err *err)
@@ -86,7 +98,7 @@ static int parse_time(const char *text, void *field, struct dd_err *err)
     int rc = refuse_value(text, "12h, 90m or HH:MM:SS", err);
     if (number)
         rc = dd_err_tip(err, rc, "%.20s minutes are --time=%.20sm", text, text);
-    else if (pair)
+    else if (pair && takes_both(text))
         rc = dd_err_tip(err, rc,
                         "as hours and minutes --time=%.20s:00, "
                         "as minutes and seconds --time=0:%.20s",
@@ -361,7 +373,9 @@ static int write_script(struct submit *s, struct dd_err *err)
         if (rc < 0)
             return dd_err_where(err, rc, "--template");
         text = dd_buf_str(&file);
-        if (text == NULL || strlen(text) != file.len)
+        if (text == NULL)
+            return dd_err_set(err, -ENOMEM, "out of memory");
+        if (strlen(text) != file.len)
             return dd_err_set(err, -EINVAL, "--template: '%.200s' contains a NUL byte",
                               s->o.template);
     }
@@ -440,7 +454,8 @@ static int follow(struct submit *s, struct submit_process *p, const char *id, co
     }
     if (access(log, F_OK) < 0)
         dd_log(&s->log, DD_LOG_WARN, "cannot find the log of job %s, '%s': %m", id, log);
-    dd_log(&s->log, DD_LOG_NOTICE, "job %s ended with exit code %d", id, code);
+    dd_log(&s->log, DD_LOG_NOTICE, "job %s ended with exit code %d, as '%s' reports", id, code,
+           s->scheduler->program);
     return code;
 }
 

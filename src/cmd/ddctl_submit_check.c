@@ -12,12 +12,22 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-enum { OUTPUT_MAX = 16 << 20 };
+enum { OUTPUT_MAX = 16 << 20, SUBMIT_WHY = 64 };
 
 void submit_failed(struct submit_checks *c, const struct dd_err *err)
 {
     dd_log(c->log, c->force ? DD_LOG_WARN : DD_LOG_ERR, "%s", err->text);
     c->failed += !c->force;
+}
+
+/* Describe the result of submit_capture(): an exit code, or -errno. */
+static const char *why_of(int rc, char out[SUBMIT_WHY])
+{
+    if (rc > 0)
+        (void)snprintf(out, SUBMIT_WHY, "exit code %d", rc);
+    else
+        (void)snprintf(out, SUBMIT_WHY, "%s", strerror(-rc));
+    return out;
 }
 
 /* ---- the ddrun command ---- */
@@ -29,6 +39,7 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
     DD_AUTO(strv) struct dd_strv argv = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(OUTPUT_MAX);
     struct dd_err err = {0};
+    char why[SUBMIT_WHY];
     int rc = dd_strv_push(&argv, r->command[0]);
     if (rc == 0)
         rc = dd_strv_pushf(&argv, "--check-for=%d", r->nodes);
@@ -41,10 +52,11 @@ void submit_check_command(struct submit_checks *c, const struct submit_request *
         return;
     }
     if (rc != 0) {
-        (void)dd_err_tip(
-            &err,
-            dd_err_set(&err, -EINVAL, "'%.200s' cannot check its command line", r->command[0]),
-            "use the ddrun of this version, %s", PACKAGE_VERSION);
+        (void)dd_err_set(&err, -EINVAL,
+                         "cannot check the command line: '%.200s --check-for=%d' failed (%s)",
+                         r->command[0], r->nodes, why_of(rc, why));
+        if (rc > 0)
+            (void)dd_err_tip(&err, -EINVAL, "use the ddrun of this version, %s", PACKAGE_VERSION);
         submit_failed(c, &err);
         return;
     }
@@ -75,15 +87,17 @@ static void check_shared(struct submit_checks *c, const char *path)
     if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
         (void)dd_err_tip(&err,
                          dd_err_set(&err, -EINVAL,
-                                    "'%.300s' is on a tmpfs of this machine, which the nodes of "
-                                    "the job cannot access",
+                                    "'%.300s' is on a tmpfs of this machine, which no other "
+                                    "machine can access",
                                     path),
                          "move it to a file system that all nodes mount%s",
                          c->force ? "" : "; --force submits anyway");
         submit_failed(c, &err);
     } else if (!c->warned && (is_below(real, "/tmp") || is_below(real, "/var/tmp"))) {
         dd_log(c->log, DD_LOG_WARN,
-               "'%.300s' is below /tmp or /var/tmp, which are usually local to each node", path);
+               "'%.300s' is at %.300s, and /tmp and /var/tmp are usually local to each node"
+               "\n  tip: move it to a file system that all nodes mount",
+               path, real);
         c->warned = true;
     }
 }
@@ -142,18 +156,17 @@ static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char 
     return rc;
 }
 
-/* rc: the result of ask(); 0 if it succeeded, but there was no memory for the output. */
+/* rc: the exit status or -errno of ask(). */
 static void queue_unchecked(struct submit_checks *c, const struct submit_scheduler *s,
                             const char *program, int rc)
 {
     struct dd_err err = {0};
-    char why[64];
-    if (rc > 0)
-        (void)snprintf(why, sizeof(why), "exit code %d", rc);
-    else
-        (void)snprintf(why, sizeof(why), "%s", strerror(rc < 0 ? -rc : ENOMEM));
-    (void)dd_err_set(&err, -EIO, "cannot check the %s and its limits: '%s' failed (%s)",
-                     s->queues.word, program, why);
+    char why[SUBMIT_WHY];
+    (void)dd_err_set(&err, -EIO,
+                     rc > 0 ? "cannot check the %s and its limits: '%s' failed (%s)"
+                            : "cannot check the %s and its limits: cannot read the output of '%s': "
+                              "%s",
+                     s->queues.word, program, why_of(rc, why));
     if (c->dry_run || c->force) {
         dd_log(c->log, DD_LOG_WARN, "%s", err.text);
         return;
@@ -177,7 +190,7 @@ void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *
         return;
     }
     if (printed == NULL) {
-        queue_unchecked(c, s, program, rc);
+        queue_unchecked(c, s, program, rc != 0 ? rc : -ENOMEM);
         return;
     }
     const size_t n = submit_queue_check(&s->queues, printed, r, errs);

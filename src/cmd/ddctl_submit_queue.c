@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TIME_TEXT = 32 };
+
 /* ---- what schedulers print ---- */
 
 /* "UNLIMITED", "INFINITE" and anything else that is not a number mean: no limit. */
@@ -172,17 +174,25 @@ static void check_nodes(struct check *c, const struct submit_queue *q)
     }
 }
 
+static const char *time_text(uint64_t s, char out[TIME_TEXT])
+{
+    (void)snprintf(out, TIME_TEXT, "%" PRIu64 ":%02u:%02u", s / 3600, (unsigned)(s / 60 % 60),
+                   (unsigned)(s % 60));
+    return out;
+}
+
 static void check_time(struct check *c, const struct submit_queue *q)
 {
     const uint64_t most = q->most_seconds;
+    char wanted[TIME_TEXT];
+    char limit[TIME_TEXT];
     if (most == 0 || c->r->seconds <= most)
         return;
     struct dd_err *err = next_error(c);
     (void)dd_err_tip(err,
-                     dd_err_set(err, -EINVAL,
-                                "--time exceeds the limit of %s '%s' (%" PRIu64 ":%02u:%02u)",
-                                c->kind->word, q->name, most / 3600, (unsigned)(most / 60 % 60),
-                                (unsigned)(most % 60)),
+                     dd_err_set(err, -EINVAL, "--time=%s exceeds the limit of %s '%s' (%s)",
+                                time_text(c->r->seconds, wanted), c->kind->word, q->name,
+                                time_text(most, limit)),
                      "use a shorter --time, or another %s", c->kind->word);
 }
 
@@ -204,13 +214,16 @@ static void report_missing(struct check *c, const char *name)
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(300);
     struct dd_err *err = next_error(c);
     struct submit_queue q;
-    for (const char *at = c->printed; c->kind->next(&at, &q);)
-        if (dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", q.name) < 0)
-            break;
+    bool more = false;
+    for (const char *at = c->printed; !more && c->kind->next(&at, &q);)
+        more = dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", q.name) < 0;
     const char *known = dd_buf_str(&names);
-    (void)dd_err_tip(
-        err, dd_err_set(err, -ENOENT, "%s '%.100s' does not exist", c->kind->word, name),
-        "use --partition=NAME with one of: %s", known != NULL && *known != '\0' ? known : "(none)");
+    int rc = dd_err_set(err, -ENOENT, "%s '%.100s' does not exist", c->kind->word, name);
+    if (known != NULL && *known != '\0')
+        (void)dd_err_tip(err, rc, "use --partition=NAME with one of: %s%s", known,
+                         more ? ", ..." : "");
+    else
+        (void)dd_err_tip(err, rc, "omit --partition: the scheduler lists no %s", c->kind->word);
 }
 
 /* name NULL: the default queue, if the scheduler has one. */

@@ -202,12 +202,13 @@ static int refuse_placeholder(const char *text, size_t n, unsigned line, struct 
  * and the shell would run the rest of the value. */
 static int refuse_break(const char *text, size_t n, unsigned line, struct dd_err *err)
 {
-    return dd_err_tip(err,
-                      dd_err_set(err, -EINVAL,
-                                 "line %u of the template: %.*s in a comment: its value contains a "
-                                 "line break",
-                                 line, (int)n, text),
-                      "remove the placeholder from the comment, or the line break from the value");
+    return dd_err_tip(
+        err,
+        dd_err_set(err, -EINVAL,
+                   "line %u of the template: the value of %.*s, which follows a '#', "
+                   "contains a line break",
+                   line, (int)n, text),
+        "move the placeholder before the '#', or remove the line break from the value");
 }
 
 static bool has_break(const struct dd_buf *b, size_t from)
@@ -260,8 +261,12 @@ int submit_script_write(struct dd_buf *out, const char *template, const char *jo
         int rc = expand_line(&line, at, end, &x, err);
         if (rc < 0)
             return rc;
-        if (rc > 0 && (dd_buf_append(out, line.data, line.len) < 0 || dd_buf_puts(out, "\n") < 0))
-            return dd_err_set(err, -EMSGSIZE, "the job script is too large");
+        if (rc > 0 && (rc = dd_buf_append(out, line.data, line.len)) == 0)
+            rc = dd_buf_puts(out, "\n");
+        if (rc == -EMSGSIZE)
+            return dd_err_set(err, rc, "the job script exceeds %zu MiB", out->max >> 20);
+        if (rc < 0)
+            return dd_err_set(err, rc, "out of memory");
         at = *end == '\n' ? end + 1 : end;
     }
     return x.has_command

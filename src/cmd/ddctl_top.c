@@ -54,9 +54,9 @@ const struct opt_table ddctl_top_options = {
     .about =
         "Shows the workers of a running job on the whole terminal, and keeps the screen up to "
         "date: the state, processor time, memory, GPUs and last line of each rank, failures, "
-        "restarts and, if present, charged failures and the current step. Keys: arrows, PgUp and PgDn scroll, l follows the last "
-        "lines of the selected rank, s shows the stacks of all workers, f the first failure, "
-        "q quits.",
+        "restarts and, if present, the failures charged to its node and the current step. Keys: "
+        "arrows, PgUp and PgDn scroll, l follows the last lines of the selected rank, s shows the "
+        "stacks of all workers, f the first failure, q quits.",
     OPT_ROWS(rows),
     .foreign = job_json,
 };
@@ -90,7 +90,7 @@ static int ddctl_top_first(const struct top_command *o, struct dd_buf *out, stru
                                .who = "ddctl top"};
     int rc = ddctl_top_ask(o->job, out, err);
     if (rc == -ETIMEDOUT && !o->once)
-        dd_log(&log, DD_LOG_NOTICE, "%s; waiting for an answer (Ctrl-C ends ddctl)", err->text);
+        dd_log(&log, DD_LOG_NOTICE, "waiting for an answer (Ctrl-C ends ddctl): %s", err->text);
     while (rc == -ETIMEDOUT && !o->once) {
         (void)nanosleep(&pause, NULL);
         rc = ddctl_top_ask(o->job, out, err);

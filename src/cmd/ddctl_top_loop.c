@@ -15,7 +15,7 @@
 
 enum {
     SAMPLE_MAX = 64 << 20,
-    SAMPLE_LIMIT_MS = 60000,
+    SAMPLE_LIMIT_MS = 60000, /* 60 s in problem_of() */
     TEXT_LIMIT_MS = 60000,
     ESCAPE_MS = 100, /* time after ESC in which the rest of a key sequence arrives */
     SIGNALS = 7,
@@ -86,6 +86,14 @@ static void on_output(evutil_socket_t fd, short what, void *arg)
 
 /* ---- questions to the job ---- */
 
+/* Return why a request failed. out: its message; "": none, since the command was killed. */
+static const char *problem_of(int code, const char *out)
+{
+    return code == COMMAND_TOO_LATE ? "no answer within 60 s"
+           : out[0] == '\0'         ? "the request was killed before its answer arrived"
+                                    : out;
+}
+
 static void set_notice(struct top_loop *t, const char *text)
 {
     (void)snprintf(t->view.notice, sizeof(t->view.notice), "%.*s", (int)strcspn(text, "\n"), text);
@@ -104,9 +112,7 @@ static void on_sample(void *arg, int code, const char *out)
         t->view.notice[0] = '\0';
     } else {
         top_job_done(&job);
-        set_notice(t, code == COMMAND_TOO_LATE ? "the job's daemon did not answer"
-                      : code != 0              ? out
-                                               : err.text);
+        set_notice(t, problem_of(code, code != 0 ? out : err.text));
     }
     command_free(DD_TAKE(t->sampler));
     (void)evtimer_add(t->tick, &pause);
@@ -138,8 +144,7 @@ static void on_stacks(void *arg, int code, const char *out)
     struct top_loop *t = arg;
     /* the user may have left the page meanwhile */
     if (t->view.page == TOP_PAGE_TEXT && t->view.title == stacks_title)
-        top_view_text(&t->view, stacks_title,
-                      code == COMMAND_TOO_LATE ? "The nodes did not answer in time.\n" : out);
+        top_view_text(&t->view, stacks_title, problem_of(code, out));
     command_free(DD_TAKE(t->stacks));
     loop_draw(t);
 }
@@ -179,7 +184,7 @@ static void on_log(void *arg, int code, const char *out)
                                     ? out
                                     : "No output of this rank has passed through its agent.\n");
     else if (shows_log(t) && t->view.text.len == 0)
-        top_view_more(&t->view, code == COMMAND_TOO_LATE ? "The node did not answer.\n" : out);
+        top_view_more(&t->view, problem_of(code, out));
     command_free(DD_TAKE(t->log));
     (void)evtimer_add(t->log_tick, &pause);
     loop_draw(t);

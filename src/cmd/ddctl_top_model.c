@@ -221,7 +221,7 @@ int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err 
     *ret = (struct top_job){.sample = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je)};
     const json_t *status = json_object_get(ret->sample, "status");
     if (!json_is_object(status))
-        return dd_err_set(err, -EPROTO, "malformed reply from the job's daemon");
+        return dd_err_set(err, -EPROTO, "malformed answer from the job's daemon");
     ret->id = json_text(status, "job");
     ret->state = json_text(status, "state");
     ret->missing = json_text(status, "missing");

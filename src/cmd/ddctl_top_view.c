@@ -317,8 +317,12 @@ static int put_row(struct line *l, const struct top_job *j, const struct top_row
 static int put_job(struct line *l, const struct top_job *j)
 {
     char text[LINE_MAX_BYTES];
-    (void)snprintf(text, sizeof(text), "job %s %s, round %d, %d of %d restarts used", j->id,
-                   j->state, j->round, j->restarts, j->max_restarts);
+    char restarts[64] = "--max-restarts=0";
+    if (j->max_restarts > 0)
+        (void)snprintf(restarts, sizeof(restarts), "%d of %d restart%s used", j->restarts,
+                       j->max_restarts, j->max_restarts == 1 ? "" : "s");
+    (void)snprintf(text, sizeof(text), "job %s %s, round %d, %s", j->id, j->state, j->round,
+                   restarts);
     return put(l, text);
 }
 
@@ -374,8 +378,10 @@ static int put_problem(struct line *l, const struct top_view *v, const struct to
         return put(l, v->notice);
     if (f == NULL)
         return put_straggler(l, j);
-    (void)snprintf(text, sizeof(text), "first failure: rank %d on %s: %s",
-                   json_number(f, "rank", 0), json_text(f, "node"), json_text(f, "text"));
+    const char *why = json_text(f, "text");
+    (void)snprintf(text, sizeof(text), "first failure: rank %d on %s%s%s",
+                   json_number(f, "rank", 0), json_text(f, "node"), why[0] != '\0' ? ": " : "",
+                   why);
     return put(l, text);
 }
 
@@ -463,7 +469,7 @@ static int draw_foot(const struct top_view *v, const char *keys, const char *pla
 
 static int draw_job(struct top_view *v, const struct top_job *j, struct dd_line *ret)
 {
-    char place[64];
+    char place[64] = "";
     const int node = node_width(j);
     const int n = body_lines(v);
     top_view_scroll(v, j);
@@ -483,7 +489,8 @@ static int draw_job(struct top_view *v, const struct top_job *j, struct dd_line 
         dd_buf_done(&l.text);
     }
     const size_t last = v->first + (size_t)n < j->n ? v->first + (size_t)n : j->n;
-    (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", j->n > 0 ? v->first + 1 : 0, last, j->n);
+    if (j->n > 0)
+        (void)snprintf(place, sizeof(place), "%zu-%zu of %zu", v->first + 1, last, j->n);
     return rc < 0 ? rc
                   : draw_foot(v, "q quit  s stacks  l log  f first failure  Up Down PgUp PgDn",
                               place, &ret[v->lines - 1]);
@@ -512,7 +519,7 @@ static int wrap_text(struct top_view *v, struct dd_line *ret)
 
 static int draw_text(struct top_view *v, struct dd_line *ret)
 {
-    char place[64];
+    char place[64] = "";
     const size_t n = (size_t)body_lines(v);
     const int all = wrap_text(v, NULL);
     if (all < 0)
@@ -528,8 +535,8 @@ static int draw_text(struct top_view *v, struct dd_line *ret)
     if (rc == 0)
         rc = wrap_text(v, ret);
     const size_t last = v->first_line + n < (size_t)all ? v->first_line + n : (size_t)all;
-    (void)snprintf(place, sizeof(place), "%zu-%zu of %d", all > 0 ? v->first_line + 1 : 0, last,
-                   all);
+    if (all > 0)
+        (void)snprintf(place, sizeof(place), "%zu-%zu of %d", v->first_line + 1, last, all);
     return rc < 0 ? rc : draw_foot(v, "q back  Up Down PgUp PgDn", place, &ret[v->lines - 1]);
 }
 

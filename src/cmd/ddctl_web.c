@@ -262,8 +262,7 @@ static void web_on_idle(evutil_socket_t fd, short what, void *arg)
     struct web *w = arg;
     (void)fd;
     (void)what;
-    dd_log(&w->log, DD_LOG_NOTICE, "no request for %llu s; exiting",
-           (unsigned long long)(w->o.idle_ns / DD_NS_PER_S));
+    dd_log(&w->log, DD_LOG_NOTICE, "no request for %.10g s; exiting", (double)w->o.idle_ns / 1e9);
     (void)event_base_loopbreak(w->base);
 }
 
@@ -389,8 +388,8 @@ static int web_serve(struct web *w)
     if (code != 0)
         return code;
     dd_log(&w->log, DD_LOG_NOTICE,
-           "serving job %s until Ctrl-C, or until %llu s have passed without a request",
-           web_state_job(w->state), (unsigned long long)(w->o.idle_ns / DD_NS_PER_S));
+           "serving job %s until Ctrl-C, or until %.10g s have passed without a request",
+           web_state_job(w->state), (double)w->o.idle_ns / 1e9);
     (void)evtimer_add(w->idle, &idle);
     (void)event_base_dispatch(w->base);
     return 0;

@@ -12,7 +12,7 @@
 enum {
     ASKED_MAX = 8, /* several pages may be open; each has one request at a time */
     TEXT_MAX = 4 << 20,
-    LIMIT_MS = 20000,
+    LIMIT_MS = 20000, /* 20 s in web_log_json() */
 };
 
 struct web_log {
@@ -38,9 +38,7 @@ static int web_log_print(void *arg)
 
 static char *web_log_json(const struct web_log *g, int code, const char *out)
 {
-    const char *problem = code == 0                  ? ""
-                          : code == COMMAND_TOO_LATE ? "The node did not answer."
-                                                     : out;
+    const char *problem = code == 0 ? "" : code == COMMAND_TOO_LATE ? "no answer within 20 s" : out;
     json_t *o = json_pack("{s:i,s:i,s:s,s:s%}", "version", 1, "rank", g->rank, "text",
                           code == 0 ? out : "", "problem", problem, strcspn(problem, "\n"));
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;

@@ -24,9 +24,10 @@ json_t *workers_ask(const char *job, const char *ranks, bool all_lines, struct d
 
 int workers_print_lines(const char *job, int rank)
 {
-    static const char silent[] = "The node did not answer.\n";
     struct dd_err err = {0};
     char ranks[16];
+    char silent[80];
+    (void)snprintf(silent, sizeof(silent), "no node has answered for rank %d\n", rank);
     (void)snprintf(ranks, sizeof(ranks), "%d", rank);
     json_t *o = workers_ask(job, ranks, true, &err);
     const json_t *worker = json_array_get(json_object_get(o, "workers"), 0);

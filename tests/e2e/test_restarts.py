@@ -193,7 +193,7 @@ def test_without_a_window_failures_are_counted_only(tmp_path):
 
 def test_an_error_that_reports_the_failure_of_a_peer_is_not_charged(tmp_path):
     answer, shown, _, _, rounds = blamed(tmp_path, "--blame-window=1h", nodes=3, text="Connection reset by peer")
-    assert answer["nodes"] == [] and shown == "no failure has been charged to a node, and no node is left out\n"
+    assert answer["nodes"] == [] and shown == "no failure is charged to a node, and no node is left out\n"
     assert rounds["0"] == rounds["2"]
 
 

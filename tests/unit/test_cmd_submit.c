@@ -42,9 +42,11 @@ static const struct {
                "/opt/ddrun train.py 'it'\\''s' 'a\nb' '' '$HOME' --lr=1e-3 # train\n"},
     /* a line break would end the comment */
     {.template = "@COMMAND@\n#@COMMAND@",
-     .error = "line 2 of the template: @COMMAND@ in a comment: its value contains a line break"},
+     .error =
+         "line 2 of the template: the value of @COMMAND@, which follows a '#', contains a line break"},
     {.template = "#X @NAME@\n\ndate # @NODES@ @COMMAND@",
-     .error = "line 3 of the template: @COMMAND@ in a comment: its value contains a line break"},
+     .error =
+         "line 3 of the template: the value of @COMMAND@, which follows a '#', contains a line break"},
     {.template = ">@LOG@ @COMMAND@\n",
      .job_id = "PBS_JOBID",
      .script = ">logs/train-\"$PBS_JOBID\".out "
@@ -170,7 +172,7 @@ static const struct {
      1,
      86401,
      {"partition 'long' requires at least 2 nodes per job; --nodes=1 requests fewer",
-      "--time exceeds the limit of partition 'long' (24:00:00)"}},
+      "--time=24:00:01 exceeds the limit of partition 'long' (24:00:00)"}},
     {&slurm_kind,
      slurm,
      "long",
@@ -189,7 +191,7 @@ static const struct {
      3601,
      {"queue 'short' accepts no jobs (not enabled)",
       "queue 'short' requires at least 2 nodes per job; --nodes=1 requests fewer",
-      "--time exceeds the limit of queue 'short' (1:00:00)"}},
+      "--time=1:00:01 exceeds the limit of queue 'short' (1:00:00)"}},
     {&pbs_kind, pbs, "gpu", 1, 0, {"queue 'gpu' does not exist"}},
     {&pbs_kind, pbs, "gpu@other", 1, 0, {NULL}},
     {&sge_kind, sge, "gpu.q,all.q@node1", 100, 1000000, {NULL}},
