@@ -37,9 +37,8 @@ int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err);
      .example = "4711",                                                                            \
      .group = "Job",                                                                               \
      .help = "job to use, if you run several on this node",                                        \
-     .more = "ID is the job's full name as 'ddctl status' prints it, or a part of it between "     \
-             "dots: "                                                                              \
-             "the scheduler's number.",                                                            \
+     .more = "ID is the job's full name as 'ddctl status' prints it, or a part of the name "       \
+             "between dots, such as the scheduler's number.",                                      \
      OPT_FIELD(type, job)}
 
 /* --json for --format=json: the `foreign` options of the tables with the row below. */

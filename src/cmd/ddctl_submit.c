@@ -265,6 +265,7 @@ struct submit {
     char *directory;
     char name[NAME_MAX_LEN + 1], log_name[NAME_MAX_LEN + 16];
     struct dd_buf script;
+    bool has_log; /* the script contains the name of the log */
 };
 
 static void submit_done(struct submit *s)
@@ -379,6 +380,7 @@ static int write_script(struct submit *s, struct dd_err *err)
             return dd_err_set(err, -EINVAL, "--template: '%.200s' contains a NUL byte",
                               s->o.template);
     }
+    s->has_log = strstr(text, "@LOG@") != NULL;
     return submit_script_write(&s->script, text, s->scheduler->job_id, &s->o.request, err);
 }
 
@@ -475,7 +477,8 @@ static int submit_job(struct submit *s)
     const char *id = dd_buf_str(&line);
     (void)submit_log_name(&name, s->o.request.log, id);
     const char *log = dd_buf_str(&name);
-    dd_log(&s->log, DD_LOG_NOTICE, "submitted job %s; log: %s", id, log);
+    dd_log(&s->log, DD_LOG_NOTICE, "submitted job %s%s%s", id, s->has_log ? "; log: " : "",
+           s->has_log ? log : "");
     (void)dd_buf_printf(&out, "%s\n", id);
     int code = cmd_write(&ddctl_submit_options, &out);
     if (s->o.follow)

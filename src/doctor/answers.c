@@ -300,7 +300,7 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
         if (rc < 0)
             (void)dd_err_set(err, rc, "cannot deliver the result to the requesting node: %s",
                              g.nfinds > 0     ? link_find_status(g.finds[0])
-                             : g.link != NULL ? "it did not acknowledge the result in time"
+                             : g.link != NULL ? "that node did not acknowledge the result in time"
                                               : "the connection was lost");
     }
     answers_end_searches(&g);

@@ -454,9 +454,10 @@ static void look_on_limit(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (int i = 0; i < m->nprobes; i++)
-        look_probe_over(
-            &m->probes[i],
-            m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "no answer", 0, 0);
+        look_probe_over(&m->probes[i],
+                        m->probes[i].find != NULL ? link_find_status(m->probes[i].find)
+                                                  : "connected, but no answer in time",
+                        0, 0);
     event_base_loopbreak(m->base);
 }
 

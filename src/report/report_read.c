@@ -306,8 +306,10 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
 {
     DD_AUTO(buf) struct dd_buf cause = DD_BUF_INIT(REPORT_TEXT_MAX);
     const json_t *failures = json_object_get(o, "failures");
-    if (read_int(rd, o, "version", 1, false) > 1)
-        reader_fail(rd, "version");
+    const int version = read_int(rd, o, "version", 1, false);
+    if (version > 1 && rd->rc == 0)
+        rd->rc = dd_err_set(rd->err, -EINVAL, "not a report of ddrun: 'version' is %d, expected 1",
+                            version);
     r->cfg = (struct report_cfg){.nnodes = read_int(rd, o, "nodes", 0, false),
                                  .max_restarts = read_int(rd, o, "max_restarts", 0, true),
                                  .start_ns = READ_START,
