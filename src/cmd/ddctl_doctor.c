@@ -572,8 +572,10 @@ static int ddctl_doctor_judge_and_tell(struct doctor *d)
                            ? doctor_judge(d->looks, d->alloc->nodes, advice)
                            : NULL;
     json_decref(advice);
-    int code = findings == NULL || ddctl_doctor_tell(d, findings) < 0 ||
-               doctor_faults(findings) > 0;
+    const int rc = findings == NULL ? -ENOMEM : ddctl_doctor_tell(d, findings);
+    const int code = rc < 0 || doctor_faults(findings) > 0;
+    if (rc < 0 && rc != -EPIPE)
+        dd_log(&d->log, DD_LOG_ERR, "cannot print the findings: %s", strerror(-rc));
     json_decref(findings);
     return code;
 }

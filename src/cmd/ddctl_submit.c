@@ -53,7 +53,9 @@ static int parse_name(const char *text, void *field, struct dd_err *err)
 static int parse_queue(const char *text, void *field, struct dd_err *err)
 {
     return parse_plain(text, field, ",@",
-                       "one or more names of letters, digits and '._-@', separated by commas", err);
+                       "one or more names of letters, digits and '._-@', separated by commas, not "
+                       "beginning with '-'",
+                       err);
 }
 
 static int parse_account(const char *text, void *field, struct dd_err *err)
@@ -66,8 +68,8 @@ static int parse_log(const char *text, void *field, struct dd_err *err)
 {
     if (!submit_is_log(text))
         return refuse_value(text,
-                            "a file name of letters, digits and '._-/+=:,@'; %j stands for the "
-                            "job id",
+                            "a file name of letters, digits and '._-/+=:,@', not beginning with "
+                            "'-'; %j stands for the job id",
                             err);
     *(const char **)field = text;
     return 0;

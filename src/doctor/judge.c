@@ -166,14 +166,15 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 {
     const char *why = judge_str(v, "why");
     if (strcmp(why, "interface") == 0)
-        judge_findf(j, l, "unset it: ddrun gives workers the interface to use",
+        judge_findf(j, l, "unset the variable: ddrun gives workers the interface to use",
                     "%s=%s: no interface of this node matches the first name", judge_str(v, "name"),
                     judge_str(v, "value"));
     else if (strcmp(why, "empty") == 0)
-        judge_findf(j, l, "unset it, or request GPUs from the scheduler",
+        judge_findf(j, l, "unset the variable, or request GPUs from the scheduler",
                     "%s is empty, so programs see no GPU", judge_str(v, "name"));
     else
-        judge_hintf(j, l, "unset it in the script: it misleads programs that run without ddrun",
+        judge_hintf(j, l,
+                    "unset the variable in the script: it misleads programs that run without ddrun",
                     "%s=%s is set, perhaps by an earlier command", judge_str(v, "name"),
                     judge_str(v, "value"));
 }

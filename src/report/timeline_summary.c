@@ -515,7 +515,8 @@ static int summarize(struct dd_buf *out, const char *text, size_t n, bool as_jso
     const json_t *end = json_is_array(all) ? event_of(&s, "finish", -1) : NULL;
     int rc = 0;
     if (exec == NULL)
-        rc = dd_err_set(err, -EINVAL, "not a timeline that 'ddrun --timeline=FILE' has written");
+        rc = dd_err_set(err, -EINVAL, "not a timeline of ddrun: %s",
+                        json_is_array(all) ? "no event 'exec'" : "not a JSON array");
     else if (summary_collect(&s) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0) {
