@@ -442,27 +442,6 @@ static const char *ranks(struct bed *b)
 static const struct rdzv_cfg two_to_four = {.min_nodes = 2, .max_nodes = 4, .expected = 4};
 static const struct rdzv_cfg two_of_three = {.min_nodes = 2, .max_nodes = 2, .expected = 3};
 
-/* Without it, one of the two nodes would be no majority after the loss of the other. */
-static void machine_waits_for_its_own_node_before_the_first_round(void **state)
-{
-    (void)state;
-    struct bed b;
-    bed_elastic(&b, two_of_three);
-    assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.2")), 0);
-    assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.3")), 0);
-    assert_string_equal(actions(&b), "");
-    assert_int_equal(rdzv_timer(b.m), 600);
-    assert_int_equal(join(&b, 0, 0, 2, node(1, "a", "10.0.0.1")), 0);
-    assert_string_equal(actions(&b), "plan0 plan1");
-    bed_free(&b);
-    bed_elastic(&b, two_of_three);
-    assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.2")), 0);
-    assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.3")), 0);
-    assert_int_equal(pass(&b, 600), 0);
-    assert_string_equal(actions(&b), "plan1 plan2");
-    bed_free(&b);
-}
-
 static void machine_starts_with_enough_nodes_after_the_last_call(void **state)
 {
     (void)state;
@@ -976,7 +955,6 @@ int main(void)
         cmocka_unit_test(machine_restarts_within_the_budget_in_a_fresh_store),
         cmocka_unit_test(machine_waits_for_a_lost_node_that_it_needs),
         cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_and_no_restart_is_left),
-        cmocka_unit_test(machine_waits_for_its_own_node_before_the_first_round),
         cmocka_unit_test(machine_starts_with_enough_nodes_after_the_last_call),
         cmocka_unit_test(machine_does_not_wait_when_all_are_here),
         cmocka_unit_test(machine_goes_on_without_a_lost_node_at_no_cost),

@@ -192,6 +192,28 @@ static void machine_gives_up_when_its_own_node_leaves_before_it_has_probed(void 
     bed_free(&b);
 }
 
+/* Without it, one of the two nodes would be no majority after the loss of the other. */
+static void machine_waits_for_its_own_node_before_the_first_round(void **state)
+{
+    (void)state;
+    struct bed b;
+    const struct rdzv_cfg two_of_three = {.min_nodes = 2, .max_nodes = 2, .expected = 3};
+    bed_elastic(&b, two_of_three);
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.2")), 0);
+    assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.3")), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(rdzv_timer(b.m), 600);
+    assert_int_equal(join(&b, 0, 0, 2, node(1, "a", "10.0.0.1")), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    bed_free(&b);
+    bed_elastic(&b, two_of_three);
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.2")), 0);
+    assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.3")), 0);
+    assert_int_equal(pass(&b, 600), 0);
+    assert_string_equal(actions(&b), "plan1 plan2");
+    bed_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +224,7 @@ int main(void)
         cmocka_unit_test(machine_probes_again_when_nodes_left_during_the_probe),
         cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
         cmocka_unit_test(machine_waits_for_its_own_node_which_is_to_probe),
+        cmocka_unit_test(machine_waits_for_its_own_node_before_the_first_round),
         cmocka_unit_test(machine_gives_up_when_its_own_node_leaves_before_it_has_probed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
