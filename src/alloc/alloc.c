@@ -67,17 +67,27 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     return 0;
 }
 
+/* Format the value of --nnodes as the user gave it: "2" or "2:4". */
+static const char *show_nnodes(char text[32], const struct alloc_input *in)
+{
+    int n = snprintf(text, 32, "%d", in->min_nodes);
+    if (in->max_nodes > in->min_nodes)
+        (void)snprintf(text + n, 32 - (size_t)n, ":%d", in->max_nodes);
+    return text;
+}
+
 static int check_options(const struct alloc_input *in, struct dd_err *err)
 {
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
+    char nnodes[32];
     bool has_spares = in->spares && (in->hosts != NULL ||
                                      in->hostfile != NULL); /* the list numbers the nodes, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
         return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d is out of range for --nnodes=%d (ranks count from 0)",
-                          in->node_rank, in->max_nodes);
+                          "--node-rank=%d is out of range for --nnodes=%s (ranks count from 0)",
+                          in->node_rank, show_nnodes(nnodes, in));
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);
@@ -272,15 +282,18 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
         return stand_alone(a, in, err);
     if (in->max_nodes > 0 &&
         (a->nnodes < in->min_nodes || (a->nnodes > in->max_nodes && !in->spares))) {
-        int n = snprintf(said, sizeof(said), "%d", in->min_nodes);
-        if (in->max_nodes > in->min_nodes)
-            (void)snprintf(said + n, sizeof(said) - (size_t)n, ":%d", in->max_nodes);
         return dd_err_set(err, -EINVAL,
                           "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
                           "\n  tip: omit --nnodes, or use --nnodes=1 for this node alone",
-                          said, a->nnodes, a->nnodes == 1 ? "" : "s", alloc_show(&shown, a->nodes),
-                          a->source);
+                          show_nnodes(said, in), a->nnodes, a->nnodes == 1 ? "" : "s",
+                          alloc_show(&shown, a->nodes), a->source);
     }
+    if (in->node_rank >= 0 && a->index < 0 && !alloc_is_etcd(in))
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d contradicts the job (source: %s): this host (%s) is not "
+                          "in %s"
+                          "\n  tip: omit --node-rank",
+                          in->node_rank, a->source, in->hostname, alloc_show(&shown, a->nodes));
     if (in->node_rank >= 0 && in->node_rank != a->index && !alloc_is_etcd(in))
         return dd_err_set(err, -EINVAL,
                           "--node-rank=%d contradicts this host's rank, %d in %s (source: %s)"

@@ -27,16 +27,16 @@ static int check(const struct alloc_input *in, struct dd_err *err)
                                                   : NULL;
     if (in->max_nodes == 0)
         return dd_err_set(err, -EINVAL,
-                          "--rdzv-endpoint=etcd://... needs --nnodes=N or --nnodes=MIN:MAX");
+                          "a rendezvous through etcd needs --nnodes=N or --nnodes=MIN:MAX");
     if (in->rdzv_id == NULL)
         return dd_err_set(
             err, -EINVAL,
-            "--rdzv-endpoint=etcd://... needs --rdzv-id=ID, the same on all nodes of the job and "
+            "a rendezvous through etcd needs --rdzv-id=ID, the same on all nodes of the job and "
             "unique to it");
     if (other != NULL)
         return dd_err_set(
             err, -EINVAL,
-            "%s and --rdzv-endpoint=etcd://... are mutually exclusive: with etcd, the nodes "
+            "%s and a rendezvous through etcd are mutually exclusive: with etcd, the nodes "
             "elect their leader",
             other);
     return 0;

@@ -88,9 +88,11 @@ int alloc_hostfile_parse(struct hostlist **ret, const char *path, const char *te
         char line[LINE_MAX_BYTES];
         const char *nl = memchr(text, '\n', (size_t)(end - text));
         size_t len = (size_t)((nl != NULL ? nl : end) - text);
-        if (len >= sizeof(line) || memchr(text, '\0', len) != NULL)
-            return dd_err_set(err, -EINVAL, "%s:%u: the line has a NUL byte, or more than %d bytes",
-                              path, no, LINE_MAX_BYTES - 1);
+        if (memchr(text, '\0', len) != NULL)
+            return dd_err_set(err, -EINVAL, "%s:%u: the line has a NUL byte", path, no);
+        if (len >= sizeof(line))
+            return dd_err_set(err, -EINVAL, "%s:%u: the line has %zu bytes (limit %d)", path, no,
+                              len, LINE_MAX_BYTES - 1);
         memcpy(line, text, len);
         line[len] = '\0';
         rc = add_line(&names, line, err);

@@ -14,15 +14,17 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
         return dd_err_set(err, -EINVAL, "%s names no host", option);
     int me = in->node_rank >= 0 ? in->node_rank : alloc_find_me(in, *nodes);
     if (me >= n)
+        return dd_err_tip(err,
+                          dd_err_set(err, -EINVAL,
+                                     "--node-rank=%d is out of range for the %d host%s of %s (%s)",
+                                     me, n, n == 1 ? "" : "s", option, alloc_show(&shown, *nodes)),
+                          "ranks count from 0");
+    if (me == -ENOTUNIQ)
         return dd_err_set(
             err, -EINVAL,
-            "--node-rank=%d is out of range for the %d hosts of %s (%s); ranks count from 0", me, n,
-            option, alloc_show(&shown, *nodes));
-    if (me == -ENOTUNIQ)
-        return dd_err_set(err, -EINVAL,
-                          "%s (%s) names this host (%s) more than once"
-                          "\n  tip: set --node-rank to this node's position in the list",
-                          option, alloc_show(&shown, *nodes), in->hostname);
+            "%s (%s) names this host (%s) more than once"
+            "\n  tip: set --node-rank to this node's position in the list, counted from 0",
+            option, alloc_show(&shown, *nodes), in->hostname);
     if (me < 0 && in->list_only)
         me = -1;
     else if (me < 0)
@@ -57,7 +59,9 @@ static int hostfile_fill(struct alloc *a, const struct alloc_input *in, struct d
     int rc = alloc_hostfile_read(&nodes, in, in->hostfile, err);
     if (rc < 0)
         return dd_err_where(err, rc, "--hostfile");
-    return take_list(a, in, &nodes, "the file of --hostfile", err);
+    char option[200];
+    (void)snprintf(option, sizeof(option), "--hostfile=%s", in->hostfile);
+    return take_list(a, in, &nodes, option, err);
 }
 
 const struct alloc_ops alloc_hostfile = {

@@ -12,7 +12,11 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
             err,
             dd_err_tip(
                 err,
-                dd_err_set(err, -EINVAL, "--nnodes=%d, but no other node is known", in->min_nodes),
+                dd_err_set(err, -EINVAL,
+                           in->max_nodes > in->min_nodes
+                               ? "--nnodes=%d:%d, but no other node is known"
+                               : "--nnodes=%d, but no other node is known",
+                           in->min_nodes, in->max_nodes),
                 "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
                 "with --rdzv-endpoint=HOST:PORT"),
             "on one machine: --simulate-nodes=%d", in->min_nodes);

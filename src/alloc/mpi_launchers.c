@@ -77,9 +77,10 @@ int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, 
     if (here != 1 || all < 1 || (size_t)all == n || in->max_nodes > 0)
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "%s started %d copies of ddrun (%s), but the job has %zu nodes (%s)"
+                      "%s started %d cop%s of ddrun (%s), but the job has %zu node%s (%s)"
                       "\n  tip: run: %s ddrun ..., or name the nodes to use with --hosts=LIST",
-                      r->name, all, r->size, n, alloc_show(&shown, nodes), write);
+                      r->name, all, all == 1 ? "y" : "ies", r->size, n, n == 1 ? "" : "s",
+                      alloc_show(&shown, nodes), write);
 }
 
 int alloc_mpi_place(const struct alloc_input *in, int n)

@@ -118,7 +118,11 @@ static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, stru
         for (int k = from; k <= to; k++) {
             char name[16];
             (void)snprintf(name, sizeof(name), "nid%05d", k);
-            if (push_new(nodes, name) < 0)
+            const int rc = push_new(nodes, name);
+            if (rc == -E2BIG)
+                return dd_err_set(err, rc, "COBALT_PARTNAME=%.80s has more than %d nodes", text,
+                                  HOSTLIST_MAX);
+            if (rc < 0)
                 return alloc_no_memory(err);
         }
     }
@@ -196,7 +200,8 @@ static int stale(const struct other *o, const struct alloc_input *in, struct dd_
     char name[64];
     const char *id = job_of(o, in, name);
     int rc = dd_strv_pushf(
-        warnings, "%s=%.80s belongs to a job of another machine: %s; ignoring it", name, id, why);
+        warnings, "%s=%.80s is stale, or belongs to a job of another machine: %s; ignoring it",
+        name, id, why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
@@ -207,9 +212,10 @@ static int say_start(const struct hostlist *nodes, const struct other *o, struct
     return dd_err_set(
         err, -EINVAL,
         "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and "
-        "cannot start the others"
+        "cannot start %s"
         "\n  tip: %s; or use --nnodes=1 to run on this host alone",
-        o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->tip);
+        o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
+        n == 1 ? "one there" : "the others", o->tip);
 }
 
 static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings,

@@ -56,7 +56,8 @@ static int stale(const struct alloc_input *in, struct dd_strv *warnings, const c
                  struct dd_err *err)
 {
     int rc = dd_strv_pushf(warnings,
-                           "PBS_JOBID=%.80s belongs to a job of another machine: %s; ignoring it",
+                           "PBS_JOBID=%.80s is stale, or belongs to a job of another machine: %s; "
+                           "ignoring it",
                            var(in, "PBS_JOBID"), why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
@@ -69,11 +70,12 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
     return dd_err_set(
         err, -EINVAL,
         "ddrun was started once, from the script of job %.80s, which has %zu node%s (%s), "
-        "and cannot start the others"
+        "and cannot start %s"
         "\n  tip: run: mpiexec -n %zu --ppn 1 ddrun ..., or: for h in $(sort -u "
         "$PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; wait; or use --nnodes=1 "
         "to run on this host (%s) alone",
-        var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
+        var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
+        n == 1 ? "one there" : "the others", n, in->hostname);
 }
 
 /* True if two names differ in their numbers only, as the nodes of one cluster do; compares up to
@@ -133,7 +135,7 @@ static int check_number(const struct alloc_input *in, int me, const char *path, 
         return rc < 0 ? rc : me;
     return dd_err_set(
         err, -EINVAL,
-        "PBS_NODENUM=%d belongs to another host: this host (%s) is number %d in %.200s"
+        "PBS_NODENUM=%d belongs to another host: this host (%s) is number %d, counted from 0, in %.200s"
         "\n  tip: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
         num, in->hostname, me, path);
 }

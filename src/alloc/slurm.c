@@ -139,16 +139,19 @@ static void dd_auto_step(struct step *s)
     free(s->tasks.per_node);
 }
 
+static int not_of_srun(const struct alloc_input *in, const char *lacking, struct dd_err *err)
+{
+    return dd_err_set(err, -EINVAL,
+                      "SLURM_STEP_ID is set, but %s is not; srun did not set these variables"
+                      "\n  tip: unset SLURM_STEP_ID%s",
+                      lacking, alloc_either(in, ", or use --hosts=LIST", ""));
+}
+
 static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
     const char *list = var(in, "SLURM_STEP_NODELIST");
     if (list == NULL)
-        return dd_err_set(
-            err, -EINVAL,
-            "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not; srun did not set these "
-            "variables"
-            "\n  tip: unset SLURM_STEP_ID%s",
-            alloc_either(in, ", or use --hosts=LIST", ""));
+        return not_of_srun(in, "SLURM_STEP_NODELIST", err);
     int rc = hostlist_parse(&s->hosts, list, err);
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
@@ -183,13 +186,16 @@ static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_er
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE";
     const char *text = var(in, name);
-    int rc = alloc_tasks_parse(&s->tasks, text != NULL ? text : "", err);
+    if (text == NULL)
+        return not_of_srun(in, name, err);
+    int rc = alloc_tasks_parse(&s->tasks, text, err);
     if (rc < 0)
         return dd_err_where(err, rc, "%s", name);
     if (s->tasks.n != hostlist_count(s->hosts))
-        return dd_err_set(
-            err, -EINVAL, "%s=%.80s is for %zu nodes, but SLURM_STEP_NODELIST=%.80s has %zu", name,
-            text, s->tasks.n, var(in, "SLURM_STEP_NODELIST"), hostlist_count(s->hosts));
+        return dd_err_set(err, -EINVAL,
+                          "%s=%.80s is for %zu node%s, but SLURM_STEP_NODELIST=%.80s has %zu", name,
+                          text, s->tasks.n, s->tasks.n == 1 ? "" : "s",
+                          var(in, "SLURM_STEP_NODELIST"), hostlist_count(s->hosts));
     rc = check_count(in, "SLURM_STEP_NUM_NODES", (int)s->tasks.n, "SLURM_STEP_NODELIST", err);
     return rc < 0 ? rc : check_count(in, "SLURM_STEP_NUM_TASKS", s->tasks.total, name, err);
 }
@@ -200,15 +206,18 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
     int rank;
     s->nodeid = s->localid = -1;
     int rc = alloc_env_int(in, "SLURM_NODEID", 0, nodes - 1, &s->nodeid, err);
+    if (rc == 1 && s->tasks.per_node[s->nodeid] == 0)
+        return dd_err_set(
+            err, -EINVAL,
+            "SLURM_STEP_TASKS_PER_NODE=%.80s has no task on node SLURM_NODEID=%d; one "
+            "of them is stale"
+            "\n  tip: %s, or unset SLURM_STEP_ID",
+            var(in, "SLURM_STEP_TASKS_PER_NODE"), s->nodeid, by_srun(in));
     if (rc == 1)
         rc = alloc_env_int(in, "SLURM_LOCALID", 0, s->tasks.per_node[s->nodeid] - 1, &s->localid,
                            err);
     if (rc == 0)
-        return dd_err_set(err, -EINVAL,
-                          "SLURM_STEP_ID is set, but %s is not; srun did not set these variables"
-                          "\n  tip: unset SLURM_STEP_ID%s",
-                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID",
-                          alloc_either(in, ", or use --hosts=LIST", ""));
+        return not_of_srun(in, s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID", err);
     if (rc > 0)
         rc = alloc_env_int(in, "SLURM_PROCID", 0, s->tasks.total - 1, &rank, err);
     const char *here = var(in, "SLURMD_NODENAME");
@@ -233,8 +242,9 @@ static int refuse_tasks(const struct step *s, const struct alloc_input *in, stru
                     "srun started %d copies of ddrun on %zu node%s; it needs one per node",
                     s->tasks.total, s->tasks.n, s->tasks.n == 1 ? "" : "s");
     if (inherited)
-        rc = dd_err_tip(err, rc, "srun took SLURM_NTASKS=%d from the script that called it",
-                        s->tasks.total);
+        rc = dd_err_tip(
+            err, rc,
+            "without --ntasks, srun takes the number of tasks from the script that calls it");
     if (in->have_nproc)
         return dd_err_tip(
             err, rc,
@@ -340,8 +350,9 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
         err,
         dd_err_set(
             err, -EINVAL,
-            "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start the others",
-            var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts)),
+            "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start %s",
+            var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts),
+            n == 1 ? "one there" : "the others"),
         "srun --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
         in->hostname);
 }

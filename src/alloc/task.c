@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* All variables of a row must be set, except local_size if the row has none. The batch script has
  * srun's variables, too, but no step. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS, their
@@ -22,6 +23,16 @@ static const struct row {
     {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
 };
+
+static int refuse_numbers(const struct row *r, const struct alloc_task *t, struct dd_err *err)
+{
+    char last[80] = "";
+    if (r->local_size != NULL)
+        (void)snprintf(last, sizeof(last), ", %s=%d", r->local_size, t->local_size);
+    return dd_err_set(err, -EINVAL,
+                      "%s=%d, %s=%d, %s=%d%s contradict each other; they may be stale", r->rank,
+                      t->rank, r->size, t->size, r->local_rank, t->local_rank, last);
+}
 
 /* Return 1 if all variables of the row are set, 0 if not, -EINVAL if they are invalid. */
 static int read_row(struct alloc_task *ret, const struct row *r, char *const *env,
@@ -45,15 +56,12 @@ static int read_row(struct alloc_task *ret, const struct row *r, char *const *en
     for (size_t i = 0; i < n; i++) {
         const char *text = numbers[i].name != NULL ? dd_env_get(env, numbers[i].name) : NULL;
         if (text != NULL && dd_num_int(text, numbers[i].min, INT_MAX, numbers[i].value) < 0)
-            return dd_err_set(err, -EINVAL, "%s=%.80s is not a number of at least %d",
-                              numbers[i].name, text, numbers[i].min);
+            return dd_err_set(err, -EINVAL, "%s=%.80s is not a number from %d to %d",
+                              numbers[i].name, text, numbers[i].min, INT_MAX);
     }
     if (t.rank >= t.size || t.local_rank > t.rank || t.local_size > t.size ||
         (t.local_size > 0 && t.local_rank >= t.local_size))
-        return dd_err_set(
-            err, -EINVAL, "%s=%d, %s=%d, %s=%d%s%s contradict each other; they may be stale",
-            r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank,
-            r->local_size != NULL ? " and " : "", r->local_size != NULL ? r->local_size : "");
+        return refuse_numbers(r, &t, err);
     *ret = t;
     return 1;
 }

@@ -29,7 +29,7 @@ int hostlist_matches(const char *pattern, const char *name, struct dd_err *err)
     if (expr == NULL || short_name == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (strchr(expr, STAND_IN) != NULL)
-        return dd_err_set(err, -EINVAL, "':' cannot be part of a host pattern");
+        return dd_err_set(err, -EINVAL, "':' cannot be part of a host pattern ('%.100s')", pattern);
     match_replace(expr, '*', STAND_IN);
     int rc = hostlist_parse(&names, expr, err);
     if (rc < 0 && err != NULL)

@@ -129,9 +129,9 @@ static const char *read_range(const char **p, struct range *ret, size_t *ret_lon
     if (**p != ',' && **p != ']')
         return what;
     if (width > HOSTLIST_NAME_MAX)
-        return "has too many digits for a host name";
+        return "has more than 255 digits";
     if (ret->last < ret->now)
-        return "is a descending range; put the smaller number first";
+        return "is a descending range: expected the smaller number first";
     ret->width = (int)width;
     *ret_longest = (size_t)snprintf(NULL, 0, "%0*" PRIu64, ret->width, ret->last);
     return NULL;
@@ -161,6 +161,13 @@ static bool bracket_advance(struct bracket *b)
     return true;
 }
 
+static int too_many_brackets(const struct reader *r, const char *at, size_t n)
+{
+    char why[64];
+    (void)snprintf(why, sizeof(why), "exceeds the limit of %d brackets in one name", BRACKETS_MAX);
+    return parse_refuse(r, -EINVAL, at, n, why);
+}
+
 /* Read "[...]" at r->p into the next bracket of the term. */
 static int read_bracket(struct reader *r, struct term *t)
 {
@@ -171,7 +178,7 @@ static int read_bracket(struct reader *r, struct term *t)
     if (open[1 + inside] != ']')
         return parse_refuse(r, -EINVAL, open, strlen(open), "has an unmatched '['");
     if (t->n == BRACKETS_MAX)
-        return parse_refuse(r, -EINVAL, open, inside + 2, "has too many brackets for one name");
+        return too_many_brackets(r, open, inside + 2);
     do {
         const char *from = ++r->p;
         struct range range;

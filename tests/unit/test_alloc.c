@@ -254,7 +254,7 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.hostfile = "word"},
          "--hostfile: word:2: invalid attribute 'gpus=4': expected a line NAME [slots=N]"},
         {{.hostfile = "list"}, "--hostfile: list:2: '[2' has an unmatched '['"},
-        {{.hostfile = "comment"}, "the file of --hostfile names no host"},
+        {{.hostfile = "comment"}, "--hostfile=comment names no host"},
         {{.env = FOUR, .min = 3, .max = 3},
          "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step)\n  tip: omit --nnodes, or use --nnodes=1 for this node alone"},
         {{.env = FOUR, .min = 2, .max = 3}, "--nnodes=2:3 contradicts the 4 nodes"},
@@ -311,7 +311,7 @@ static void variables_are_refused_with_their_name(void **state)
         {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
          "mpiexec started 2 copies of ddrun on this node (PALS_LOCAL_SIZE); it needs one per node\n  tip: mpiexec -n 2 --ppn 1 "
          "--cpu-bind none ddrun --nproc-per-node=2"},
-        {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 copies of ddrun (PMI_SIZE), but the job has 2 nodes (node[1-2].site)\n  tip: run: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or name the nodes to use with --hosts=LIST"},
+        {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 copy of ddrun (PMI_SIZE), but the job has 2 nodes (node[1-2].site)\n  tip: run: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or name the nodes to use with --hosts=LIST"},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots JSM_NAMESPACE_RANK=3 JSM_NAMESPACE_SIZE=8 JSM_NAMESPACE_LOCAL_SIZE=4",
          "jsrun started 4 copies of ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); it needs one per node\n  tip: jsrun -n 2 -r 1 -a 1 "
          "-c ALL_CPUS -g ALL_GPUS ddrun --nproc-per-node=4"},
@@ -501,7 +501,7 @@ static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
     }
     assert_refused(
         &(struct said){.env = "LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42"},
-        "a job of LSF with 1 node (far1), and cannot start the others");
+        "a job of LSF with 1 node (far1), and cannot start one there");
 }
 
 #define TORQUE "PBS_VERSION=TORQUE-6.1.2 PBS_JOBID=7.srv PBS_TASKNUM=2 PBS_NODENUM=1 "
@@ -558,14 +558,14 @@ static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
         {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
          "SLURM_JOB_ID=12 belongs to a job of another machine: this host (node2) is not in node[3-4]\n ",
          "start ddrun with srun, or in the job's script; or unset SLURM_*, or use --nnodes=1 to run on this host (node2) alone"},
-        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 belongs to a job of another machine: cannot open", "unset LSB_*"},
-        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 belongs to a job of another machine: this host (node2) is not in node1.site\n ",
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 is stale, or belongs to a job of another machine: cannot open", "unset LSB_*"},
+        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 is stale, or belongs to a job of another machine: this host (node2) is not in node1.site\n ",
          "unset OAR_*"},
-        {"JOB_ID=5 SGE_ROOT=/sge PE_HOSTFILE=/alone", "JOB_ID=5 belongs to a job of another machine", "unset SGE_*, JOB_ID and PE_HOSTFILE"},
-        {"COBALT_JOBID=5 COBALT_NODEFILE=/alone", "COBALT_JOBID=5 belongs to a job of another machine", "unset COBALT_*"},
-        {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv belongs to a job of another machine: cannot open", "run ddrun in the job's script; or unset PBS_*"},
+        {"JOB_ID=5 SGE_ROOT=/sge PE_HOSTFILE=/alone", "JOB_ID=5 is stale, or belongs to a job of another machine", "unset SGE_*, JOB_ID and PE_HOSTFILE"},
+        {"COBALT_JOBID=5 COBALT_NODEFILE=/alone", "COBALT_JOBID=5 is stale, or belongs to a job of another machine", "unset COBALT_*"},
+        {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv is stale, or belongs to a job of another machine: cannot open", "run ddrun in the job's script; or unset PBS_*"},
         {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",
-         "PBS_JOBID=8.srv belongs to a job of another machine: this host (node2) is not in node1.site\n ", "unset PBS_*"},
+         "PBS_JOBID=8.srv is stale, or belongs to a job of another machine: this host (node2) is not in node1.site\n ", "unset PBS_*"},
         /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

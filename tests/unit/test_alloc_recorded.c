@@ -52,8 +52,8 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
          "srun started 8 copies of ddrun on 2 nodes; it needs one per node\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun "
          "--nproc-per-node=4 ..."},
         {S "resv.0.1", "node1",
-         "srun started 3 copies of ddrun on 2 nodes; it needs one per node\n  tip: srun took SLURM_NTASKS=3 from the script that "
-         "called it\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
+         "srun started 3 copies of ddrun on 2 nodes; it needs one per node\n  tip: without --ntasks, srun takes the number of tasks "
+         "from the script that calls it\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
         {S "gpupertask.1.3", "node2", "--ntasks-per-node=1 ddrun --nproc-per-node=3 ..."},
         {P "all0.script", "node1",
          "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty; all of its chunks may have "
