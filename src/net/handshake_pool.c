@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -145,15 +146,16 @@ static bool pool_is_pending(const struct handshake_pool *p)
 /* ---- the listener ---- */
 
 /* Leave further connections in the kernel's queue. Without a pause the level-triggered event would
- * spin. */
-static void pool_pause(struct handshake_pool *p)
+ * spin. error: why none can be accepted. */
+static void pool_pause(struct handshake_pool *p, int error)
 {
     const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
+    const bool memory = error == ENOMEM || error == ENOBUFS;
     if (!p->reported_full && p->unproven.n == 0) {
         dd_log(p->cfg.accept.log, DD_LOG_WARN,
-               "cannot accept connections: out of file descriptors (limit %d) or memory; retrying"
-               "\n  tip: raise 'ulimit -n'",
-               p->fds_limit + p->cfg.fds_reserved);
+               "cannot accept connections: %s (limit of file descriptors: %d); retrying%s",
+               strerror(error), p->fds_limit + p->cfg.fds_reserved,
+               memory ? "" : "\n  tip: raise 'ulimit -n'");
         p->reported_full = true;
     }
     if (event_add(p->resume, &t) == 0)
@@ -187,7 +189,7 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
             if (!pool_is_pending(p))
                 return; /* evict only if the limit is reached */
             if (!unproven_evict_one(&p->unproven, dd_now_ns()) || pool_is_full(p)) {
-                pool_pause(p);
+                pool_pause(p, EMFILE);
                 return;
             }
         }
@@ -197,7 +199,7 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            pool_pause(p);
+            pool_pause(p, errno);
         return; /* EAGAIN, or the peer has already disconnected */
     }
 }

@@ -64,19 +64,26 @@ int home_file_open(struct home_file *ret, const struct home_file_name *name, boo
 {
     const char *home = dd_env_get_nonempty(name->env, "HOME");
     struct home_file f = {.dirfd = -1};
-    if (home == NULL || home[0] != '/')
-        return dd_err_set(err, -ENOKEY, "no home directory: HOME is not an absolute path");
+    if (home == NULL)
+        return dd_err_set(err, -ENOKEY, "no home directory: HOME is not set, or empty");
+    if (home[0] != '/')
+        return dd_err_set(err, -ENOKEY, "no home directory: HOME=%.80s is not an absolute path",
+                          home);
     if ((size_t)snprintf(f.dir, sizeof(f.dir), "%s/.ddrun", home) >= sizeof(f.dir))
         return dd_err_set(err, -ENAMETOOLONG, "the home directory's path '%.80s...' is too long",
                           home);
-    if (name->job_id == NULL || name->job_id[0] == '\0' || home_job_name(f.name, name->job_id) < 0)
-        return dd_err_set(err, -EINVAL, "cannot name a file in '%s' after the job id", f.dir);
+    if (name->job_id == NULL || name->job_id[0] == '\0')
+        return dd_err_set(err, -EINVAL, "cannot name a file in '%s' after an empty job id", f.dir);
+    int rc = home_job_name(f.name, name->job_id);
+    if (rc < 0)
+        return dd_err_set(err, -EINVAL, "cannot hash the job id '%.80s' with SHA-256: %s",
+                          name->job_id, strerror(-rc));
     if (create && mkdir(f.dir, 0700) < 0 && errno != EEXIST)
         return dd_err_set(err, -errno, "cannot create directory '%s': %m", f.dir);
     DD_AUTO(fd) int fd = open(f.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return dd_err_set(err, -errno, "cannot open directory '%s': %m", f.dir);
-    int rc = home_check_dir(fd, f.dir, err);
+    rc = home_check_dir(fd, f.dir, err);
     if (rc < 0)
         return rc;
     const size_t n = strlen(f.name);

@@ -103,12 +103,15 @@ int net_iface_check(const char *name, struct dd_err *err)
                                 name)
                    : rc;
     }
+    if (errno != ENODEV)
+        return dd_err_set(err, -errno, "--iface=%s: cannot look up the interface: %m", name);
     DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
     struct if_nameindex *all = if_nameindex();
     for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
         (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
-    if_freenameindex(all);
-    const char *names = dd_buf_str(&there);
+    if (all != NULL)
+        if_freenameindex(all);
+    const char *names = there.len > 0 ? dd_buf_str(&there) : NULL;
     return dd_err_set(err, -EINVAL, "--iface=%s: no such interface on this node; available: %.400s",
                       name, names != NULL ? names : "none");
 }

@@ -42,11 +42,12 @@ static int check_strength(const unsigned char *secret, size_t n, const char *nam
                ? 0
                : dd_err_set(
                      err, -EINVAL,
-                     "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of entropy, but %d are "
-                     "required"
+                     "%s%s%s%s is easy to guess: its entropy is about %u bit%s (%zu byte%s), but %d "
+                     "bits are required"
                      "\n  tip: create one with: openssl rand -hex 32",
                      name, shown != NULL ? " '" : "", shown != NULL ? shown : "",
-                     shown != NULL ? "'" : "", n, bits, KEY_STRENGTH_MIN);
+                     shown != NULL ? "'" : "", bits, bits == 1 ? "" : "s", n, n == 1 ? "" : "s",
+                     KEY_STRENGTH_MIN);
 }
 
 static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
@@ -74,6 +75,10 @@ static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
 static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
 {
     unsigned char bytes[NET_KEY_LEN];
+    if (strlen(hex) == KEY_HEX && key_from_hex(bytes, hex) < 0)
+        return dd_err_set(err, -EINVAL,
+                          "DDRUN_KEY must have %d hexadecimal digits (it has another character)",
+                          KEY_HEX);
     if (key_from_hex(bytes, hex) < 0)
         return dd_err_set(err, -EINVAL,
                           "DDRUN_KEY must have %d hexadecimal digits (it has %zu characters)",
@@ -119,6 +124,13 @@ static void no_key(struct net_key *ret, const char *source)
     (void)snprintf(ret->source, sizeof(ret->source), "%s", source);
 }
 
+/* Return the length of the text without its tips, at most `max`. */
+static int first_line(const char *text, int max)
+{
+    const size_t n = strcspn(text, "\n");
+    return n < (size_t)max ? (int)n : max;
+}
+
 int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf tried = DD_BUF_INIT(380);
@@ -135,7 +147,8 @@ int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, stru
         if (methods[m]->offer(&key, in, &why) == 0)
             rc = 1;
         else
-            (void)dd_buf_printf(&tried, "%s%.150s", tried.len > 0 ? "; " : "", why.text);
+            (void)dd_buf_printf(&tried, "%s%.*s", tried.len > 0 ? "; " : "",
+                                first_line(why.text, 150), why.text);
     }
     if (rc == 0) {
         const char *text = dd_buf_str(&tried);
@@ -183,7 +196,7 @@ static int accept_shared(struct net_key *ret, const struct net_key_input *in, st
         rc = dd_err_set(
             err, -ENOKEY,
             "the leader uses a key file, DDRUN_KEY or another secret that this node does not "
-            "have; use the same one here");
+            "have");
     explicit_bzero(&key, sizeof(key));
     return rc < 0 ? rc : 0;
 }
@@ -203,8 +216,7 @@ int net_key_may_accept(const struct net_key_input *in, enum net_key_method metho
     int rc = net_key_for_agent(&own, in, err);
     if (rc == 0 && own.method == NET_KEY_SHARED)
         rc = dd_err_set(err, -EPERM,
-                        "the leader's key comes from %s, and this node uses its own (%s); use the "
-                        "same key on all nodes",
+                        "the leader's key comes from %s, and this node uses its own (%s)",
                         methods[method]->name, own.source);
     explicit_bzero(&own, sizeof(own));
     return rc;

@@ -76,8 +76,9 @@ static int key_home_offer(struct net_key *ret, const struct net_key_input *in, s
     int rc = net_key_random(key.bytes);
     if (rc < 0)
         return dd_err_set(err, rc, "getrandom failed: %s", strerror(-rc));
-    if (tag_of(tag, key.bytes) < 0)
-        return dd_err_set(err, -EIO, "cannot name the key file: SHA-256 failed");
+    rc = tag_of(tag, key.bytes);
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot hash the key with SHA-256: %s", strerror(-rc));
     rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
@@ -127,8 +128,7 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
         (void)dd_err_where(
             err, rc,
             "the leader's key file is not in this node's home directory: the directory is not "
-            "shared, or the file has not appeared yet; without a shared home directory, use "
-            "MUNGE or --key-file");
+            "shared, or the file has not appeared yet");
     explicit_bzero(&key, sizeof(key));
     return rc;
 }

@@ -52,7 +52,7 @@ static int open_munge(struct munge *m, const struct net_key_input *in, struct dd
     if (in->munge_socket == NULL ||
         m->munge_ctx_set(m->ctx, MUNGE_OPT_SOCKET, in->munge_socket) == EMUNGE_SUCCESS)
         return 0;
-    rc = dd_err_set(err, -EINVAL, "MUNGE rejected the socket name '%s': %s", in->munge_socket,
+    rc = dd_err_set(err, -EINVAL, "cannot set the MUNGE socket '%s': %s", in->munge_socket,
                     m->munge_ctx_strerror(m->ctx));
     m->munge_ctx_destroy(m->ctx);
     return rc;
@@ -106,7 +106,8 @@ static int encode(char **ret, const struct net_key *key, const struct net_key_in
     struct munge m;
     char *cred = NULL;
     if (job > 256)
-        return dd_err_set(err, -EINVAL, "the job id (%zu bytes) is too long for a MUNGE credential",
+        return dd_err_set(err, -EINVAL,
+                          "the job id (%zu bytes, limit 255) is too long for a MUNGE credential",
                           job - 1);
     int rc = open_munge(&m, in, err);
     if (rc < 0)

@@ -10,6 +10,7 @@
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,10 +152,12 @@ static bool take_frame(struct link *l)
     unsigned char head[FRAME_HEADER];
     struct frame f;
     size_t need = 0;
+    char why[64];
     ev_ssize_t got = evbuffer_copyout(in, head, sizeof(head));
     long rc = frame_decode(&f, head, got > 0 ? (size_t)got : 0, l->max, &need);
     if (rc < 0) {
-        close_link(l, false, "it sent an oversized frame");
+        (void)snprintf(why, sizeof(why), "it sent a frame of more than %" PRIu32 " bytes", l->max);
+        close_link(l, false, why);
         return false;
     }
     if (evbuffer_get_length(in) < need)

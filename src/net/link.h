@@ -186,9 +186,9 @@ struct link_find;
 int link_find_start(struct link_find **ret, struct event_base *base,
                     const struct link_find_cfg *cfg, void (*done)(void *arg, struct link *l),
                     void *arg, struct dd_err *err);
-/* Return the state of the search as one message, valid until the next call: "node1 has no address:
- * …", "no daemon of this job at node1 (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is of this
- * job, but the keys differ (key source here: …)". */
+/* Return the state of the search as one message, valid until the next call: "found no address of
+ * node1: …", "no daemon of this job at node1 (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is of
+ * this job, but the keys differ (key source here: …)". */
 const char *link_find_status(struct link_find *f);
 /* What the last attempts have found at the candidate ports. */
 enum link_listener {
@@ -197,7 +197,8 @@ enum link_listener {
     LINK_LISTENER_SILENT,
     LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
     LINK_LISTENER_BUSY,    /* this job's daemon, which has answered the hello but not more */
-    LINK_LISTENER_OURS,    /* this job's daemon, even if no link could be opened */
+    LINK_LISTENER_OURS,    /* this job's daemon, whether or not a link was opened, or a ddrund of
+                              another protocol version, whose job is unknown */
 };
 enum link_listener link_find_listener(const struct link_find *f);
 /* True if nothing but the daemon explains the state of the search: it does not listen yet, or has

@@ -166,7 +166,8 @@ static bool may_log(struct link_shared *s, const struct dd_log *log)
     uint64_t now = dd_now_ns();
     if (s->log_since_ns == 0 || now - s->log_since_ns > LOG_WINDOW_S * DD_NS_PER_S) {
         if (s->unlogged > 0)
-            dd_log(log, DD_LOG_WARN, "%u more refused connections not shown", s->unlogged);
+            dd_log(log, DD_LOG_WARN, "%u more refused connection%s not shown", s->unlogged,
+                   s->unlogged == 1 ? "" : "s");
         s->log_since_ns = now;
         s->logged = s->unlogged = 0;
     }

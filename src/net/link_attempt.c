@@ -154,8 +154,9 @@ static void link_attempt_start_plain(struct link_attempt *t)
 static void link_attempt_without_key(struct link_attempt *t, const struct dd_err *err)
 {
     char why[sizeof(err->text) + 64];
-    (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
-                   err->text);
+    (void)snprintf(why, sizeof(why),
+                   "is of this job, but this node has no key in common with it: %.*s",
+                   (int)strcspn(err->text, "\n"), err->text);
     if (err->rc == -ENOMEM)
         link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err->text);
     else
@@ -168,10 +169,13 @@ static void use_key(struct link_attempt *t, const struct net_key *key)
     const int rc = net_key_psk(t->psk.key, key, t->cfg.find->key_in);
     memcpy(t->source, key->source, sizeof(t->source));
     t->times.keyed = dd_now_ns();
-    if (rc < 0)
-        link_attempt_finish(t, ATTEMPT_BROKEN, NULL,
-                            "is of this job, but the session key cannot be derived here");
-    else if (key->method == NET_KEY_NONE)
+    if (rc < 0) {
+        char why[160];
+        (void)snprintf(why, sizeof(why),
+                       "is of this job, but the session key cannot be derived here: %s",
+                       strerror(-rc));
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, why);
+    } else if (key->method == NET_KEY_NONE)
         link_attempt_start_plain(t);
     else
         link_attempt_start_tls(t);
@@ -233,6 +237,13 @@ static void other_version(struct link_attempt *t)
     link_attempt_finish(t, ATTEMPT_VERSION, NULL, why);
 }
 
+static void no_answer(struct link_attempt *t, int rc)
+{
+    char why[160];
+    (void)snprintf(why, sizeof(why), "sent no answer: %s", strerror(-rc));
+    link_attempt_finish(t, ATTEMPT_FOREIGN, NULL, why);
+}
+
 static void on_reply(evutil_socket_t fd, short what, void *arg)
 {
     struct link_attempt *t = arg;
@@ -249,8 +260,10 @@ static void on_reply(evutil_socket_t fd, short what, void *arg)
         other_version(t);
     else if (rc == -EPROTO)
         link_attempt_finish(t, ATTEMPT_FOREIGN, NULL, "is another program");
-    else if (rc < 0)
+    else if (rc == -ECONNRESET)
         link_attempt_finish(t, ATTEMPT_FOREIGN, NULL, "closed the connection without an answer");
+    else if (rc < 0)
+        no_answer(t, rc);
     else if (r.status != HELLO_OK)
         link_attempt_finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
     else

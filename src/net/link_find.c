@@ -547,7 +547,7 @@ const char *link_find_status(struct link_find *f)
     if (f->ntargets > 0)
         put_targets(f, &out);
     else if (f->lookup_why[0] != '\0')
-        (void)dd_buf_printf(&out, "%s has no address: %s", f->cfg.host, f->lookup_why);
+        (void)dd_buf_printf(&out, "found no address of %s: %s", f->cfg.host, f->lookup_why);
     else if (f->skipped_loopback)
         (void)dd_buf_printf(
             &out,

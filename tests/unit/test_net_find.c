@@ -75,11 +75,11 @@ static void status_tells_what_stands_in_the_way(void **state)
         {DAEMON, "slurm-1.0", key_a, key_b,
          "is of this job, but the keys differ (key source here: DDRUN_KEY)"},
         {DAEMON, "slurm-1.0", NULL, key_a,
-         "is of this job, but this node has no key for it: the leader runs with --insecure, this node does not"},
+         "is of this job, but this node has no key in common with it: the leader runs with --insecure, this node does not"},
         {DAEMON, "slurm-1.0", key_a, NULL,
-         "is of this job, but this node has no key for it: the leader uses a key file, "},
+         "is of this job, but this node has no key in common with it: the leader uses a key file, "},
         {OFFERS, "", NULL, key_a,
-         "is of this job, but this node has no key for it: the leader's key comes from MUNGE, and this node uses its own (DDRUN_KEY)"},
+         "is of this job, but this node has no key in common with it: the leader's key comes from MUNGE, and this node uses its own (DDRUN_KEY)"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct host *h = world_host(w, "127.0.0.1", 0, rows[i].manner, rows[i].job,
@@ -351,7 +351,7 @@ static void name_without_an_address_is_told(void **state)
     static const uint16_t port = 1;
     world_find(w, NOWHERE, &port, 1, key_a);
     world_run_until(w, looked_up);
-    assert_true(status_has(w, " has no address: "));
+    assert_true(status_has(w, "found no address of "));
 }
 
 /* Return a listener with a full queue: the kernel drops further SYNs, as on a dead network. */

@@ -201,7 +201,7 @@ static void frame_beyond_the_limit_is_not_sent_and_not_taken(void **state)
     world_run_until(w, has_closed);
     assert_int_equal(w->frames, 1);
     assert_false(w->clean);
-    assert_string_equal(w->why, "it sent an oversized frame");
+    assert_string_equal(w->why, "it sent a frame of more than 1000 bytes");
 }
 
 static void sender_is_told_when_the_peer_does_not_read(void **state)
