@@ -200,7 +200,7 @@ static bool send_piece(struct send *s)
                                     .data = s->packed,
                                     .len = packed};
     if (ZSTD_isError(packed) || !collect_send_frame(s->link, &f)) {
-        link_fail(s->link, "PIECE", -ENOBUFS);
+        link_fail(s->link, "PIECE", ZSTD_isError(packed) ? -ENOMEM : -ENOBUFS);
         return false;
     }
     s->offset += (uint64_t)got;

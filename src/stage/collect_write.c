@@ -101,7 +101,10 @@ static int check_space(const struct collect_file *f, struct dd_err *err)
         return 0; /* unknown: write() reports a lack of space */
     return f->size / vfs.f_frsize < vfs.f_bavail
                ? 0
-               : dd_err_set(err, -ENOSPC, "not enough space: it needs %" PRIu64 " bytes", f->size);
+               : dd_err_set(err, -ENOSPC,
+                            "not enough space: the file needs %" PRIu64 " bytes, %" PRIu64
+                            " are available",
+                            f->size, (uint64_t)vfs.f_bavail * vfs.f_frsize);
 }
 
 /* Set f->temporary to a new name. */

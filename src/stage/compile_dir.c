@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,11 @@ int compile_dir_open(const struct compile_dir *c, struct dd_err *err)
     if (mkdirat(fd, c->kind, 0700) < 0 && errno != EEXIST)
         return dd_err_set(err, -errno, "cannot create '%s/%s': %m", c->dir, c->kind);
     const int below = openat(fd, c->kind, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return below < 0 ? dd_err_set(err, -errno, "cannot use '%s/%s': %m", c->dir, c->kind)
-                     : check_private(below, c->dir, err);
+    if (below < 0)
+        return dd_err_set(err, -errno, "cannot use '%s/%s': %m", c->dir, c->kind);
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/%s", c->dir, c->kind);
+    return check_private(below, path, err);
 }
 
 /* ---- trimming ---- */

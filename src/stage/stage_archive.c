@@ -123,7 +123,7 @@ static int read_records(struct unpacking_archive *u)
 {
     for (;;) {
         if (!fill(u, 4))
-            return dd_err_set(u->err, -EIO, "--stage: ddrun-archive exited unexpectedly");
+            return -ECHILD;
         struct dd_rd r = dd_rd_of(u->data + u->at, 4);
         const uint32_t n = dd_rd_u32(&r);
         u->at += 4;
@@ -165,10 +165,23 @@ static struct unpacking_archive *unpacking_new(void)
     return u;
 }
 
+/* Describe the end of a ddrun-archive that has sent neither its last record nor an error. */
+static int explain_end(const struct stage_source *source, int status, struct dd_err *err)
+{
+    return WIFSIGNALED(status)
+               ? dd_err_set(err, -EIO,
+                            "--stage: ddrun-archive was killed by signal %d (%s) reading '%s'",
+                            WTERMSIG(status), strsignal(WTERMSIG(status)), source->path)
+               : dd_err_set(err, -EIO,
+                            "--stage: ddrun-archive exited with status %d before the end of '%s'",
+                            WEXITSTATUS(status), source->path);
+}
+
 int stage_archive_read(const struct stage_source *source, int number, stage_archive_emit *emit,
                        void *arg, struct dd_err *err)
 {
     int ends[2];
+    int status = 0;
     pid_t pid = 0;
     struct unpacking_archive *u = unpacking_new();
     if (u == NULL || pipe2(ends, O_CLOEXEC) < 0) {
@@ -187,8 +200,10 @@ int stage_archive_read(const struct stage_source *source, int number, stage_arch
     close(ends[0]);
     if (pid > 0 && rc < 0)
         (void)kill(pid, SIGKILL);
-    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
+    if (rc == -ECHILD)
+        rc = explain_end(source, status, err);
     dd_buf_done(&u->raw);
     free(u->data);
     free(u);

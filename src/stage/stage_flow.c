@@ -207,8 +207,9 @@ static void flow_watch_reader(struct serve *s)
         return;
     struct stage_frame f = {.type = STAGE_END, .chunks = s->worked};
     s->total = s->worked;
-    if (stage_ledger_total(&s->ledger, s->total, f.digest) < 0 ||
-        stage_frame_encode(&s->end, &f) < 0)
+    if (stage_ledger_total(&s->ledger, s->total, f.digest) < 0)
+        serve_fail(s, "--stage: cannot compute the SHA-256 digest of the copy");
+    if (stage_frame_encode(&s->end, &f) < 0)
         serve_fail(s, "--stage: out of memory");
 }
 
@@ -294,8 +295,9 @@ static void flow_check_digest(const struct serve *s)
                    "--stage: the copy on %s differs from what the first node has read (the SHA-256 "
                    "digests differ)",
                    s->setup.texts.v[STAGE_SETUP_NODE]);
-    if (stage_ledger_total(&s->ledger, s->total, digest) < 0 ||
-        stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||
+    if (stage_ledger_total(&s->ledger, s->total, digest) < 0)
+        serve_fail(s, "--stage: cannot compute the SHA-256 digest of the copy");
+    if (stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||
         memcmp(f.digest, digest, STAGE_DIGEST) != 0)
         serve_fail(s, why);
 }

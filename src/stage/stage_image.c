@@ -26,15 +26,17 @@ bool stage_image_is_copy(const char *path)
 int stage_image_server(char **ret, struct dd_err *err)
 {
     const int rc = spawn_lookup(ret, "squashfuse", environ);
-    return rc == 0 ? 0
-                   : dd_err_tip(
-                         err,
-                         dd_err_set(
-                             err, rc,
-                             "--stage with a squashfs image needs the program squashfuse, which %s",
-                             rc == -ENOENT ? "is not in PATH" : "cannot be executed"),
-                         "install squashfuse (Debian: squashfuse), or unpack the image and "
-                         "give --stage the directory");
+    return rc == 0
+               ? 0
+               : dd_err_tip(
+                     err,
+                     dd_err_set(
+                         err, rc,
+                         "--stage with a squashfs image needs the program squashfuse, which %s%s",
+                         rc == -ENOENT ? "is not in PATH" : "cannot be executed: ",
+                         rc == -ENOENT ? "" : strerror(-rc)),
+                     "install squashfuse (Debian: squashfuse), or unpack the image and "
+                     "give --stage the directory");
 }
 
 /* Run the server. "/dev/fd/N" makes libfuse use a connection that is already mounted. */

@@ -56,8 +56,10 @@ bool serve_can_mount(const struct serve *s, struct dd_err *err)
     int fds[2];
     for (int i = 0; sources[i] != NULL; i++)
         if (dd_strv_push(&pairs, sources[i]) < 0 ||
-            dd_strv_push(&pairs, s->setup.texts.v[STAGE_SETUP_DIR]) < 0)
+            dd_strv_push(&pairs, s->setup.texts.v[STAGE_SETUP_DIR]) < 0) {
+            (void)dd_err_set(err, -ENOMEM, "out of memory");
             return false;
+        }
     const int n = stage_view_make(fds, pairs.v, NULL, err);
     for (int i = 0; i < n; i++)
         close(fds[i]);
@@ -254,9 +256,11 @@ static int place_arrange_cache(const struct serve *s, struct dd_err *err)
 {
     const int rc = compile_dir_take(s->dir.fd, MADE);
     (void)dd_scratch_clear(&s->dir, MADE);
-    return rc == 0 ? compile_dir_arrange(s->dir.fd, err)
-                   : dd_err_set(err, rc, "cannot move the caches to '%s': %s", s->dir.path,
-                                strerror(-rc));
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot move the caches to '%s': %s", s->dir.path,
+                          strerror(-rc));
+    const int made = compile_dir_arrange(s->dir.fd, err);
+    return made == 0 ? 0 : dd_err_where(err, made, "'%s'", s->dir.path);
 }
 
 int serve_show(struct serve *s, struct dd_err *err)

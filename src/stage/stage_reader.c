@@ -53,7 +53,10 @@ static int reader_add(struct stage_reader *r, const struct stage_part *part, str
         free(c);
         if (raw != NULL)
             dd_buf_done(raw);
-        return dd_err_set(&r->err, -ENOMEM, "--stage: out of memory");
+        return r->chunks >= STAGE_CHUNKS_MAX
+                   ? dd_err_set(&r->err, -E2BIG, "--stage: the sources need more than %d chunks",
+                                STAGE_CHUNKS_MAX)
+                   : dd_err_set(&r->err, -ENOMEM, "--stage: out of memory");
     }
     *c = (struct stage_chunk){.phase = part->phase, .part = *part, .read = true};
     if (raw != NULL)

@@ -195,7 +195,8 @@ static int check_view(const int *fds, int n, char *const *pairs, struct dd_err *
         return dd_err_set(err, -errno, "cannot fork: %m");
     return wait_for(pid) == 0
                ? n
-               : dd_err_set(err, -EIO, "the mount does not show the copy at its original path");
+               : dd_err_set(err, -EIO,
+                            "cannot verify that the copy is visible at its original path");
 }
 
 /* Start the child. report: pipe to which the child writes its report. *ret_hold: the child exits
@@ -260,12 +261,13 @@ int stage_view_enter(const int *fds, int n, struct dd_err *err)
 {
     char here[PATH_MAX];
     const bool known = getcwd(here, sizeof(here)) != NULL && here[0] == '/';
+    if (!known)
+        return dd_err_set(err, -ENOENT, "the working directory does not exist, or has no path");
     for (int i = 0; i < n; i++)
         if (setns(fds[i], i == n - 1 ? CLONE_NEWNS : CLONE_NEWUSER) < 0)
             return dd_err_set(err, -errno, "cannot enter the namespace that shows the copy: %m");
     /* setns() changes to the root directory */
-    if (!known || chdir(here) < 0)
-        return dd_err_set(err, -errno, "cannot return to the working directory '%s': %m",
-                          known ? here : "?");
+    if (chdir(here) < 0)
+        return dd_err_set(err, -errno, "cannot return to the working directory '%s': %m", here);
     return 0;
 }

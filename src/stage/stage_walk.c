@@ -203,7 +203,10 @@ static int read_names(const struct walk *w, struct walk_dir *d, DIR *names, stru
     while (errno = 0, (e = readdir(names)) != NULL) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        struct found *f = d->n < ITEMS_MAX ? dir_add(d, e->d_name) : NULL;
+        if (d->n >= ITEMS_MAX)
+            return dd_err_set(err, -E2BIG, "--stage: '%s%s' has more than %d entries", w->root,
+                              shown(w, d->item.path), ITEMS_MAX);
+        struct found *f = dir_add(d, e->d_name);
         if (f == NULL)
             return read_fail(w, d->item.path, ENOMEM, err);
         const int rc = take_entry(f, dirfd(names), e);
