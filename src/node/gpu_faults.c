@@ -63,8 +63,9 @@ static enum severity ecc(const struct gpu_case *c, char *text, size_t n)
 {
     if (!(c->now->known & GPU_KNOWS_ECC) || c->now->ecc_uncorrected == 0)
         return FINE;
-    (void)snprintf(text, n, "has had %llu uncorrectable memory errors since its last reset; %s",
+    (void)snprintf(text, n, "has had %llu uncorrectable memory error%s since its last reset; %s",
                    (unsigned long long)c->now->ecc_uncorrected,
+                   c->now->ecc_uncorrected == 1 ? "" : "s",
                    is_cleared(c) ? "according to its driver, it can be used" : RESET);
     return is_cleared(c) ? WARNS : FAILS;
 }
@@ -73,8 +74,9 @@ static enum severity ecc_corrected(const struct gpu_case *c, char *text, size_t 
 {
     if (c->before == NULL || c->now->ecc_corrected <= c->before->ecc_corrected)
         return FINE;
-    (void)snprintf(text, n, "has corrected %llu memory errors since the last check",
-                   (unsigned long long)(c->now->ecc_corrected - c->before->ecc_corrected));
+    const unsigned long long more = c->now->ecc_corrected - c->before->ecc_corrected;
+    (void)snprintf(text, n, "has corrected %llu memory error%s since the last check", more,
+                   more == 1 ? "" : "s");
     return WARNS;
 }
 
@@ -184,8 +186,8 @@ static enum severity links_down(const struct gpu_case *c, char *text, size_t n)
     const int active = gpu_active_links(c->now);
     if (active >= c->most_links)
         return FINE;
-    (void)snprintf(text, n, "has %d active NVLinks, but another GPU of the node has %d; " FABRIC,
-                   active, c->most_links);
+    (void)snprintf(text, n, "has %d active NVLink%s, but another GPU of the node has %d; " FABRIC,
+                   active, active == 1 ? "" : "s", c->most_links);
     return WARNS;
 }
 
@@ -193,8 +195,9 @@ static enum severity link_errors(const struct gpu_case *c, char *text, size_t n)
 {
     if (c->before == NULL || c->now->link_errors <= c->before->link_errors)
         return FINE;
-    (void)snprintf(text, n, "has had %llu errors on its NVLinks since the last check; " FABRIC,
-                   (unsigned long long)(c->now->link_errors - c->before->link_errors));
+    const unsigned long long more = c->now->link_errors - c->before->link_errors;
+    (void)snprintf(text, n, "has had %llu error%s on its NVLinks since the last check; " FABRIC,
+                   more, more == 1 ? "" : "s");
     return WARNS;
 }
 

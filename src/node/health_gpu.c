@@ -75,6 +75,8 @@ static int pci_check(const struct node_health *h, struct dd_err *why)
     }
     if (there >= needed)
         return 0;
+    if (h->gpus.n == 1)
+        return dd_err_set(why, 1, "GPU %s cannot be read, or has fallen off the bus", lost);
     (void)dd_err_set(why, 1,
                      "only %d of %d GPUs respond; %s cannot be read, or has fallen off the bus",
                      there, (int)h->gpus.n, lost);

@@ -14,9 +14,9 @@ static const char ib[] = "sys/class/infiniband";
 static const struct counter {
     const char *file, *what;
 } counters[HEALTH_PORT_COUNTERS] = {
-    {"counters/link_downed", "failed links"},
-    {"counters/symbol_error", "symbol errors"},
-    {"counters/port_rcv_errors", "receive errors"},
+    {"counters/link_downed", "failed link"},
+    {"counters/symbol_error", "symbol error"},
+    {"counters/port_rcv_errors", "receive error"},
 };
 
 /* Read one line: "4: ACTIVE". */
@@ -92,8 +92,9 @@ static void compare(const struct node_health *h, const char *port, struct health
             continue;
         const uint64_t before = seen->counters[i];
         if (seen->seen && now > before)
-            health_page_warn(h->page, "InfiniBand port %s has had %llu %s since the last check",
-                             port, (unsigned long long)(now - before), counters[i].what);
+            health_page_warn(h->page, "InfiniBand port %s has had %llu %s%s since the last check",
+                             port, (unsigned long long)(now - before), counters[i].what,
+                             now - before == 1 ? "" : "s");
         seen->counters[i] = now;
     }
     seen->seen = true;

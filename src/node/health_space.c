@@ -18,12 +18,16 @@ enum { SHM_LEAST = 16 << 20, PROBE = 65536 };
 
 enum { SIZE_TEXT = 32 };
 
-/* Format a size, "512.0 MiB" or "64.0 GiB". Return out. */
+/* Format a size, "4 KiB", "512.0 MiB" or "64.0 GiB". Return out. */
 static const char *size_text(char out[SIZE_TEXT], double bytes)
 {
     const double mib = 1 << 20;
     const bool big = bytes >= 1024 * mib;
-    (void)snprintf(out, SIZE_TEXT, "%.1f %s", bytes / mib / (big ? 1024 : 1), big ? "GiB" : "MiB");
+    if (bytes < mib)
+        (void)snprintf(out, SIZE_TEXT, "%.0f KiB", bytes / 1024);
+    else
+        (void)snprintf(out, SIZE_TEXT, "%.1f %s", bytes / mib / (big ? 1024 : 1),
+                       big ? "GiB" : "MiB");
     return out;
 }
 
@@ -37,10 +41,10 @@ int health_shm_check(const struct node_health *h, const struct node_health_targe
     if (asprintf(&path, "%s/dev/shm", h->cfg.root) < 0 || statvfs(path, &s) < 0)
         return 0; /* without /dev/shm, no program relies on it */
     const double left = (double)s.f_bavail * (double)s.f_frsize;
-    char text[SIZE_TEXT];
-    return left >= SHM_LEAST
-               ? 0
-               : dd_err_set(why, 1, "/dev/shm has only %s left", size_text(text, left));
+    char has[SIZE_TEXT], needs[SIZE_TEXT];
+    return left >= SHM_LEAST ? 0
+                             : dd_err_set(why, 1, "/dev/shm has only %s left, less than %s",
+                                          size_text(has, left), size_text(needs, SHM_LEAST));
 }
 
 /* ---- files ---- */

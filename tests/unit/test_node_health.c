@@ -148,7 +148,7 @@ static void errors_of_a_port_since_the_last_check_are_warnings(void **state)
     assert_string_equal(wrong(h), "fit");
     assert_string_equal(
         node_health_warnings(h),
-        "InfiniBand port mlx5_2/ports/1 has had 1 failed links since the last check\n"
+        "InfiniBand port mlx5_2/ports/1 has had 1 failed link since the last check\n"
         "InfiniBand port mlx5_2/ports/1 has had 7 symbol errors since the last check\n");
     put("0\n", "%s/counters/link_downed", port); /* perfquery -r */
     put("rubbish\n", "%s/counters/symbol_error", port);
