@@ -155,14 +155,15 @@ static int find_node(const struct manager *t, const char *host, int *ret, struct
     const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host,
                                 &lines);
     if (line < 0)
-        return dd_err_set(err, -ENOENT, "'%.200s' is not in the job's node file (%d lines)", host,
-                          lines);
+        return dd_err_set(err, -ENOENT, "'%.200s' is not in the job's node file (%d line%s)", host,
+                          lines, lines == 1 ? "" : "s");
     rc = t->call.nodeinfo(&ids, &n);
     if (rc != 0)
         return failed(t, "tm_nodeinfo", rc, err);
     if (n != lines)
-        return dd_err_set(err, -EPROTO, "the job's node file has %d lines, but %s reports %d nodes",
-                          lines, t->library, n);
+        return dd_err_set(err, -EPROTO,
+                          "the job's node file has %d line%s, but %s reports %d node%s", lines,
+                          lines == 1 ? "" : "s", t->library, n, n == 1 ? "" : "s");
     *ret = ids[line];
     return 0;
 }

@@ -58,8 +58,9 @@ bool launch_helper_works(const char *program, struct dd_err *err)
     else if (rc > 0 && said[0] != '\0')
         (void)dd_err_set(err, -ENOENT, "%s", said);
     else if (rc > 0)
-        (void)dd_err_set(err, -ENOENT, "'%s --check' failed without a message (wait status %d)",
-                         program, rc);
+        (void)dd_err_set(err, -ENOENT, "'%s --check' failed without a message (%s %d)", program,
+                         WIFSIGNALED(rc) ? "signal" : "exit status",
+                         WIFSIGNALED(rc) ? WTERMSIG(rc) : WEXITSTATUS(rc));
     return rc == 0;
 }
 

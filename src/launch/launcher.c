@@ -107,26 +107,28 @@ static void launcher_on_connected(void *arg)
 static int launcher_make_tree(struct launcher *l)
 {
     const struct launcher_cfg *cfg = l->cfg;
-    return node_tree_new(
-        &l->parts.tree,
-        &(struct node_tree_cfg){.nodes = cfg->payload->alloc->nodes,
-                                .fanout = cfg->fanout,
-                                .min_nodes = cfg->min_nodes,
-                                .limit_s = cfg->limit_s,
-                                .relay = cfg->parent != NULL,
-                                .starter = cfg->starter != NULL ? cfg->starter->name : NULL,
-                                .log = cfg->log,
-                                .port = {.start = launcher_start_node,
-                                         .is_running = launcher_is_starting,
-                                         .kill = launcher_kill_starter,
-                                         .send = launcher_send,
-                                         .report = launcher_report,
-                                         .exited = launcher_on_exited,
-                                         .failed = launcher_on_failed,
-                                         .none_left = launcher_on_none_left,
-                                         .connected = launcher_on_connected,
-                                         .changed = launcher_check_soon,
-                                         .arg = l}});
+    const char *starter = cfg->words != NULL     ? "--launch-command"
+                          : cfg->starter != NULL ? cfg->starter->name
+                                                 : NULL;
+    return node_tree_new(&l->parts.tree,
+                         &(struct node_tree_cfg){.nodes = cfg->payload->alloc->nodes,
+                                                 .fanout = cfg->fanout,
+                                                 .min_nodes = cfg->min_nodes,
+                                                 .limit_s = cfg->limit_s,
+                                                 .relay = cfg->parent != NULL,
+                                                 .starter = starter,
+                                                 .log = cfg->log,
+                                                 .port = {.start = launcher_start_node,
+                                                          .is_running = launcher_is_starting,
+                                                          .kill = launcher_kill_starter,
+                                                          .send = launcher_send,
+                                                          .report = launcher_report,
+                                                          .exited = launcher_on_exited,
+                                                          .failed = launcher_on_failed,
+                                                          .none_left = launcher_on_none_left,
+                                                          .connected = launcher_on_connected,
+                                                          .changed = launcher_check_soon,
+                                                          .arg = l}});
 }
 
 /* ---- processes ---- */

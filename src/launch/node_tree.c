@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODE_TREE_SLOW_S = 30, SSH_FAILED = 255 };
+/* Codes of a starter: KILLED + N: signal N ended it, or what it ran; NOT_RUN: no process. */
+enum { NODE_TREE_SLOW_S = 30, SSH_FAILED = 255, KILLED = 128, NOT_RUN = -1 };
 
 enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EXITED };
 
@@ -178,7 +179,7 @@ static void node_tree_start_from_here(struct node_tree *t, const int *nodes, int
     for (int i = 0; i < n; i++)
         if (t->nodes[nodes[i]].parent == nodes[i] &&
             !t->cfg.port.is_running(t->cfg.port.arg, nodes[i]))
-            node_tree_starter_failed(t, &t->nodes[nodes[i]], 1);
+            node_tree_starter_failed(t, &t->nodes[nodes[i]], NOT_RUN);
 }
 
 /* True if node `by` is to start node `index`, and has not reported its connection. */
@@ -339,9 +340,18 @@ static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c
     const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;
     const char *name = node_tree_name(t, c->index);
     const bool ssh = strcmp(t->cfg.starter, "ssh") == 0 && code == SSH_FAILED;
-    dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s%s%s%s", name,
-           t->cfg.starter, code, enough ? "; continuing without it" : "",
-           ssh ? "\n  tip: try 'ssh " : "", ssh ? name : "", ssh ? " true'" : "");
+    const char *then = enough ? "; continuing without it" : "";
+    if (code == NOT_RUN)
+        dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: cannot run %s on this node%s",
+               name, t->cfg.starter, then);
+    else if (code > KILLED && code <= KILLED + SIGRTMAX)
+        dd_log(t->cfg.log, DD_LOG_ERR,
+               "cannot start ddrun on %s: %s exited with code %d, or was killed by signal %d%s",
+               name, t->cfg.starter, code, code - KILLED, then);
+    else
+        dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s%s%s%s",
+               name, t->cfg.starter, code, then, ssh ? "\n  tip: try 'ssh " : "", ssh ? name : "",
+               ssh ? " true'" : "");
     if (!enough)
         t->cfg.port.failed(t->cfg.port.arg);
 }
@@ -353,7 +363,8 @@ static void node_tree_starter_failed(struct node_tree *t, struct tree_node *c, i
     if (t->ending)
         return;
     if (t->cfg.relay)
-        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries to start the node */
+        node_tree_report(t, LAUNCH_FAILED, c->index,
+                         code == NOT_RUN ? 1 : code); /* the parent tries to start the node */
     else
         node_tree_log_missing(t, c, code);
     node_tree_start_subtree(t, c);
@@ -410,7 +421,7 @@ static void node_tree_failed_there(struct node_tree *t, const struct tree_node *
         return;
     }
     dd_log(t->cfg.log, DD_LOG_NOTICE,
-           "'%s' on %s exited with code %d while starting ddrun on %s; retrying from this node",
+           "%s on %s failed with code %d while starting ddrun on %s; retrying from this node",
            t->cfg.starter, node_tree_name(t, by->index), code, node_tree_name(t, c->index));
     node_tree_start_from_here(t, &c->index, 1);
 }

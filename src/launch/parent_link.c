@@ -175,8 +175,10 @@ static void on_payload(void *arg, struct link *l, const struct frame *fr)
                                "invalid node index %d in the task from the starting node: "
                                "expected 0 to %d",
                                f->task.task.nodes[i], f->payload->alloc->nnodes - 1);
-    if (f->rc == 0)
-        f->rc = link_send(l, FRAME_BOOTSTRAP, "", 0);
+    const int sent = f->rc == 0 ? link_send(l, FRAME_BOOTSTRAP, "", 0) : 0;
+    if (sent < 0)
+        f->rc = dd_err_set(f->err, sent, "cannot confirm the payload to the starting node: %s",
+                           strerror(-sent));
     event_base_loopbreak(f->parent->base);
 }
 
