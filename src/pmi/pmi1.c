@@ -305,8 +305,8 @@ int pmi1_new(struct pmi1 **ret, const struct pmi1_cfg *cfg, struct dd_err *err)
         rc = client_begin(&s->c[i], s, i);
     if (rc < 0) {
         pmi1_free(s);
-        return dd_err_set(err, rc, "cannot serve PMI to %d workers: %s", cfg->local_size,
-                          strerror(-rc));
+        return dd_err_set(err, rc, "cannot serve PMI to %d worker%s: %s", cfg->local_size,
+                          cfg->local_size == 1 ? "" : "s", strerror(-rc));
     }
     *ret = s;
     return 0;

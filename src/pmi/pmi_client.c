@@ -88,9 +88,11 @@ __attribute__((format(printf, 4, 5))) static int pmi_client_ask(struct pmi_clien
     if ((rc = pmi_client_read_line(c, &next)) < 0)
         return rc;
     const char *found = word != NULL ? strstr(c->in, word) : "";
-    if (strstr(c->in, " rc=-") != NULL || found == NULL)
+    const bool refused = strstr(c->in, " rc=-") != NULL;
+    if (refused || found == NULL)
         return dd_err_set(c->err, -EPROTO,
-                          "the outer launcher refused a PMI-1 request (PMI_FD=%d): '%s'", c->fd,
+                          "the outer launcher %s a PMI-1 request (PMI_FD=%d): '%s'",
+                          refused ? "refused" : "did not understand", c->fd,
                           dd_log_escape(shown, sizeof(shown), c->in, strlen(c->in)));
     if (word != NULL) {
         found += strlen(word);

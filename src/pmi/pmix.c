@@ -242,6 +242,23 @@ static int send_setup(struct pmix *p)
                         p, &(struct hmsg){.type = HMSG_SETUP, .data = data.data, .len = data.len});
 }
 
+/* Reap the helper, which has closed its socket. The signal does not reach one that is exiting. */
+static int pmix_explain_exit(struct pmix *p, struct dd_err *err)
+{
+    int status = 0;
+    (void)kill(p->pid, SIGKILL);
+    while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    p->pid = 0;
+    if (WIFSIGNALED(status))
+        return dd_err_set(err, -EIO, "PMIx: '%s' was killed by signal %d before it was ready",
+                          p->cfg.helper, WTERMSIG(status));
+    return dd_err_set(err, -EIO,
+                      "PMIx: '%s' exited with status %d before it was ready"
+                      "\n  tip: check its libraries with ldd",
+                      p->cfg.helper, WEXITSTATUS(status));
+}
+
 static int pmix_wait_ready(struct pmix *p, struct dd_err *err)
 {
     const uint64_t end = dd_now_ns() + READY_MS * DD_NS_PER_MS;
@@ -255,11 +272,10 @@ static int pmix_wait_ready(struct pmix *p, struct dd_err *err)
         return 0;
     if (p->failed)
         return dd_err_set(err, -EIO, "PMIx: %s", p->why);
-    return rc < 0 ? dd_err_set(err, -EIO,
-                               rc == -ECONNRESET ? "PMIx: '%s' exited before it was ready"
-                                                   "\n  tip: check its libraries with ldd"
-                                                 : "PMIx: cannot read from '%s': %s",
-                               p->cfg.helper, strerror(-rc))
+    if (rc == -ECONNRESET)
+        return pmix_explain_exit(p, err);
+    return rc < 0 ? dd_err_set(err, -EIO, "PMIx: cannot read from '%s': %s", p->cfg.helper,
+                               strerror(-rc))
                   : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s",
                                p->cfg.helper, READY_MS / 1000);
 }

@@ -490,7 +490,10 @@ int store_relay_take(struct store_relay *y, const void *p, size_t n, struct dd_e
     if (rc == 0)
         rc = relay_handlers[m.type] != NULL ? relay_handlers[m.type](y, &m) : -EPROTO;
     if (rc < 0)
-        return dd_err_set(err, rc, "malformed message from the daemon to the relay of the store");
+        return dd_err_set(err, rc,
+                          rc == -ENOMEM
+                              ? "out of memory for the relay of the store"
+                              : "malformed message from the daemon to the relay of the store");
     y->taken += relay_wire_cost(&m);
     if (y->taken >= RELAY_CREDIT_FROM) {
         relay_must_send(y, (struct relay_msg){.type = RELAY_CREDIT, .n = (uint32_t)y->taken});
