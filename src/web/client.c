@@ -63,8 +63,8 @@ __attribute__((noreturn)) static void web_exec_helper(const struct web_cfg *cfg,
     _exit(127);
 }
 
-/* Stop and reap the helper; true: it was killed rather than exited. */
-static bool end_helper(struct web *w)
+/* Stop and reap the helper. Return its wait status. */
+static int end_helper(struct web *w)
 {
     int status = 0;
     if (w->readable != NULL)
@@ -77,7 +77,7 @@ static bool end_helper(struct web *w)
     }
     w->pid = 0;
     w->sent = false;
-    return WIFSIGNALED(status);
+    return status;
 }
 
 static void web_on_readable(evutil_socket_t fd, short what, void *arg);
@@ -171,13 +171,21 @@ static void send_next(struct web *w)
 }
 
 /* If the helper was killed, start another one for the same request. If it exited by itself, a new
- * one would exit, too. */
-static void on_lost_helper(struct web *w)
+ * one would exit, too. ended: it has closed its socket; false: its answer is of no use. */
+static void on_lost_helper(struct web *w, bool ended)
 {
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
-    const bool killed = end_helper(w);
+    const int status = end_helper(w);
+    const bool killed = WIFSIGNALED(status);
+    char why[120] = "cannot read the answer of the helper ddrun-web";
+    if (ended)
+        (void)snprintf(
+            why, sizeof(why),
+            "the helper ddrun-web ended without an answer (%s %d; ddrun-web --check tests "
+            "it)",
+            killed ? "signal" : "exit status", killed ? WTERMSIG(status) : WEXITSTATUS(status));
     if (r != NULL && (++r->tries >= TRIES_MAX || !killed))
-        fail_first(w, "the helper ddrun-web ended without an answer (ddrun-web --check tests it)");
+        fail_first(w, why);
 }
 
 /* Read one answer. True: there may be more. */
@@ -188,8 +196,9 @@ static bool web_read_answer(struct web *w)
     ssize_t n = packet != NULL ? recv(w->fd, packet, WEB_PACKET_MAX, MSG_DONTWAIT) : -1;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
+    const bool ended = n == 0 || (n < 0 && errno == ECONNRESET);
     if (n <= 0 || !w->sent || web_answer_decode(&a, packet, (size_t)n) < 0)
-        on_lost_helper(w);
+        on_lost_helper(w, ended);
     else
         complete(w, &a);
     send_next(w);

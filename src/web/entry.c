@@ -111,8 +111,10 @@ int entry_decode(struct entry *ret, const char *text, struct dd_err *err)
     int rc = o != NULL ? entry_decode_object(&e, o) : -EPROTO;
     json_decref(o);
     if (rc < 0)
-        return dd_err_set(err, rc,
-                          "malformed leader entry in etcd, or one of another version of ddrun");
+        return dd_err_set(
+            err, rc,
+            rc == -ENOMEM ? "out of memory for the leader entry of etcd"
+                          : "malformed leader entry in etcd, or one of another version of ddrun");
     *ret = e;
     e = (struct entry){0};
     return 0;

@@ -207,17 +207,17 @@ static int take_parts(struct etcd_answer *a, enum etcd_call call, const json_t *
     return rc;
 }
 
-static enum etcd_result not_understood(struct dd_err *err, const char *body)
+static enum etcd_result not_understood(struct dd_err *err, int status, const char *body)
 {
     char shown[80];
-    (void)dd_err_set(err, -EPROTO, "unexpected reply: '%s'",
+    (void)dd_err_set(err, -EPROTO, "unexpected reply (HTTP status %d): '%s'", status,
                      dd_log_escape(shown, sizeof(shown), body, strnlen(body, 40)));
     return ETCD_FAILED;
 }
 
 /* Classify an error reply. Src: etcd's gateway sends gRPC codes: 3 invalid argument, 5 not found, 7
  * permission denied, 9 failed precondition, 16 unauthenticated (observed with 3.4.23). */
-static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char *body,
+static enum etcd_result refusal(enum etcd_call call, const json_t *o, int status, const char *body,
                                 struct dd_err *err)
 {
     static const struct {
@@ -238,7 +238,7 @@ static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char
     const json_int_t code = json_integer_value(json_object_get(o, "code"));
     char shown[200];
     if (text == NULL || *text == '\0')
-        return not_understood(err, body);
+        return not_understood(err, status, body);
     (void)dd_err_set(err, -EPROTO, "%s",
                      dd_log_escape(shown, sizeof(shown), text, strnlen(text, 150)));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -265,10 +265,10 @@ enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call
                            NULL); /* the reply to KEEP is a stream */
     enum etcd_result result;
     if (status != 200)
-        result = refusal(call, o, body, err);
+        result = refusal(call, o, status, body, err);
     else if (take_parts(&a, call, o) < 0 ||
              (call == ETCD_READ && a.there && (a.value == NULL || a.revision == 0)))
-        result = not_understood(err, body);
+        result = not_understood(err, status, body);
     else
         result = result_of(&a, call);
     json_decref(o);

@@ -81,9 +81,8 @@ static int no_host(const char *p, size_t n, struct dd_err *err)
             "as %%2F and %%3F)");
     return dd_err_set(
         err, -EINVAL,
-        "invalid etcd address '%.*s': expected HOST or HOST:PORT, at most %d of them, "
-        "separated by commas",
-        (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
+        "invalid etcd address '%.*s': expected HOST or HOST:PORT, several separated by commas",
+        (int)(n < 100 ? n : 100), p);
 }
 
 /* Add "HOST", "HOST:PORT" or "[v6]:PORT". */
@@ -91,13 +90,15 @@ static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_
                     struct dd_err *err)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+    if (u->bases.n == ETCD_HOSTS_MAX)
+        return dd_err_set(err, -EINVAL, "more than %d etcd addresses", ETCD_HOSTS_MAX);
     const bool v6 = n > 0 && *p == '[';
     const char *close = v6 ? memchr(p, ']', n) : NULL;
     const char *end = v6 ? close : memchr(p, ':', n); /* end of the host name */
     const size_t host = end != NULL ? (size_t)(end - p) + v6 : v6 ? 0 : n;
     char port_text[8] = "";
     int port = ETCD_PORT;
-    bool ok = host > 0 && host <= n && host < 256 && u->bases.n < ETCD_HOSTS_MAX;
+    bool ok = host > 0 && host <= n && host < 256;
     ok = ok && (v6 ? strspn(p + 1, "0123456789abcdefABCDEF:.") == host - 2 && host > 3
                    : strspn(p, good) >= host);
     if (ok && host < n)
@@ -161,7 +162,7 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
         if (strlen(s->name) != len || memcmp(s->name, p, len) != 0)
             continue;
         if (s->tls && !tls)
-            return dd_err_set(err, -EINVAL, "'%s' needs TLS; use etcds://", s->name);
+            return dd_err_set(err, -EINVAL, "'%s' needs TLS\n  tip: use etcds://", s->name);
         char *value = NULL;
         int rc = etcd_url_decode(&value, p + len + 1, n - len - 1, s->name, err);
         if (rc == 0) {
