@@ -125,7 +125,9 @@ static int pair_begin(int fd, const char *token)
     if (rc < 0)
         return rc;
     const ssize_t n = send(fd, token, PAIR_TOKEN, MSG_NOSIGNAL);
-    return n == PAIR_TOKEN ? 0 : pair_errno(n);
+    if (n > 0) /* the time limit was over before the rest */
+        return n == PAIR_TOKEN ? 0 : -ETIMEDOUT;
+    return pair_errno(n);
 }
 
 int pair_measure(struct pair_result *ret, const struct net_addr *to, const char *iface,
@@ -142,6 +144,9 @@ int pair_measure(struct pair_result *ret, const struct net_addr *to, const char 
         rc = pair_measure_latency(fd, ret);
     if (rc == 0)
         rc = pair_measure_bandwidth(fd, ret);
+    if (rc == -ENOMEM)
+        return dd_err_set(err, rc, "out of memory for measuring the connection to %s",
+                          net_addr_text(to, text));
     return rc == 0 ? 0
                    : dd_err_set(err, rc, "the connection to %s failed: %s", net_addr_text(to, text),
                                 strerror(-rc));
