@@ -415,8 +415,9 @@ static int group_begin(struct ddrun *d, struct ddrun_group *g, const struct coll
     int rc = c->own.len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
     struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
     if (r == NULL)
-        return lib_fail(rc < 0 ? rc : -ENOMEM, rc == -EMSGSIZE ? "%s of %zu bytes" : "%s", c->name,
-                        c->own.len);
+        return lib_fail(rc < 0 ? rc : -ENOMEM,
+                        rc == -EMSGSIZE ? "%s of %zu bytes (limit %d)" : "%s", c->name, c->own.len,
+                        DDRUN_VALUE_MAX);
     *r = (struct ddrun_request){.d = d, .g = g};
     (void)pthread_mutex_lock(&d->lock);
     r->held = !g->busy;

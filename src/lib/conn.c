@@ -228,24 +228,24 @@ int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, s
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     c->fd = open_socket(a, deadline);
-    int rc = c->fd < 0 ? c->fd : conn_handshake(c, deadline);
+    const bool connected = c->fd >= 0;
+    int rc = connected ? conn_handshake(c, deadline) : c->fd;
     if (rc == 0) {
         *ret = c;
         return 0;
     }
     conn_free(c);
-    if (rc == -EACCES)
-        return dd_err_set(
-            err, rc,
-            "the store at %s closed the connection: it accepts only workers of its own job",
-            a->text);
+    if (rc == -EACCES && connected)
+        return dd_err_set(err, rc,
+                          "lost the connection to the store at %s during the handshake; the store "
+                          "accepts only workers of its own job",
+                          a->text);
     if (rc == -EPROTO)
         return dd_err_set(err, rc, "the server at %s is not a store of ddrun", a->text);
     if (rc == -ECONNREFUSED)
         return dd_err_set(
             err, rc,
-            "cannot reach the store of this round at %s: connection refused; the daemon or its "
-            "node is down",
+            "cannot reach the store of this round at %s: connection refused; nothing listens there",
             a->text);
     return dd_err_set(err, rc, "cannot reach the store of this round at %s: %s", a->text,
                       strerror(-rc));

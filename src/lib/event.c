@@ -70,8 +70,8 @@ int ddrun_step_resume(struct ddrun *d)
 
 /* ---- events ---- */
 
-/* Parse "stop 15". 1; 0: an event of a later version; -EPROTO: not an event. Src:
- * docs/protocol/store-c10d.md. */
+/* Parse "stop 15" or "signal 10". Returns 1, 0 for an unknown kind (of a later version), or -EPROTO
+ * for an invalid signal number. Src: docs/protocol/store-c10d.md. */
 static int event_parse(const char *text, struct ddrun_event *ret)
 {
     static const struct {

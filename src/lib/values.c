@@ -135,7 +135,7 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
     for (int i = 0; i < n; i++)
         if (values_check_key("wait", keys[i]) < 0)
             return -EINVAL;
-    (void)snprintf(what, sizeof(what), "wait for %d keys", n);
+    (void)snprintf(what, sizeof(what), "wait for %d key%s", n, n == 1 ? "" : "s");
     int rc = lib_check(d);
     if (rc < 0 || n == 0)
         return rc < 0 ? lib_fail(rc, "%s", what) : 0;
