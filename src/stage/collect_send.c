@@ -86,9 +86,19 @@ static void send_alive(void *arg)
 static void send_finish(const struct send *s)
 {
     char text[200];
-    (void)snprintf(text, sizeof(text),
-                   "%zu file%s with %.1f MB sent, %zu unchanged, %zu not collected", s->came,
-                   s->came == 1 ? "" : "s", (double)s->bytes / 1e6, s->had, s->missing);
+    char size[40];
+    if (s->bytes >= 1000000)
+        (void)snprintf(size, sizeof(size), "%.1f MB", (double)s->bytes / 1e6);
+    else
+        (void)snprintf(size, sizeof(size), "%.1f KB", (double)s->bytes / 1e3);
+    if (s->came > 0)
+        (void)snprintf(text, sizeof(text),
+                       "%zu file%s with %s sent, %zu unchanged, %zu not collected", s->came,
+                       s->came == 1 ? "" : "s", s->bytes < 100 ? "less than 0.1 KB" : size, s->had,
+                       s->missing);
+    else
+        (void)snprintf(text, sizeof(text), "no file sent, %zu unchanged, %zu not collected", s->had,
+                       s->missing);
     collect_tell(s->c, STAGE_MSG_COLLECTED, text);
 }
 

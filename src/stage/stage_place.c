@@ -241,10 +241,12 @@ static int place_of_copy(char **ret, const struct serve *s)
 static int place_texts(const struct serve *s, const char *dir, struct dd_strv *texts)
 {
     const double seconds = (double)(dd_now_ns() - s->begun_ns) / (double)DD_NS_PER_S;
-    const double mib = (double)s->bytes / MIB;
+    const double exact = (double)s->bytes / MIB;
+    const char *below = exact < 0.05 ? "less than " : "";
+    const double mib = exact < 0.05 ? 0.1 : exact;
     int rc = s->dir.path == NULL
-                 ? dd_strv_pushf(texts, "%.1f MiB: used the kept copy '%s'", mib, dir)
-                 : dd_strv_pushf(texts, "%.1f MiB in %.2f s to '%s'%s", mib, seconds, dir,
+                 ? dd_strv_pushf(texts, "%s%.1f MiB: used the kept copy '%s'", below, mib, dir)
+                 : dd_strv_pushf(texts, "%s%.1f MiB in %.2f s to '%s'%s", below, mib, seconds, dir,
                                  s->mounts || place_is_cache(s)
                                      ? ""
                                      : "; PATH and other variables point there");
