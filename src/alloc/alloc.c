@@ -85,9 +85,10 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     bool has_spares = in->spares && (in->hosts != NULL ||
                                      in->hostfile != NULL); /* the list numbers the nodes, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
-        return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d is out of range for --nnodes=%s (ranks count from 0)",
-                          in->node_rank, show_nnodes(nnodes, in));
+        return dd_err_tip(err,
+                          dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for --nnodes=%s",
+                                     in->node_rank, show_nnodes(nnodes, in)),
+                          "ranks count from 0");
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);

@@ -384,6 +384,8 @@ static int launcher_make_events(struct launcher *l)
 static int launcher_make_payload(struct launcher *l, struct dd_err *err)
 {
     int rc = bootstrap_payload_encode(&l->payload, l->cfg->payload);
+    if (rc == -ENOMEM)
+        return dd_err_set(err, rc, "out of memory for the command and its environment");
     return rc < 0 ? dd_err_set(err, rc,
                                "cannot forward the command and its environment to the other "
                                "nodes (limits: %d MiB, %d variables): %s"

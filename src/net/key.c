@@ -76,9 +76,10 @@ static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
 {
     unsigned char bytes[NET_KEY_LEN];
     if (strlen(hex) == KEY_HEX && key_from_hex(bytes, hex) < 0)
-        return dd_err_set(err, -EINVAL,
-                          "DDRUN_KEY must have %d hexadecimal digits (it has another character)",
-                          KEY_HEX);
+        return dd_err_set(
+            err, -EINVAL,
+            "DDRUN_KEY must have %d hexadecimal digits (one of its characters is not hexadecimal)",
+            KEY_HEX);
     if (key_from_hex(bytes, hex) < 0)
         return dd_err_set(err, -EINVAL,
                           "DDRUN_KEY must have %d hexadecimal digits (it has %zu characters)",
