@@ -289,7 +289,7 @@ static void variables_are_refused_with_their_name(void **state)
         {STEP_OF("node[1-2]", "1(x3)"),
          "SLURM_STEP_TASKS_PER_NODE=1(x3) is for 3 nodes, but SLURM_STEP_NODELIST=node[1-2] has 2"},
         {STEP_OF("node[1-2]", "1(y2)"), "SLURM_STEP_TASKS_PER_NODE: '1(y2)' is not a list of tasks"},
-        {STEP_OF("node[1-2]", "0(x2)"), "SLURM_LOCALID=0 is not a number from 0 to -1"},
+        {STEP_OF("node[1-2]", "0(x2)"), "SLURM_STEP_TASKS_PER_NODE=0(x2) has no task on node SLURM_NODEID=1"},
         {STEP " SLURM_RESTART_COUNT=x", "SLURM_RESTART_COUNT=x is not a number from 0"},
         {STEP " SLURM_STEP_RESV_PORTS=21001-x", "SLURM_STEP_RESV_PORTS: '21001-x' is not a list of"},
         {"SLURM_JOB_ID=../12 SLURM_JOB_NODELIST=node2", "SLURM_JOB_ID=../12 is not a valid job id"},

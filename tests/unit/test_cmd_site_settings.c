@@ -335,7 +335,7 @@ static void wrong_hosts_and_includes_are_refused(void **state)
          "f:5: [host.\"...\"]: '[1-' has an unmatched '[' (character 2 of host list 'n[1-')",
          false},
         {"[5, [\"host\", \"a:b\", \"label\"], true]",
-         "f:5: [host.\"...\"]: ':' cannot be part of a host pattern", false},
+         "f:5: [host.\"...\"]: ':' cannot be part of a host pattern ('a:b')", false},
         {"[5, [\"include\"], true]",
          "f:5: include: expected the path of a file, or a list of paths", false},
         {"[5, [\"include\"], \"/tmp/x\"]",
