@@ -676,15 +676,15 @@ static void a_killed_helper_is_started_again_for_the_same_request_but_not_for_ev
     static const struct {
         const char *url, *says;
         int started;
-    } rows[] = {{"http://exit",
-                 "the helper ddrun-web ended without an answer (exit status 127; ddrun-web --check "
-                 "tests it)",
-                 1},
-                {"http://kill",
-                 "the helper ddrun-web ended without an answer (signal 9; ddrun-web --check tests it)",
-                 3},
-                {"http://idle", "http://idle", 1},
-                {"http://next", "http://next", 1}};
+    } rows[] = {
+        {"http://exit",
+         "the helper ddrun-web ended without an answer (exit status 127; ddrun-web --check "
+         "tests it)",
+         1},
+        {"http://kill",
+         "the helper ddrun-web ended without an answer (signal 9; ddrun-web --check tests it)", 3},
+        {"http://idle", "http://idle", 1},
+        {"http://next", "http://next", 1}};
     char *const env[] = {NULL};
     int started = 0;
     struct web_cfg cfg = {.base = event_base_new(),
