@@ -51,8 +51,9 @@ static void do_report(struct agent *a, int what)
                status != NULL ? status : "no daemon of this job was found");
         break;
     case AM_REPORT_PEERS_LIMIT:
-        dd_log(log, DD_LOG_ERR, "%s timed out after %.0f s: another daemon of this job refused it",
-               node, seek_s);
+        dd_log(log, DD_LOG_ERR,
+               "%s timed out after %.0f s: another daemon of this job refuses this node: %s", node,
+               seek_s, a->loop.why);
         break;
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,

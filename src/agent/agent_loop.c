@@ -103,7 +103,10 @@ int agent_loop_init(struct agent_loop *l, const struct agent_cfg *cfg, const str
     agent_machine_set_index(&l->machine, cfg->alloc->index);
     l->base = net_loop_new();
     l->timer = l->base != NULL ? evtimer_new(l->base, agent_loop_on_timer, l) : NULL;
-    return l->timer == NULL ? dd_err_set(err, -ENOMEM, "cannot create the event loop") : 0;
+    return l->timer == NULL
+               ? dd_err_set(err, -ENOMEM,
+                            "cannot create the event loop: out of memory or file descriptors")
+               : 0;
 }
 
 void agent_loop_set_act(struct agent_loop *l, agent_act_f *act, void *arg)

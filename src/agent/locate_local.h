@@ -11,7 +11,7 @@ struct locate_local;
 
 /* Which kind of program has had the port so far; zero-initialized: unknown. */
 struct locate_local_owner {
-    bool other;        /* a program other than this job's daemon has the port */
+    bool other;        /* not known to be this job's daemon: foreign, or silent so far */
     uint64_t since_ms; /* when `other` became true */
 };
 

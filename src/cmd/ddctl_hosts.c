@@ -135,16 +135,17 @@ static int ddctl_hosts_add_names(struct hostlist **all, const struct hostlist *m
     return 0;
 }
 
-static int ddctl_hosts_read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
+/* alone: no other expression is given. */
+static int ddctl_hosts_read_expression(struct hostlist **ret, const char *text, bool alone,
+                                       struct dd_err *err)
 {
     if (text[0] == '-')
         return dd_err_set(err, -EINVAL, "'%.60s' is not a list of nodes: it begins with a dash",
                           text);
     int rc = hostlist_parse(ret, text, err);
     if (rc == 0 && hostlist_count(*ret) == 0)
-        return dd_err_set(err, -EINVAL,
-                          "empty expression (an unset variable?)"
-                          "\n  tip: omit it to print the nodes of this job");
+        return dd_err_set(err, -EINVAL, "empty expression (an unset variable?)%s",
+                          alone ? "\n  tip: omit it to print the nodes of this job" : "");
     return rc;
 }
 
@@ -153,10 +154,10 @@ static int ddctl_hosts_read_expressions(struct hostlist **ret, char *const *firs
                                         struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *all = NULL;
-    int rc = ddctl_hosts_read_expression(&all, *first, err);
+    int rc = ddctl_hosts_read_expression(&all, *first, *rest == NULL, err);
     for (; rc == 0 && *rest != NULL; rest++) {
         DD_AUTO(hostlist) struct hostlist *more = NULL;
-        rc = ddctl_hosts_read_expression(&more, *rest, err);
+        rc = ddctl_hosts_read_expression(&more, *rest, false, err);
         if (rc == 0)
             rc = ddctl_hosts_no_room(ddctl_hosts_add_names(&all, more, o), err);
     }

@@ -73,7 +73,8 @@ static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_e
 {
     l->base = net_loop_new_of_many();
     if (l->base == NULL || ddrund_watch_signals(l) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot create the event loop");
+        return dd_err_set(err, -ENOMEM,
+                          "cannot create the event loop: out of memory or file descriptors");
     cfg->on_over = ddrund_on_over;
     cfg->arg = l;
     int rc = net_key_prepare(cfg->key.method, err);

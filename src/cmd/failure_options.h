@@ -87,9 +87,9 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .group = "Failures",                                                                                                 \
          .help = "record the collectives of PyTorch with NCCL",                                                               \
          .more =                                                                                                              \
-             "Where ddrun reads the stacks of the workers, the report and 'ddctl stacks' then show "                          \
-             "the collective that each rank is in, by PyTorch's flight recorder. 'auto' records on nodes "                    \
-             "with GPUs. Variables of the flight recorder that you have set stay.",                                           \
+             "With it, 'ddctl stacks' and the report show the collective that each rank is in, if "                           \
+             "ddrun reads the stacks of the workers (see --stacks). 'auto' records on nodes with GPUs. "                      \
+             "ddrun does not change variables of the flight recorder that you have set.",                                     \
          OPT_FIELD(type, failure.flight_recorder)},                                                                           \
         {.name = "nccl-ras",                                                                                                  \
          .kind = OPT_STRING,                                                                                                  \

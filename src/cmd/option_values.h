@@ -1,6 +1,6 @@
-/* Parsers for values of ddrun's options that are more than a number, a duration or a word. Each
- * parses `text` into `field`, the option's member of struct ddrun_options, or returns -EINVAL with
- * a message in err. */
+/* Parsers for options of ddrun that need more than a row of the option table. Each parses `text`
+ * into `field`, the option's member of struct ddrun_options. Return 0, or -EINVAL or -ENOMEM with a
+ * message in err. */
 #ifndef DD_CMD_OPTION_VALUES_H
 #define DD_CMD_OPTION_VALUES_H
 

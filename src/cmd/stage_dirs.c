@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,8 +69,10 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
 {
     DD_AUTO(free) char *here = path[0] != '/' ? getcwd(NULL, 0) : strdup("");
     DD_AUTO(strv) struct dd_strv parts = {0};
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
-    int rc = here == NULL ? -errno : dd_strv_split(&parts, here, "/");
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(PATH_MAX);
+    if (here == NULL)
+        return dd_err_set(err, -errno, "--stage: cannot determine the current directory: %m");
+    int rc = dd_strv_split(&parts, here, "/");
     rc = rc == 0 ? dd_strv_split(&parts, path, "/") : rc;
     for (size_t i = 0; i < parts.n && rc == 0; i++) {
         if (strcmp(parts.v[i], "..") == 0)
@@ -82,10 +85,11 @@ static int stage_absolute(char **ret, const char *path, struct dd_err *err)
                           "--stage: '%s' is the root directory"
                           "\n  tip: name a directory in it",
                           path[0] != '\0' ? path : "/");
+    if (rc == -EMSGSIZE)
+        return dd_err_set(err, -EINVAL, "--stage: the absolute path of '%.60s…' exceeds %d bytes",
+                          path, PATH_MAX);
     *ret = rc == 0 ? dd_buf_steal(&out) : NULL;
-    return *ret != NULL ? 0
-                        : dd_err_set(err, -ENOMEM, "--stage: cannot make '%s' absolute: %s", path,
-                                     strerror(rc < 0 ? -rc : ENOMEM));
+    return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "--stage: out of memory");
 }
 
 /* Reject a --stage-dir inside a source: the copy would contain itself. */
@@ -149,7 +153,8 @@ int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool re
 
 /* ---- directories of the node ---- */
 
-/* Src: linux/magic.h and the sources of these file systems */
+/* True for a network file system, and if statfs() fails. Src: linux/magic.h, or the sources of the
+ * file system (OrangeFS: fs/orangefs of Linux). */
 static bool is_network(const char *path)
 {
     static const unsigned long types[] = {
@@ -162,7 +167,9 @@ static bool is_network(const char *path)
         0x00c36400, /* Ceph */
         0x65735546, /* FUSE: sshfs, CVMFS, GlusterFS … */
         0x5346414f, /* AFS */
-        0x6c6f6f70, /* OrangeFS variants */
+        0x20030528, /* OrangeFS */
+        0x01021997, /* 9P */
+        0x6b414653, /* kAFS */
         0xaad7aaea, /* PanFS */
         0x7461636f, /* OCFS2 */
         0x01161970, /* GFS2 */

@@ -128,7 +128,7 @@ static int begin(struct manager *t, struct dd_err *err)
 /* ---- node numbers ---- */
 
 /* Src: measured: tasks on the first node lack PBS_NODEFILE, but the file exists. */
-static int read_nodes(struct dd_buf *text, struct dd_err *err)
+static int read_nodes(struct dd_buf *text, char **ret_path, struct dd_err *err)
 {
     DD_AUTO(free) char *path = NULL;
     const char *named = dd_env_get_nonempty(environ, "PBS_NODEFILE");
@@ -140,30 +140,34 @@ static int read_nodes(struct dd_buf *text, struct dd_err *err)
         path = NULL;
         return dd_err_set(err, -ENOMEM, "out of memory");
     }
-    return dd_read_file(path, text, err);
+    const int rc = dd_read_file(path, text, err);
+    *ret_path = DD_TAKE(path);
+    return rc;
 }
 
 static int find_node(const struct manager *t, const char *host, int *ret, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(FILE_MAX);
     DD_AUTO(free) int *ids = NULL;
+    DD_AUTO(free) char *path = NULL;
     int n = 0;
     int lines = 0;
-    int rc = read_nodes(&text, err);
+    int rc = read_nodes(&text, &path, err);
     if (rc < 0)
         return rc;
     const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host,
                                 &lines);
     if (line < 0)
-        return dd_err_set(err, -ENOENT, "'%.200s' is not in the job's node file (%d line%s)", host,
-                          lines, lines == 1 ? "" : "s");
+        return dd_err_set(err, -ENOENT,
+                          "node '%.200s' is not in the job's node file '%.200s' (%d line%s)", host,
+                          path, lines, lines == 1 ? "" : "s");
     rc = t->call.nodeinfo(&ids, &n);
     if (rc != 0)
         return failed(t, "tm_nodeinfo", rc, err);
     if (n != lines)
         return dd_err_set(err, -EPROTO,
-                          "the job's node file has %d line%s, but %s reports %d node%s", lines,
-                          lines == 1 ? "" : "s", t->library, n, n == 1 ? "" : "s");
+                          "the job's node file '%.200s' has %d line%s, but %s reports %d node%s",
+                          path, lines, lines == 1 ? "" : "s", t->library, n, n == 1 ? "" : "s");
     *ret = ids[line];
     return 0;
 }

@@ -466,7 +466,7 @@ static int link_accept_ask(struct link_accept *a)
     struct dd_err err = {0};
     int rc = link_shared_make_maker(s, a->base, a->cfg.key, a->cfg.key_in, &err);
     if (rc == 0 && (rc = credential_maker_ask(s->maker)) < 0)
-        (void)dd_err_set(&err, rc, "cannot ask the thread that calls MUNGE: %s", strerror(-rc));
+        (void)dd_err_set(&err, rc, "cannot request a MUNGE credential: %s", strerror(-rc));
     if (rc < 0)
         keep_credential(s, NULL, &err);
     return rc;

@@ -23,7 +23,7 @@ struct straggler_rank {
     bool slow;       /* the rank is a straggler */
     struct rank_load load;
     uint64_t heard;      /* turn of the last load; 0: none yet */
-    uint64_t differs;    /* turn from which on a sign holds that is not in `signs`; 0: none does */
+    uint64_t differs;    /* turn since which a sign that is not in `signs` has held; 0: none */
     unsigned signs;      /* confirmed bits of enum load_sign */
     enum load_sign sign; /* last sign that held */
     /* Used in the first rank of each node: */

@@ -142,7 +142,7 @@ static int read_report(struct view_report *r, int fd, struct dd_err *err)
         n = read(fd, r, sizeof(*r));
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof(*r))
-        return dd_err_set(err, -EIO, "the process that mounts the copy exited");
+        return dd_err_set(err, -EIO, "the process that mounts the copy ended without a result");
     r->step[sizeof(r->step) - 1] = '\0';
     r->why[sizeof(r->why) - 1] = '\0';
     if (r->error != 0 && r->why[0] != '\0')

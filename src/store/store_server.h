@@ -27,7 +27,7 @@ struct store_stats {
     uint64_t conns, conns_total; /* connections, with relays': open now; since the start */
     uint64_t ops;                /* requests executed */
     uint64_t keys, bytes, waiters;
-    uint64_t refused; /* connections over max_conns, or closed because of invalid input */
+    uint64_t refused; /* connections not accepted, or closed after a request that failed */
 };
 
 int store_server_new(struct store_server **ret, struct event_base *base, const struct dd_log *log,

@@ -1,4 +1,6 @@
-/* The agent's stdout or stderr as a queue that neither blocks the loop nor loses output. */
+/* A queue in front of a descriptor for output: stdout or stderr of this process, or a socket to the
+ * log writer. Writing does not block the event loop, except to regular files. Output is lost only
+ * after a write error, as when the reader has closed its end. */
 #ifndef DD_WORKER_CONSOLE_H
 #define DD_WORKER_CONSOLE_H
 
