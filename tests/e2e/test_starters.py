@@ -70,7 +70,7 @@ def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig, text):
 def test_a_starter_that_leaves_something_behind_leaves_nothing(starter):
     with start(starter("sleep 600 & exit 3\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
         assert job.wait() == 1
-        assert some_line(job.err, "cannot start ddrun", "ssh", "code 3")  # the first failure ends the start, and with it the other starter
+        assert some_line(job.err, "cannot start ddrun", "--launch-command", "code 3")  # the first failure ends the start, and with it the other starter
         until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
 
 

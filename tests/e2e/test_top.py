@@ -159,7 +159,7 @@ def finish(job):
 def test_the_screen_shows_ranks_and_stacks_and_q_restores_the_terminal():
     with sleeping(nodes=2) as job, Top(job_id(job)) as top:
         lines = top.shows(r"2 nodes, 4 workers: 4 running, 0 failed", r"^ +3  sim2 +running")
-        assert re.match(rf"job \S*{job_id(job)} running, round 0, 0 of ", lines[0])
+        assert re.match(rf"job \S*{job_id(job)} running, round 0, --max-restarts=0", lines[0])
         assert re.match(r" +RANK +NODE +STATE", lines[3])
         assert "q quit" in lines[23] and "1-4 of 4" in lines[23]
         top.type("f")
