@@ -1,7 +1,6 @@
 """Helpers of the end-to-end tests: run ddrun, find its processes, and assert that nothing is left."""
 
 import atexit
-import itertools
 import json
 import mmap
 import os
@@ -182,16 +181,18 @@ def blocks(pid, sig):
 
 
 def until(what, limit=LIMIT, say="it"):
-    """Return the first true value of what(); fail after the limit. The calls take at most a quarter of the time at first, and less
+    """Return the first true value of what(); fail after the limit. The calls take at most a sixth of the time at first, and less
     and less later."""
     end = time.monotonic() + limit
-    for turn in itertools.count(3):
+    pause = 0.01
+    while True:
         began = time.monotonic()
         value = what()
         if value:
             return value
         assert time.monotonic() < end, f"{say() if callable(say) else say} did not come true within {limit} s"
-        time.sleep(min(max(0.01, turn * (time.monotonic() - began)), 0.3))
+        pause = min(max(1.3 * pause, 5 * (time.monotonic() - began)), 0.3)
+        time.sleep(pause)
 
 
 def answered(command, **more):
