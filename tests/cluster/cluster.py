@@ -520,6 +520,7 @@ class Cluster:
         left."""
         deadline = time.monotonic() + timeout
         names = sorted({name for name in self.names if self.machines[name].up()})
+        pause = 0.05
         while True:
             began = time.monotonic()
             left = sorted(self.snapshot(names) - before)
@@ -527,7 +528,8 @@ class Cluster:
                 return
             if time.monotonic() > deadline:
                 raise ClusterError("left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
-            time.sleep(max(0.05, 3 * (time.monotonic() - began)))
+            pause = min(max(1.3 * pause, 5 * (time.monotonic() - began)), 0.5)
+            time.sleep(pause)
 
 
 def up(options):

@@ -3,7 +3,6 @@
 The namespaces have no other holder than the machine's processes: with them end its mounts, interfaces and sockets.
 """
 
-import itertools
 import os
 import pty
 import signal
@@ -26,16 +25,18 @@ class ClusterError(Exception):
 
 def until(condition, timeout, what):
     """Return the first true result of condition(); raise ClusterError with `what` after the timeout. The calls take at most a
-    quarter of the time at first, and a twentieth later."""
+    sixth of the time at first, and less and less later."""
     deadline = time.monotonic() + timeout
-    for turn in itertools.count(3):
+    pause = 0.01
+    while True:
         began = time.monotonic()
         result = condition()
         if result:
             return result
         if time.monotonic() > deadline:
             raise ClusterError(f"not within {timeout} s: {what() if callable(what) else what}")
-        time.sleep(max(0.01, min(turn, 19) * (time.monotonic() - began)))
+        pause = min(max(1.3 * pause, 5 * (time.monotonic() - began)), 0.5)
+        time.sleep(pause)
 
 
 @dataclass(frozen=True)
