@@ -142,12 +142,11 @@ static bool may_be_elsewhere(const struct rdzv *m)
     return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
-/* True if the start waits for the daemon's own node: it probes for other daemons, and in the first
- * round it makes half of the nodes a majority later. */
-static bool needs_own_node(const struct rdzv *m)
+/* True if the first round waits for the daemon's own node until the last call, even if enough
+ * others have joined: with that node, half of the members are a majority later. */
+static bool lacks_own_node(const struct rdzv *m)
 {
-    const bool first = m->cfg.epoch == 0 && !m->begun && m->nknown == 0;
-    return rdzv_own_id(m) < 0 && (first || may_be_elsewhere(m));
+    return m->cfg.epoch == 0 && !m->begun && m->nknown == 0 && rdzv_own_id(m) < 0;
 }
 
 /* Request a probe; RDZV_PROBE_RESULT or the end of this daemon follows. */
@@ -163,12 +162,13 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
 {
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
-    bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
-                          (m->last_call != RDZV_NEVER && now >= m->last_call));
+    const bool all = fit >= rdzv_wanted(m) && !may_be_elsewhere(m) && !lacks_own_node(m);
+    bool due = enough &&
+               (all || now >= m->deadline || (m->last_call != RDZV_NEVER && now >= m->last_call));
     const bool must_probe = due && may_be_elsewhere(m) && !m->probed;
     if (must_probe && rdzv_own_id(m) >= 0)
         return probe_first(m);
-    due &= !must_probe && (!needs_own_node(m) || now >= m->deadline);
+    due &= !must_probe;             /* the node that has to probe is not connected */
     m->probing = m->probed = false; /* the next start needs another probe */
     if (due) {
         int rc = rdzv_gather_go(m, now);
@@ -189,7 +189,8 @@ uint64_t rdzv_timer(const struct rdzv *m)
         return m->leave_at;
     if (m->state != RDZV_GATHERING || m->probing)
         return RDZV_NEVER;
-    return m->last_call < m->deadline && !needs_own_node(m) ? m->last_call : m->deadline;
+    const bool waits = may_be_elsewhere(m) && rdzv_own_id(m) < 0;
+    return m->last_call < m->deadline && !waits ? m->last_call : m->deadline;
 }
 
 int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
