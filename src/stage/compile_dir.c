@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, ITEMS_MAX = 1 << 20 };
+enum { BLOCK = 4096, ITEMS_MAX = 1 << 20, TAKE_TRIES = 10 };
 
 /* ---- the shared directory ---- */
 
@@ -348,14 +348,17 @@ int compile_dir_take(int at, const char *made)
     DD_AUTO(fd) int fd = openat(at, made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    for (int tries = 0; tries < 3; tries++) { /* a tool may make the directory at any moment */
+    if (unlinkat(fd, COMPILE_DIR_CACHE, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return 0;                                      /* a copy without entries */
+    for (int tries = 0; tries < TAKE_TRIES; tries++) { /* tools may make the directory again */
+        char early[16];
         if (renameat2(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE, RENAME_EXCHANGE) == 0)
             return 0;
-        if ((errno == EINVAL || errno == ENOSYS) && /* this file system exchanges nothing */
-            renameat(at, COMPILE_DIR_CACHE, fd, "early") < 0 && errno != ENOENT)
+        (void)snprintf(early, sizeof(early), "early%d", tries);
+        if (errno != ENOENT && /* this file system or container cannot exchange directories */
+            renameat(at, COMPILE_DIR_CACHE, fd, early) < 0 && errno != ENOENT)
             return -errno;
-        if (renameat(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE) == 0 ||
-            errno == ENOENT) /* a copy without entries */
+        if (renameat(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE) == 0)
             return 0;
         if (errno != ENOTEMPTY && errno != EEXIST)
             return -errno;
