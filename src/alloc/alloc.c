@@ -67,7 +67,7 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     return 0;
 }
 
-/* Format the value of --nnodes as the user gave it: "2" or "2:4". */
+/* Format the value of --nnodes: "2", or "2:4" if the limits differ. */
 static const char *show_nnodes(char text[32], const struct alloc_input *in)
 {
     int n = snprintf(text, 32, "%d", in->min_nodes);
