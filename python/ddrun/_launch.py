@@ -198,7 +198,8 @@ def _is_on_this_machine(command: List[str], env: Dict[str, str]) -> bool:
                           stderr=subprocess.DEVNULL, check=False)
     found = re.search(rb"^node \d+ of (\d+) \(.*\), source: (\w+)", done.stdout, re.MULTILINE)
     starts_others = b"would start ddrun on" in done.stdout
-    return found is not None and not starts_others and (found.group(1) == b"1" or found.group(2) == b"simulated")
+    alone = found is not None and found.group(1) == b"1" and b"spare nodes" not in found.group()
+    return found is not None and not starts_others and (alone or found.group(2) == b"simulated")
 
 
 def _ddrun_message(errors: str) -> str:

@@ -17,8 +17,29 @@ static int dry_run_no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
+/* Return how many nodes a round has if all nodes join; the others are spare nodes. */
+static int dry_run_round_size(const struct agent_cfg *cfg)
+{
+    const int max = cfg->rdzv.max_nodes;
+    return max > 0 && max < cfg->alloc->nnodes ? max : cfg->alloc->nnodes;
+}
+
+static bool dry_run_is_spare(const struct agent_cfg *cfg)
+{
+    return cfg->alloc->index >= dry_run_round_size(cfg);
+}
+
+static int dry_run_nodes(struct hostlist **ret, const struct agent_cfg *cfg)
+{
+    const size_t n = (size_t)dry_run_round_size(cfg);
+    int rc = hostlist_new(ret);
+    for (size_t i = 0; rc == 0 && i < n && i < hostlist_count(cfg->alloc->nodes); i++)
+        rc = hostlist_push(*ret, hostlist_nth(cfg->alloc->nodes, i));
+    return rc;
+}
+
 /* Fill in the values that a run would use. Placeholders in <> stand for values that are only known
- * at run time. */
+ * at run time. A spare node has no workers. */
 static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated,
                      struct dd_err *err)
 {
@@ -27,13 +48,21 @@ static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated
     elect_ports(al->job_id, 0, hashed, ELECT_PUBLIC);
     *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts,
                        .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
-    const struct static_plan f = {.nodes = al->nodes,
-                                  .nnodes = al->nnodes,
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    if (dry_run_nodes(&nodes, cfg) < 0)
+        return dry_run_no_memory(err);
+    const bool spare = dry_run_is_spare(cfg);
+    const struct static_plan f = {.nodes = nodes,
+                                  .nnodes = dry_run_round_size(cfg),
                                   .size = cfg->slots,
-                                  .node_rank = al->index > 0 ? al->index : 0};
+                                  .node_rank = al->index > 0 && !spare ? al->index : 0};
     int rc = static_plan_make(p, &f, err);
     if (rc < 0)
         return rc;
+    if (spare) {
+        p->local_size = 0;
+        p->node_rank = p->first_rank = -1;
+    }
     const char *host = al->host_addr != NULL ? al->host_addr : hostlist_nth(al->nodes, 0);
     const char *known = simulated ? al->host_addr : cfg->listen_addr;
     if (known == NULL && p->nnodes == 1)
@@ -143,6 +172,10 @@ static int put_worker(void *arg, const struct spec_input *in, struct dd_err *err
 static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, const struct plan *p)
 {
     const int n = p->local_size;
+    if (dry_run_is_spare(cfg))
+        return dd_buf_printf(out,
+                             "%s would be a spare node: a round has at most %d node%s (--nnodes)\n",
+                             cfg->node_name, p->nnodes, p->nnodes == 1 ? "" : "s");
     int rc = n == 1 ? dd_buf_printf(out, "Would start 1 worker on %s (rank %d of %d)\n",
                                     cfg->node_name, p->first_rank, p->world_size)
                     : dd_buf_printf(out, "Would start %d workers on %s (ranks %d-%d of %d)\n", n,
@@ -151,8 +184,11 @@ static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, con
     if (rc == 0 && p->nnodes > 1)
         rc = dd_buf_puts(out, "if all nodes have as many workers as this one\n");
     if (rc == 0)
-        rc = dd_buf_printf(out, "node %d of %d (%s), source: %s, job %s\n", p->node_rank, p->nnodes,
-                           p->nodes, cfg->alloc->source, cfg->alloc->job_id);
+        rc = dd_buf_printf(out, "node %d of %d (%s", p->node_rank, p->nnodes, p->nodes);
+    if (rc == 0 && p->nnodes < cfg->alloc->nnodes)
+        rc = dd_buf_printf(out, "; spare nodes: %d", cfg->alloc->nnodes - p->nnodes);
+    if (rc == 0)
+        rc = dd_buf_printf(out, "), source: %s, job %s\n", cfg->alloc->source, cfg->alloc->job_id);
     if (rc == 0 && cfg->warm.plan != NULL)
         rc = put_line(out, "", cfg->warm.plan);
     if (rc == 0 && cfg->staging.plan != NULL)

@@ -116,6 +116,15 @@ def test_dry_run_has_what_the_text_has():
     assert text.count("\n  unset ") == sum(len(worker["unset"]) for worker in workers) >= 4
 
 
+def test_dry_run_starts_nothing_on_a_spare_node():
+    args = ("--nnodes=2:2", "--simulate-nodes=3", "--nproc-per-node=1", "true")
+    nodes = [json.loads(line) for line in output(DDRUN, "--dry-run=json", *args).splitlines()]
+    assert [(node["node_rank"], node["nodes"], node["world_size"], len(node["workers"])) for node in nodes] == [
+        (0, "sim[1-2]", 2, 1), (1, "sim[1-2]", 2, 1), (-1, "sim[1-2]", 2, 0)]
+    text = output(DDRUN, "--dry-run", *args)
+    assert text.count("\n  WORLD_SIZE=2\n") == 2 and text.count("spare nodes: 1") == 2 and "sim3 would be a spare node" in text
+
+
 def test_dry_run_names_what_would_be_imported(tmp_path):
     (tmp_path / "train.py").write_text("")
     node = json.loads(output(DDRUN, "--dry-run=json", "--warm=json", "--nproc-per-node=1", "train.py", cwd=tmp_path))
