@@ -283,11 +283,15 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
         return stand_alone(a, in, err);
     if (in->max_nodes > 0 &&
         (a->nnodes < in->min_nodes || (a->nnodes > in->max_nodes && !in->spares))) {
+        char spares[80] = "";
+        if (a->nnodes > in->max_nodes)
+            (void)snprintf(spares, sizeof(spares), ", use --nnodes=%d:%d to keep spare nodes",
+                           in->max_nodes, in->max_nodes);
         return dd_err_set(err, -EINVAL,
                           "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
-                          "\n  tip: omit --nnodes, or use --nnodes=1 for this node alone",
+                          "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
                           show_nnodes(said, in), a->nnodes, a->nnodes == 1 ? "" : "s",
-                          alloc_show(&shown, a->nodes), a->source);
+                          alloc_show(&shown, a->nodes), a->source, spares);
     }
     if (in->node_rank >= 0 && a->index < 0 && !alloc_is_etcd(in))
         return dd_err_set(err, -EINVAL,

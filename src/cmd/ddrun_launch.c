@@ -141,8 +141,9 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
         return 0;
     }
     in.list_only = true;
-    if (alloc_find(&p->alloc, &in, &why) < 0)
-        return 0; /* run_prepare() repeats the search and reports the error */
+    const int rc = alloc_find(&p->alloc, &in, &why);
+    if (rc < 0) /* without --launcher, run_prepare() repeats the search and reports the error */
+        return asked ? dd_err_set(err, rc, "%s", why.text) : 0;
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, some_line, until, without_tips
+from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, run, some_line, until, without_tips
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -54,6 +54,12 @@ def test_a_job_ends_when_too_few_nodes_can_still_come(starter):
     with start(starter("exit 255\n"), here(2), "--nnodes=2:3", f"--rdzv-timeout={2 * LIMIT}s") as job:
         assert job.wait() == 1
         assert job.err.count("cannot start ddrun on ") == 2 and job.err.count("continuing without") == 1
+
+
+def test_a_wrong_number_of_hosts_is_named_on_a_host_that_is_none_of_them():
+    job = run("--nnodes=2", "--hosts=node[1-3]", "--launcher=ssh", "true")
+    assert job.p.returncode == 2 and some_line(job.err, "error", "--nnodes=2", "3 nodes", "node[1-3]"), job.err
+    assert some_line(job.err, "tip", "--nnodes=2:2"), job.err
 
 
 @pytest.mark.parametrize("sig, text", [(signal.SIGTERM, "exec sleep 600"), (signal.SIGINT, "sleep 600; :")])

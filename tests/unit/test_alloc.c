@@ -256,7 +256,7 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.hostfile = "list"}, "--hostfile: list:2: '[2' has an unmatched '['"},
         {{.hostfile = "comment"}, "--hostfile=comment names no host"},
         {{.env = FOUR, .min = 3, .max = 3},
-         "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step)\n  tip: omit --nnodes, or use --nnodes=1 for this node alone"},
+         "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step)\n  tip: omit --nnodes, use --nnodes=3:3 to keep spare nodes, or use --nnodes=1 for this node alone"},
         {{.env = FOUR, .min = 2, .max = 3}, "--nnodes=2:3 contradicts the 4 nodes"},
         {{.env = FOUR, .min = 5, .max = 8}, "--nnodes=5:8 contradicts the 4 nodes"},
         {{.env = FOUR, .rank = 1},
