@@ -508,10 +508,10 @@ class Cluster:
 
     def snapshot(self, names=None):
         """Return what a job could leave on the nodes, as a set of (node, text)."""
-        seen = set()
+        seen, spaces = set(), proc.pids_by_space()
         for name in names or self.names:
             machine = self.machines[name]
-            things = machine.processes() + machine.sockets() + machine.files("/dev/shm") + machine.files("/tmp")
+            things = machine.processes(spaces) + machine.sockets(spaces) + machine.files("/dev/shm") + machine.files("/tmp")
             seen |= {(name, str(thing)) for thing in things}
         return seen
 

@@ -261,12 +261,12 @@ class Machine:
         name = os.path.basename(process.cmdline.partition(" ")[0].rstrip(":"))
         return process.pid == 1 or (process.uid == 0 and name in ("munged", *self.scheduler.daemons))
 
-    def processes(self):
-        """Return the machine's processes, except process 1 and its daemons."""
-        return [p for p in proc.processes(self.init.pid) if not self._is_own(p)] if self.up() else []
+    def processes(self, spaces=None):
+        """Return the machine's processes, except process 1 and its daemons. spaces: proc.pids_by_space()."""
+        return [p for p in proc.processes(self.init.pid, spaces) if not self._is_own(p)] if self.up() else []
 
-    def sockets(self):
-        return proc.sockets(self.init.pid, self._is_own) if self.up() else []
+    def sockets(self, spaces=None):
+        return proc.sockets(self.init.pid, self._is_own, spaces) if self.up() else []
 
     def files(self, top):
         return proc.files(self.init.pid, top, self.hidden) if self.up() else []

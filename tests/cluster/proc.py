@@ -115,19 +115,26 @@ def _status(pid):
     return {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
 
 
-def processes(init):
-    """Return all processes in the pid namespace of process `init`, including zombies."""
+def _space(pid):
     try:
-        space = os.stat(f"/proc/{init}/ns/pid").st_ino
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:
-        return []
-    found = []
+        return None
+
+
+def pids_by_space():
+    """Return {pid namespace: the pids in it}. One pass over all processes is enough for all machines of a snapshot."""
+    spaces = {}
     for pid in _pids():
-        try:
-            if os.stat(f"/proc/{pid}/ns/pid").st_ino != space:
-                continue
-        except OSError:
-            continue
+        spaces.setdefault(_space(pid), []).append(pid)
+    spaces.pop(None, None)  # these have just ended
+    return spaces
+
+
+def processes(init, spaces=None):
+    """Return all processes in the pid namespace of process `init`, including zombies. spaces: pids_by_space()."""
+    found = []
+    for pid in (pids_by_space() if spaces is None else spaces).get(_space(init), []):
         status = _status(pid)
         if "NSpid" in status:
             found.append(Proc(int(status["NSpid"][-1]), _cmdline(pid), int(status["Uid"][0]), pid,
@@ -186,10 +193,10 @@ def _unix(init):
             yield field[6], "unix", field[7] if len(field) > 7 else "", "", "listen"
 
 
-def sockets(init, is_own):
+def sockets(init, is_own, spaces=None):
     """Return the listening and established sockets of the machine of process `init`, except those of the processes for which
-    is_own(Proc) holds."""
-    owners = _owners(processes(init))
+    is_own(Proc) holds. spaces: pids_by_space()."""
+    owners = _owners(processes(init, spaces))
     found = []
     rows = [row for proto in ("tcp", "tcp6", "udp", "udp6") for row in _inet(init, proto)]
     for inode, proto, local, remote, state in rows + list(_unix(init)):
