@@ -161,9 +161,7 @@ int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
         rc = dd_buf_printf(out, "\n%s", t->epilog);
     if (rc == 0 && *about == '\0' && opt_has_common(t))
         rc = dd_buf_printf(
-            out,
-            "\nThese are the common options. '%s --help=all' lists all options,\n'%s "
-            "--help=WORD' those that match WORD; see also the manual page.\n",
+            out, "\nThese are the common options; see also '%s --help=all' and 'man %s'.\n",
             t->program, t->program);
     return rc;
 }

@@ -214,7 +214,7 @@ static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct d
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
-            "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
+            "run ddctl on a node of the job: srun --overlap --jobid=ID -N1 -n1 ddctl status, or ssh");
     return dd_err_set(err, -EINVAL,
                       "no job '%.200s' of yours is running on %.100s; running jobs: %.600s", wanted,
                       host, names);

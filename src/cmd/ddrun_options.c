@@ -945,7 +945,8 @@ const struct opt_table ddrun_options = {
         "Starts the workers of a distributed training job on all nodes that a scheduler (Slurm, PBS "
         "and others) has allocated, or on this machine, and supervises them until the job ends. 'ddctl' "
         "inspects running jobs.",
-    .epilog = "Examples:\n"
+    .epilog = "TIME is a number with us, ms, s, m, h or d; a plain number is seconds.\n"
+              "Examples:\n"
               "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
               "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"
               "  ddrun --simulate-nodes=2 --nproc-per-node=2 train.py\n",

@@ -28,7 +28,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
      .def = "93=no-requeue",                                                                                                  \
      .example = "16=move,64-78=stop",                                                                                         \
      .group = "Failures",                                                                                                     \
-     .help = "actions by exit code: restart, stop, move, requeue",                                                            \
+     .help = "actions by exit code: restart, stop, move, requeue, no-requeue",                                                \
      .more =                                                                                                                  \
          "CODE is a code from 1 to 255, a range such as 64-78, or a signal such as SIGBUS. "                                  \
          "ACTION is restart (the default for all codes, within --max-restarts), stop (end the "                               \
