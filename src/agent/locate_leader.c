@@ -79,7 +79,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     const char *status = locate_leader_status(l);
     if (status == NULL)
         return;
-    /* there is no daemon to which this node could report it */
+    /* report the reason here, since no daemon has been found that could report it */
     if (l->where->loop->cfg->cannot != NULL) {
         agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;

@@ -191,8 +191,8 @@ static void on_other_frame(void *arg, struct link *l, const struct frame *f)
         agent_because(u->loop, "%s", err.text);
         uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
     } else if (m.type == MSG_REFUSE) {
-        agent_because(u->loop, "%.*s", (int)strcspn(m.refuse.text, "\n"),
-                      m.refuse.text); /* without the tip: the report goes on after it */
+        /* without its tip, since the report appends text to the reason */
+        agent_because(u->loop, "%.*s", (int)strcspn(m.refuse.text, "\n"), m.refuse.text);
         uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
     } else if (m.type == MSG_WELCOME) {
         uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});

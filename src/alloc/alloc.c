@@ -67,12 +67,11 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     return 0;
 }
 
-/* Format the value of --nnodes: "2", or "2:4" if the limits differ. */
-static const char *show_nnodes(char text[32], const struct alloc_input *in)
+const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in)
 {
-    int n = snprintf(text, 32, "%d", in->min_nodes);
+    int n = snprintf(text, ALLOC_NNODES, "%d", in->min_nodes);
     if (in->max_nodes > in->min_nodes)
-        (void)snprintf(text + n, 32 - (size_t)n, ":%d", in->max_nodes);
+        (void)snprintf(text + n, ALLOC_NNODES - (size_t)n, ":%d", in->max_nodes);
     return text;
 }
 
@@ -81,13 +80,13 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
-    char nnodes[32];
+    char nnodes[ALLOC_NNODES];
     bool has_spares = in->spares && (in->hosts != NULL ||
                                      in->hostfile != NULL); /* the list numbers the nodes, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
         return dd_err_tip(err,
                           dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for --nnodes=%s",
-                                     in->node_rank, show_nnodes(nnodes, in)),
+                                     in->node_rank, alloc_show_nnodes(nnodes, in)),
                           "ranks count from 0");
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
@@ -278,7 +277,7 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
 static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     struct alloc_shown shown;
-    char said[32];
+    char said[ALLOC_NNODES];
     if (in->max_nodes == 1 && a->nnodes > 1 && !in->spares)
         return stand_alone(a, in, err);
     if (in->max_nodes > 0 &&
@@ -290,7 +289,7 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
         return dd_err_set(err, -EINVAL,
                           "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
                           "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
-                          show_nnodes(said, in), a->nnodes, a->nnodes == 1 ? "" : "s",
+                          alloc_show_nnodes(said, in), a->nnodes, a->nnodes == 1 ? "" : "s",
                           alloc_show(&shown, a->nodes), a->source, spares);
     }
     if (in->node_rank >= 0 && a->index < 0 && !alloc_is_etcd(in))

@@ -56,6 +56,10 @@ static inline const char *alloc_either(const struct alloc_input *in, const char 
 
 /* Format a host list as an expression, shortened to fit a message. Lent by s. */
 const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
+
+enum { ALLOC_NNODES = 32 };
+/* Format the value of --nnodes: "2", or "2:4" if the limits differ. Return text. */
+const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in);
 /* Replace *to by formatted text, and free the old text. 0 or -ENOMEM. */
 int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True for text that can be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */

@@ -6,17 +6,15 @@
 
 static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {
+    char nnodes[ALLOC_NNODES];
     (void)warnings;
     if (in->min_nodes > 1)
         return dd_err_tip(
             err,
             dd_err_tip(
                 err,
-                dd_err_set(err, -EINVAL,
-                           in->max_nodes > in->min_nodes
-                               ? "--nnodes=%d:%d, but no other node is known"
-                               : "--nnodes=%d, but no other node is known",
-                           in->min_nodes, in->max_nodes),
+                dd_err_set(err, -EINVAL, "--nnodes=%s, but no other node is known",
+                           alloc_show_nnodes(nnodes, in)),
                 "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
                 "with --rdzv-endpoint=HOST:PORT"),
             "on one machine: --simulate-nodes=%d", in->min_nodes);

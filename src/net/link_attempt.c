@@ -314,8 +314,8 @@ static void link_attempt_on_late(struct link_attempt *t, unsigned more_ms,
         t->cfg.slow(t->cfg.arg, meanwhile, why);
 }
 
-/* Wait on: libmunge has limits of its own, a new attempt would ask munged once more, and a probe
- * that ended here would miss the daemon of the job. */
+/* Keep waiting for munged: libmunge has its own time limits, a new attempt would send munged the
+ * same request again, and a probe that gave up now would miss the job's daemon. */
 static void link_attempt_on_late_key(struct link_attempt *t)
 {
     if (t->cfg.slow != NULL)

@@ -348,9 +348,11 @@ int compile_dir_take(int at, const char *made)
     DD_AUTO(fd) int fd = openat(at, made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+    /* a copy without entries */
     if (unlinkat(fd, COMPILE_DIR_CACHE, AT_REMOVEDIR) == 0 || errno == ENOENT)
-        return 0;                                      /* a copy without entries */
-    for (int tries = 0; tries < TAKE_TRIES; tries++) { /* tools may make the directory again */
+        return 0;
+    /* try again: a tool may make the directory between two renames */
+    for (int tries = 0; tries < TAKE_TRIES; tries++) {
         char early[16];
         if (renameat2(fd, COMPILE_DIR_CACHE, at, COMPILE_DIR_CACHE, RENAME_EXCHANGE) == 0)
             return 0;

@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -518,18 +517,14 @@ class Cluster:
     def assert_nothing_left(self, before, timeout=LIMIT):
         """Wait until the nodes look as in `before` (a snapshot()); after `timeout` seconds raise ClusterError with what is
         left."""
-        deadline = time.monotonic() + timeout
         names = sorted({name for name in self.names if self.machines[name].up()})
-        pause = 0.05
-        while True:
-            began = time.monotonic()
-            left = sorted(self.snapshot(names) - before)
-            if not left:
-                return
-            if time.monotonic() > deadline:
-                raise ClusterError("left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
-            pause = min(max(1.3 * pause, 5 * (time.monotonic() - began)), 0.5)
-            time.sleep(pause)
+        left = []
+
+        def nothing():
+            left[:] = sorted(self.snapshot(names) - before)
+            return not left
+
+        until(nothing, timeout, lambda: "left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
 
 
 def up(options):

@@ -491,7 +491,8 @@ static struct seen look_at(struct world *w, char *const *hosts, size_t n, const 
 
 #if HAVE_MUNGE
 
-/* A probe that ended at the limit of its attempt would report that there is no daemon. */
+/* If the probe gave up at the time limit of its attempt, it would report that the job has no
+ * daemon. */
 static void probe_waits_for_munged(void **state)
 {
     struct world *w = *state;
