@@ -7,10 +7,13 @@ import pytest
 
 from cluster import until
 from support import DDRUN, KEY, built_with, program
+from test_attack_keys import pbs_job, seen_by, users  # noqa: F401
 from test_attack_ports import MASK, elected
+from test_other_ways import nodes  # noqa: F401
 
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"
+COOKIE = "0123456789ABCDEF" * 2  # of PBS; no key of the job where MUNGE runs
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
@@ -47,6 +50,31 @@ def test_ddrund_serves_its_agents_while_munged_does_not_answer_it(cluster):
         for run in (*runs, flood):
             if run is not None:
                 run.__exit__(None, None, None)
+
+
+def test_output_of_started_nodes_goes_on_while_munged_does_not_answer_the_ddrun_that_started_them(users):  # noqa: F811
+    """The port and the id are in the ticket, in the argument list of the starter."""
+    starter, go = f"{users.place}/pbs_tmrsh", f"{users.place}/go"
+    task = " ".join(f"{k}={v}" for k, v in pbs_job(users.place, COOKIE, 1).items())
+    with open(starter, "w", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\nshift\nexec env -i HOME=$HOME PATH=/bin:/usr/bin {task} \"$@\" </dev/null\n")
+    os.chmod(starter, 0o755)
+    script = f"while [ $RANK = 1 ] && [ ! -e {go} ]; do echo line; sleep 0.1; done"
+    seen = {}  # number of hellos: lines of rank 1 by then
+    with users.start("alice", "node1", DDRUN, "--launcher=pbs_tmrsh", f"--launch-command={starter}", "--nproc-per-node=1",
+                     "--log-level=info", "sh", "-c", script, **{**pbs_job(users.place, COOKIE, 0), "PBS_TASKNUM": "1"}) as job:
+        until(lambda: "line" in job.out or job.rc is not None, LIMIT, lambda: job.err)
+        _, port, secret = seen_by(users, "node1", "--launched=").split("/")[:3]
+        with users.start("bob", "node1", PYTHON3, program("munge_flood.py"), MUNGE_SOCKET, "127.0.0.1", port, secret) as flood:
+            def asked():
+                seen.setdefault(flood.out.count("hello"), job.out.count("line"))
+                return "asked" in flood.out or job.rc is not None
+            until(asked, LIMIT, lambda: flood.out + flood.err)
+            lines = job.out.count("line") - seen[max(seen)]
+        assert job.rc is None and lines > 10, (lines, job.err)  # 70 on an idle machine
+        with open(go, "w", encoding="ascii"):
+            pass
+        assert job.wait(LIMIT).rc == 0, job.err
 
 
 def test_a_node_that_has_the_key_of_the_job_does_not_ask_munged_for_one_that_a_neighbour_offers(cluster):

@@ -1,8 +1,8 @@
 """Keep munged busy with connections that say nothing.
 
     munge_flood.py SOCKET                 Prints "busy" once munged's queue is full.
-    munge_flood.py SOCKET HOST PORT JOB   Also makes ddrund ask it for a credential: prints "asked" once ddrund has left a
-                                          hello without an answer for 7 seconds.
+    munge_flood.py SOCKET HOST PORT JOB   Also makes ddrund, or a ddrun that starts others, ask it for a credential: prints
+                                          "hello" for each one it sends, and "asked" once there was no answer for 7 seconds.
 """
 import select
 import socket
@@ -44,6 +44,7 @@ while True:
         print("busy", flush=True)
         full = True
     if asked is None and callee:
+        print("hello", flush=True)
         asked, since = hello(), time.monotonic()
     ended = select.select(busy if asked is None else [*busy, asked], [], [], 0.05)[0]
     for s in ended:
