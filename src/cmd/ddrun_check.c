@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/utf8.h"
 #include "cmd/common.h"
+#include "launch/find.h"
 #include "web/etcd_url.h"
 #include "worker/rules.h"
 
@@ -176,6 +177,8 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
         rc = check_notify(o, err);
     if (rc == 0)
         rc = check_ssh(o, err);
+    if (rc == 0)
+        rc = launch_command_check(o->launch_command, err);
     if (rc == 0)
         rc = check_utf8(o, err);
     if (rc == 0)

@@ -192,16 +192,21 @@ static int horovodrun_nodes_of(const char *option, int workers, int each, struct
 static int horovodrun_be_elastic(const struct horovodrun *h, struct ddrun_options *o,
                                  struct dd_err *err)
 {
+    const int least = h->min_np > 0 ? h->min_np : h->np;
     const int most = h->max_np > 0 ? h->max_np : h->np;
     if (o->nnodes.max > 0)
         return dd_err_set(err, -EINVAL, "--min-np and --max-np cannot be combined with --nnodes");
+    if (least == 0)
+        return dd_err_set(err, -EINVAL, "--max-np %d needs -np or --min-np", most);
     if (most == 0 || h->min_np > most)
         return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least that number",
                           h->min_np);
+    if (least > most)
+        return dd_err_set(err, -EINVAL, "%s %d exceeds --max-np %d", h->np_word, least, most);
     int each = horovodrun_workers_of_each(h, o, err);
-    int min = each > 0 ? horovodrun_nodes_of(h->min_np > 0 ? "--min-np" : h->np_word,
-                                             h->min_np > 0 ? h->min_np : h->np, each, err)
-                       : each;
+    int min = each > 0
+                  ? horovodrun_nodes_of(h->min_np > 0 ? "--min-np" : h->np_word, least, each, err)
+                  : each;
     int max = min > 0
                   ? horovodrun_nodes_of(h->max_np > 0 ? "--max-np" : h->np_word, most, each, err)
                   : min;

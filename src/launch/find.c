@@ -80,6 +80,14 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
            is_there(out, st->directory, strlen(st->directory), st->program);
 }
 
+int launch_command_check(const char *words, struct dd_err *err)
+{
+    return words == NULL || words[strspn(words, " \t\n")] != '\0'
+               ? 0
+               : dd_err_set(err, -EINVAL,
+                            "--launch-command is empty; expected a command such as 'ssh -p 2222'");
+}
+
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err)
 {

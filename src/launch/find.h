@@ -12,6 +12,8 @@
  */
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err);
+/* Return -EINVAL if --launch-command (NULL: not given) contains no word. */
+int launch_command_check(const char *words, struct dd_err *err);
 /* True if a helper of ddrun works here; if not, err contains the reason. */
 bool launch_helper_works(const char *program, struct dd_err *err);
 

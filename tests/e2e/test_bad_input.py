@@ -49,6 +49,7 @@ def says(job, *words):
     (["--standalone", "--simulate-nodes=2", SCRIPT], ["--standalone", "--simulate-nodes"]),
     (["--launcher=ssh", SCRIPT], ["--launcher=ssh", "--hosts"]),
     (["--launcher=ssh", "--hosts=a,b", "-p", "2222", SCRIPT], ["--launch-command"]),
+    (["--launcher=ssh", "--hosts=localhost,b", "--launch-command= ", SCRIPT], ["--launch-command is empty"]),
     (["-p", "gpu", SCRIPT], ["-p: ", "'gpu'", "partition"]),
     (["-np", "2", "echo", "a", ":", "-np", "1", "echo", "b"], ["':'", "mpirun", "--wrap="]),
     (["--multi-prog", "programs.conf"], ["--multi-prog", "--wrap="]),

@@ -145,6 +145,8 @@ def test_called_by_its_name(tmp_path):
     (["-x", "2=3"], "--env (-x): '2=3' is not NAME=VALUE"),
     (["-H", "localhost:2,elsewhere"], "elsewhere"),
     (["--min-np=2"], "--max-np"),
+    (["--max-np=4", "--nproc-per-node=2"], "--max-np 4 needs -np or --min-np"),
+    (["-np", "8", "--max-np=4", "--nproc-per-node=2"], "-np 8 exceeds --max-np 4"),
     (["--min-np=2", "--max-np=4"], "--nproc-per-node=N"),
     (["--min-np=2", "--max-np=3", "--nproc-per-node=2"], "multiple of"),
     (["--host-discovery-script=./hosts.sh"], "--host-discovery-script"),
