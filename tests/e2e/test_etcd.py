@@ -621,6 +621,27 @@ def test_who_answers_as_no_etcd_does_is_not_believed_and_shown_as_text():
             assert job.err.replace("\n", "").isprintable()
 
 
+def test_a_timeout_during_a_query_names_the_error_of_the_query_before():
+    """Each reading succeeds: the key is not there. The lease is refused once, and then there is no reply."""
+    ended = threading.Event()
+    leases = []
+
+    def answer(path):
+        if path.endswith("range"):
+            return 200, {}
+        leases.append(path)
+        if len(leases) > 1:
+            ended.wait(LIMIT)
+        return 500, "no lease today"
+
+    with Odd(answer) as odd:
+        job = run(f"--rdzv-endpoint=etcd://{odd.host}/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=4s", "true")
+        ended.set()
+        assert job.p.returncode == 1, job.err
+        last = job.err.splitlines()[-1]
+        assert "timed out" in last and odd.host in last and "no lease today" in last, job.err
+
+
 def test_a_token_that_is_never_right_is_not_asked_for_without_end():
     def answer(path):
         return (200, {"token": "abc"}) if path.endswith("authenticate") else (401, {"error": "etcdserver: invalid auth token", "code": 16})
