@@ -72,7 +72,6 @@ static const int allowed[] = {
     __NR_getpeername,
     __NR_getsockopt,
     __NR_setsockopt,
-    __NR_fcntl,
     /* event loop */
     __NR_epoll_create1,
     __NR_epoll_ctl,
@@ -140,7 +139,6 @@ static const int allowed[] = {
     __NR_getegid,
     __NR_getrandom,
     __NR_getrusage,
-    __NR_prlimit64,
     __NR_sysinfo,
     __NR_uname,
 };
@@ -206,6 +204,9 @@ static void confine_write_program(struct program *p)
     static const uint32_t families[] = {AF_NETLINK,
                                         AF_UNIX}; /* socket owners; munged and interface names */
     static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
+    /* not F_SETOWN, which lets a descriptor signal any process of the user */
+    static const uint32_t commands[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC};
+    static const uint32_t caller = 0;
     const uint32_t self = (uint32_t)getpid();
     confine_load(p, offsetof(struct seccomp_data, arch));
     confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
@@ -218,7 +219,9 @@ static void confine_write_program(struct program *p)
     confine_allow_without(p, __NR_mprotect, 2, PROT_EXEC);
     confine_allow_of(p, __NR_socket, 0, families, 2);
     confine_allow_of(p, __NR_ioctl, 1, requests, 4);
-    confine_allow_of(p, __NR_tgkill, 0, &self, 1); /* abort() */
+    confine_allow_of(p, __NR_fcntl, 1, commands, 5);
+    confine_allow_of(p, __NR_tgkill, 0, &self, 1);      /* abort() */
+    confine_allow_of(p, __NR_prlimit64, 0, &caller, 1); /* a limit can end another process */
     confine_verdict(p, SECCOMP_RET_TRAP);
 }
 

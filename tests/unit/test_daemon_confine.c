@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -81,6 +82,19 @@ static int signal_another(void)
     return kill(getppid(), 0) < 0 && errno == ENOSYS ? 0 : 1;
 }
 
+/* A descriptor sends its owner the signal of its choice when data arrives. */
+static int signal_by_a_descriptor(void)
+{
+    return fcntl(STDERR_FILENO, F_SETOWN, getppid()) < 0 && errno == ENOSYS ? 0 : 1;
+}
+
+/* The kernel kills a process that exceeds its limit of processor time. */
+static int limit_another(void)
+{
+    struct rlimit most;
+    return prlimit(getppid(), RLIMIT_CPU, NULL, &most) < 0 && errno == ENOSYS ? 0 : 1;
+}
+
 static int daily_work(void)
 {
     char byte;
@@ -110,8 +124,9 @@ static bool has_filters(void)
 
 static void what_is_not_needed_is_refused_and_reported(void **state)
 {
-    int (*const attempts[])(void) = {fork_in_it, exec_in_it,  write_a_file,
-                                     map_code,   connect_out, signal_another};
+    int (*const attempts[])(void) = {
+        fork_in_it,  exec_in_it,     write_a_file,  map_code,
+        connect_out, signal_another, limit_another, signal_by_a_descriptor};
     char said[4096];
     (void)state;
     if (!has_filters())
