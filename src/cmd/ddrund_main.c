@@ -84,7 +84,7 @@ static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_e
         confine_privileges(); /* no filter: the web hook's helper may be restarted, and would
                                  inherit it */
     else
-        confine(cfg->log);
+        confine(cfg->log, net_key_waits(cfg->key.method));
     if (rc == 0)
         event_base_dispatch(l->base);
     daemon_free(l->daemon);

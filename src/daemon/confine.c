@@ -40,8 +40,9 @@ void confine_privileges(void)
 
 #if !defined(ARCH) || defined(SANITIZED)
 
-void confine(const struct dd_log *log)
+void confine(const struct dd_log *log, bool connects)
 {
+    (void)connects;
     confine_privileges();
     dd_log(log, DD_LOG_DEBUG,
            "ddrund runs without a system call filter: not supported by this build");
@@ -62,7 +63,6 @@ static const int allowed[] = {
     __NR_accept,
     __NR_accept4,
     __NR_bind,
-    __NR_connect,
     __NR_sendto,
     __NR_recvfrom,
     __NR_sendmsg,
@@ -199,7 +199,7 @@ static void confine_allow_of(struct program *p, int call, int i, const uint32_t 
     confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-static void confine_write_program(struct program *p)
+static void confine_write_program(struct program *p, bool connects)
 {
     static const uint32_t families[] = {AF_NETLINK,
                                         AF_UNIX}; /* socket owners; munged and interface names */
@@ -214,6 +214,8 @@ static void confine_write_program(struct program *p)
     confine_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
         confine_allow(p, allowed[i]);
+    if (connects)
+        confine_allow(p, __NR_connect);
     confine_allow_without(p, __NR_openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
     confine_allow_without(p, __NR_mmap, 2, PROT_EXEC);
     confine_allow_without(p, __NR_mprotect, 2, PROT_EXEC);
@@ -253,13 +255,13 @@ static void confine_on_refused(int sig, siginfo_t *si, void *context)
     (void)written;
 }
 
-void confine(const struct dd_log *log)
+void confine(const struct dd_log *log, bool connects)
 {
     struct program p = {.n = 0};
     const struct sigaction sa = {.sa_sigaction = confine_on_refused,
                                  .sa_flags = SA_SIGINFO | SA_RESTART};
     confine_privileges();
-    confine_write_program(&p);
+    confine_write_program(&p, connects);
     const struct sock_fprog prog = {.len = p.n, .filter = p.code};
     if (p.n >= PROGRAM_MAX) {
         dd_log(log, DD_LOG_DEBUG,

@@ -4,12 +4,15 @@
 
 #include "base/log.h"
 
+#include <stdbool.h>
+
 /* Install the filter. From then on this process cannot start programs, signal other processes,
- * write files, map code, or open sockets other than netlink and Unix ones. A system call outside
- * the list returns ENOSYS, as on an older kernel, and the first few are reported on stderr by
- * number: a C library update that uses a new call must not end jobs. No effect if the kernel lacks
- * seccomp filters, on processors other than x86-64 and AArch64, and under AddressSanitizer. */
-void confine(const struct dd_log *log);
+ * write files, map code, or open sockets other than netlink and Unix ones. connects: it may connect
+ * these, as to munged; otherwise it reaches no other program by them. A system call outside the
+ * list returns ENOSYS, as on an older kernel, and the first few are reported on stderr by number: a
+ * C library update that uses a new call must not end jobs. No effect if the kernel lacks seccomp
+ * filters, on processors other than x86-64 and AArch64, and under AddressSanitizer. */
+void confine(const struct dd_log *log, bool connects);
 
 /* Only prevent this process and its children from gaining privileges by exec. */
 void confine_privileges(void);

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,8 +24,9 @@
 
 #include <cmocka.h>
 
-/* Run fn() in a confined child. Store its stderr in said and return its wait status. */
-static int confined(int (*fn)(void), char *said, size_t size)
+/* Run fn() in a confined child, which may connect or not. Store its stderr in said and return its
+ * wait status. */
+static int confined_to(bool connects, int (*fn)(void), char *said, size_t size)
 {
     int fds[2];
     int status;
@@ -33,7 +35,7 @@ static int confined(int (*fn)(void), char *said, size_t size)
     const pid_t pid = fork();
     if (pid == 0) {
         (void)dup2(fds[1], STDERR_FILENO);
-        confine(NULL);
+        confine(NULL, connects);
         _exit(fn());
     }
     close(fds[1]);
@@ -43,6 +45,11 @@ static int confined(int (*fn)(void), char *said, size_t size)
     close(fds[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return status;
+}
+
+static int confined(int (*fn)(void), char *said, size_t size)
+{
+    return confined_to(false, fn, said, size);
 }
 
 static int filtered(void)
@@ -95,6 +102,20 @@ static int limit_another(void)
     return prlimit(getppid(), RLIMIT_CPU, NULL, &most) < 0 && errno == ENOSYS ? 0 : 1;
 }
 
+/* The service manager and the container engine of the user listen on Unix sockets, and start
+ * programs. */
+static int connect_here(void)
+{
+    const struct sockaddr_un sa = {.sun_family = AF_UNIX, .sun_path = "/nonexistent"};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return connect(fd, (const struct sockaddr *)&sa, sizeof(sa)) < 0 ? errno : 0;
+}
+
+static int fail_to_connect_here(void)
+{
+    return connect_here() == ENOSYS ? 0 : 1;
+}
+
 static int daily_work(void)
 {
     char byte;
@@ -125,8 +146,9 @@ static bool has_filters(void)
 static void what_is_not_needed_is_refused_and_reported(void **state)
 {
     int (*const attempts[])(void) = {
-        fork_in_it,  exec_in_it,     write_a_file,  map_code,
-        connect_out, signal_another, limit_another, signal_by_a_descriptor};
+        fork_in_it,          exec_in_it,     write_a_file,  map_code,
+        connect_out,         signal_another, limit_another, signal_by_a_descriptor,
+        fail_to_connect_here};
     char said[4096];
     (void)state;
     if (!has_filters())
@@ -153,6 +175,15 @@ static void the_daemons_work_goes_on(void **state)
     assert_string_equal(said, "");
 }
 
+static void a_daemon_that_asks_munged_may_connect_to_it(void **state)
+{
+    char said[4096];
+    (void)state;
+    const int status = confined_to(true, connect_here, said, sizeof(said));
+    assert_int_equal(WEXITSTATUS(status), ENOENT);
+    assert_string_equal(said, "");
+}
+
 static void an_abort_is_one(void **state)
 {
     char said[4096];
@@ -166,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_needed_is_refused_and_reported),
         cmocka_unit_test(the_daemons_work_goes_on),
+        cmocka_unit_test(a_daemon_that_asks_munged_may_connect_to_it),
         cmocka_unit_test(an_abort_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
