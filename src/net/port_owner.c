@@ -1,6 +1,7 @@
 #include "net/port_owner_inner.h"
 
 #include "base/auto.h"
+#include "base/log.h"
 #include "net/listen.h"
 
 #include <ctype.h>
@@ -74,7 +75,8 @@ static bool program_of(unsigned long inode, char *out, size_t size)
 {
     char socket[64];
     char path[PATH_MAX];
-    char name[64];
+    char comm[16];      /* TASK_COMM_LEN */
+    char name[80] = ""; /* of which each byte may become four */
     const struct dirent *e;
     (void)snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
     DIR *d = opendir("/proc");
@@ -83,12 +85,12 @@ static bool program_of(unsigned long inode, char *out, size_t size)
     while ((e = readdir(d)) != NULL)
         if (isdigit((unsigned char)e->d_name[0]) && has_socket(e->d_name, socket))
             break;
-    name[0] = '\0';
     if (e != NULL) {
         (void)snprintf(path, sizeof(path), "/proc/%s/comm", e->d_name);
         DD_AUTO(file) FILE *f = fopen(path, "re");
-        if (f != NULL && fgets(name, sizeof(name), f) != NULL)
-            name[strcspn(name, "\n")] = '\0';
+        const size_t n = f != NULL ? fread(comm, 1, sizeof(comm), f) : 0;
+        if (n > 1) /* the name ends with a newline, and may contain others */
+            (void)dd_log_escape(name, sizeof(name), comm, n - 1);
         (void)snprintf(out, size, "%s (pid %s)", name[0] != '\0' ? name : "a program", e->d_name);
     }
     bool found = e != NULL;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +107,22 @@ static void listen_names_the_holder_when_nothing_is_free(void **state)
     uint16_t both[] = {ports[0], ports[0]};
     assert_int_equal(net_listen("127.0.0.1", both, 2, &port, &err), -EADDRINUSE);
     assert_int_equal(port, 0);
+}
+
+/* Any user can hold a port with a program of any name, and root can read the name. */
+static void the_holders_name_does_not_control_the_terminal(void **state)
+{
+    (void)state;
+    uint16_t port;
+    char own[17];
+    struct dd_err err = {.text = ""};
+    DD_AUTO(fd) int fd = net_listen("127.0.0.1", any, 1, &port, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(prctl(PR_GET_NAME, own), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "\033]2;bad\a\033[7mxy"), 0);
+    assert_int_equal(net_listen("127.0.0.1", &port, 1, &port, &err), -EADDRINUSE);
+    assert_int_equal(prctl(PR_SET_NAME, own), 0);
+    assert_non_null(strstr(err.text, " is in use by \\x1b]2;bad\\x07\\x1b[7mxy (pid "));
 }
 
 /* ---- listeners on a reserved port ---- */
@@ -280,6 +297,7 @@ int main(void)
         cmocka_unit_test(listen_on_one_address_is_closed_on_others),
         cmocka_unit_test(listen_takes_the_first_free_port),
         cmocka_unit_test(listen_names_the_holder_when_nothing_is_free),
+        cmocka_unit_test(the_holders_name_does_not_control_the_terminal),
         cmocka_unit_test(who_can_listen_on_a_reserved_port),
         cmocka_unit_test(a_stranger_cannot_listen_beside_the_owners_server),
         cmocka_unit_test(the_taker_of_one_of_several_ports_is_named),
