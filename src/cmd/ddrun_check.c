@@ -186,6 +186,15 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
     return rc == 0 ? check_rules(o, err) : rc;
 }
 
+/* True if the directory lets only the owner of a file replace it, and this user does not own it. */
+static bool check_is_held(const char *dir, const struct stat *file)
+{
+    struct stat st;
+    const uid_t own = geteuid();
+    return own != 0 && file->st_uid != own && stat(dir, &st) == 0 && st.st_uid != own &&
+           (st.st_mode & S_ISVTX) != 0;
+}
+
 /* A device or a named pipe in place of the file would be replaced by a regular file, or would have
  * to be read. A link is refused too: only some of the files would be written through it. */
 static int check_output_file(const char *option, const char *path, struct dd_err *err)
@@ -200,10 +209,19 @@ static int check_output_file(const char *option, const char *path, struct dd_err
     if (path[0] == '\0' || access(dir, W_OK | X_OK) < 0)
         return dd_err_set(err, -EINVAL, "%s: cannot write '%s': %s", option, path,
                           strerror(path[0] == '\0' ? ENOENT : errno));
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    if (lstat(path, &st) < 0)
+        return 0;
+    if (!S_ISREG(st.st_mode))
         return dd_err_set(err, -EINVAL, "%s: cannot write '%s': %s", option, path,
                           S_ISDIR(st.st_mode) ? strerror(EISDIR) : "it is not a regular file");
-    return 0;
+    if (!check_is_held(dir, &st))
+        return 0;
+    return dd_err_tip(err,
+                      dd_err_set(err, -EINVAL,
+                                 "%s: cannot write '%s': it belongs to uid %u, and the directory "
+                                 "lets nobody else replace it",
+                                 option, path, (unsigned)st.st_uid),
+                      "choose another file");
 }
 
 int check_output_files(const struct ddrun_options *o, struct dd_err *err)

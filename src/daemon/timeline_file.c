@@ -34,17 +34,30 @@ struct timeline_file {
 
 /* ---- children ---- */
 
-/* Create or truncate the file. Do not use what has appeared at the path since ddrun checked it: a
- * link of another user, or a pipe whose reader would have to be waited for. */
+/* Open the file to write; *ret_st describes it. Do not use what has appeared at the path since
+ * ddrun checked it: a link of another user, or a pipe whose reader would have to be waited for. */
+static int writer_try_open(const char *path, int flags, struct stat *ret_st)
+{
+    DD_AUTO(fd) int fd = open(
+        path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | flags, 0666);
+    if (fd < 0 || fstat(fd, ret_st) < 0)
+        return -errno;
+    return S_ISREG(ret_st->st_mode) ? DD_TAKE_FD(fd) : -EEXIST;
+}
+
+/* Create or truncate the file. Replace that of another user, who could read what is written to it,
+ * and change it. */
 static int writer_open(const char *path)
 {
     struct stat st;
-    DD_AUTO(fd) int fd = open(
-        path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EEXIST;
+    DD_AUTO(fd) int fd = writer_try_open(path, 0, &st);
+    if (fd == -EACCES || (fd >= 0 && st.st_uid != geteuid())) {
+        if (unlink(path) < 0)
+            return -errno;
+        return writer_try_open(path, O_EXCL, &st);
+    }
+    if (fd < 0)
+        return fd;
     return ftruncate(fd, 0) < 0 ? -errno : DD_TAKE_FD(fd);
 }
 

@@ -167,3 +167,39 @@ def test_a_link_to_a_directory_of_the_user_is_followed_once(place):
     out, err = p.communicate(timeout=LIMIT)
     assert (p.returncode, err) == (0, "")
     assert out.startswith(f"{place}/out/ddrun_")
+
+
+def plant(path):
+    """Plant a file that everybody can write to; return the attacker's descriptor of it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.fchmod(fd, 0o666)
+    os.fchown(fd, ATTACKER, ATTACKER)
+    return fd
+
+
+@pytest.mark.parametrize("option", ["report", "timeline", "metrics"])
+def test_a_job_does_not_begin_if_another_user_holds_the_name_of_an_output_file(place, option):
+    """Otherwise the attacker would read and change what ddrun writes, or the user would lose it at the end of a long job."""
+    path = f"{place}/tmp/{option}.out"
+    fd = plant(path)
+    try:
+        p = victim(place, f"--{option}={path}", "--no-python", "echo", "ran")
+        out, err = p.communicate(timeout=LIMIT)
+        assert (p.returncode, out, os.fstat(fd).st_size) == (2, "", 0), err
+        assert f"--{option}: cannot write '{path}': it belongs to uid {ATTACKER}" in err and "tip: " in err
+    finally:
+        os.close(fd)
+
+
+def test_a_timeline_replaces_the_file_of_another_user_instead_of_writing_to_it(place):
+    """The directory has no sticky bit: its user can replace the file."""
+    path = f"{place}/out/trace.json"
+    fd = plant(path)
+    try:
+        p = victim(place, f"--timeline={path}", "--no-python", "true")
+        _, err = p.communicate(timeout=LIMIT)
+        assert (p.returncode, err, os.fstat(fd).st_size, os.stat(path).st_uid) == (0, "", 0, VICTIM)
+        with open(path) as f:
+            assert json.load(f)
+    finally:
+        os.close(fd)
