@@ -14,6 +14,7 @@ from test_other_ways import nodes  # noqa: F401
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"
 COOKIE = "0123456789ABCDEF" * 2  # of PBS; no key of the job where MUNGE runs
+FEW_FILES = ["prlimit", "--nofile=200:200", "--"]
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
@@ -75,6 +76,33 @@ def test_output_of_started_nodes_goes_on_while_munged_does_not_answer_the_ddrun_
         with open(go, "w", encoding="ascii"):
             pass
         assert job.wait(LIMIT).rc == 0, job.err
+
+
+def most_descriptors(cluster, word):
+    """Return the largest number of descriptors of a process on node1 with this word in its argument list."""
+    pids = [p.pid for p in cluster.processes("node1") if word in p.cmdline.split()]
+    count = "for p; do ls /proc/$p/fd | wc -l; done 2>/dev/null; true"
+    return max(map(int, cluster.run(["sh", "-c", count, "sh", *map(str, pids)], node="node1").out.split()), default=0)
+
+
+def test_a_flood_leaves_the_ddrun_that_starts_the_other_nodes_a_descriptor_to_ask_munged(users):  # noqa: F811
+    """The connections that it would accept are more than it has descriptors."""
+    starter, go = f"{users.place}/pbs_tmrsh", f"{users.place}/go"
+    task = " ".join(f"{k}={v}" for k, v in pbs_job(users.place, COOKIE, 1).items())
+    with open(starter, "w", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\nshift\nuntil [ -e {go} ]; do sleep 0.1; done\n"
+                f"exec env -i HOME=$HOME PATH=/bin:/usr/bin {task} \"$@\" </dev/null\n")
+    os.chmod(starter, 0o755)
+    with users.start("alice", "node1", *FEW_FILES, DDRUN, "--launcher=pbs_tmrsh", f"--launch-command={starter}", "--nproc-per-node=1",
+                     "--no-python", "echo", "ran", **{**pbs_job(users.place, COOKIE, 0), "PBS_TASKNUM": "1"}) as job:
+        ticket = until(lambda: seen_by(users, "node1", "--launched="), LIMIT, lambda: job.err)
+        with users.start("bob", "node1", PYTHON3, program("flood.py"), "127.0.0.1", ticket.split("/")[1], "0", "hellos") as flood:
+            flood.wait_for("flooding")
+            until(lambda: most_descriptors(users.cluster, "--launcher=pbs_tmrsh") > 150, LIMIT, lambda: job.err)
+            with open(go, "w", encoding="ascii"):
+                pass
+            done = job.wait(LIMIT)
+        assert (done.rc, done.out) == (0, "ran\nran\n"), done.err
 
 
 def test_a_node_that_has_the_key_of_the_job_does_not_ask_munged_for_one_that_a_neighbour_offers(cluster):

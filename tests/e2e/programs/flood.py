@@ -1,6 +1,6 @@
-"""flood.py ADDRESS PORT [IDLE]: open many connections at once, which send nothing, the first bytes of c10d, or half a hello, and
-reopen those that are closed. IDLE connections between sockets of this program come first, so that the kernel has many sockets
-to search. Prints "flooding" after the first 300, and ends after two minutes.
+"""flood.py ADDRESS PORT [IDLE [hellos]]: open many connections at once, which send nothing, the first bytes of c10d, or half a
+hello (with `hellos` nothing else), and reopen those that are closed. IDLE connections between sockets of this program come
+first, so that the kernel has many sockets to search. Prints "flooding" after the first 300, and ends after two minutes.
 """
 import contextlib
 import resource
@@ -10,7 +10,7 @@ import struct
 import sys
 import time
 
-OPENINGS = (b"", struct.pack("=BI", 0, 0x3C85F7CE), b"\xdddr\x01\x00")
+OPENINGS = (b"", struct.pack("=BI", 0, 0x3C85F7CE), b"\xdddr\x01\x00")[2 if len(sys.argv) > 4 else 0:]
 AT_ONCE, BURST = 1500, 100
 
 address, port, end = sys.argv[1], int(sys.argv[2]), time.monotonic() + 120
