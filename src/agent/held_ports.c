@@ -20,12 +20,20 @@ struct held_ports {
     bool open;  /* report if another user takes one of the ports; cleared after the report */
 };
 
+/* Leave the arrays, of 24 KiB, as they are: a start would wait for their pages. */
+static void held_ports_clear(struct held_ports *h)
+{
+    h->n = 0;
+    h->text = NULL;
+    h->open = false;
+}
+
 static void held_ports_close(struct held_ports *h)
 {
     for (int i = 0; i < h->n; i++)
         close(h->fds[i]);
     free(h->text);
-    *h = (struct held_ports){0};
+    held_ports_clear(h);
 }
 
 /* Write the ports as text, with the address of --iface if it is set; otherwise the daemon uses this
@@ -78,9 +86,10 @@ const char *held_ports_text(const struct round *r)
 
 static int held_ports_create(void **state, const struct round *r, struct dd_err *err)
 {
-    struct held_ports *h = *state = calloc(1, sizeof(*h));
+    struct held_ports *h = *state = malloc(sizeof(*h));
     if (h == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
+    held_ports_clear(h);
     held_ports_renew(h, r->cfg);
     return 0;
 }
