@@ -165,6 +165,8 @@ static void end_reading(struct output_stream *s)
         event_free(s->on_read);
     s->on_read = NULL;
     close_fd(&s->fd);
+    if (s->in.len == 0)
+        dd_buf_done(&s->in); /* most streams end empty: the next may use the memory */
 }
 
 void output_stream_pump(struct output_stream *s, bool all)
