@@ -155,10 +155,23 @@ int children_of_threads(pid_t pid, struct pid_list *l)
     return rc == -ENOMEM ? rc : 0;
 }
 
-int children_list(struct pid_list *l)
+/* Return 1: a child is dead and not reaped; 0: none is; -1: there is no child. */
+static int children_look(void)
 {
     siginfo_t si = {0};
-    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD)
+    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return errno == ECHILD ? -1 : 0;
+    return si.si_pid != 0;
+}
+
+bool children_one_is_dead(void)
+{
+    return children_look() > 0;
+}
+
+int children_list(struct pid_list *l)
+{
+    if (children_look() < 0)
         return 0;
     return list_children_of(getpid(), l);
 }

@@ -23,6 +23,9 @@ void pid_list_done(struct pid_list *l);
  * concurrent exit may hide a child: call twice to be sure. */
 int children_list(struct pid_list *l);
 
+/* True if a child has exited and is not reaped. */
+bool children_one_is_dead(void);
+
 /* Add the children that any thread of a process has started, as far as the kernel lists them. 0 or
  * -ENOMEM. */
 int children_of_threads(pid_t pid, struct pid_list *l);

@@ -169,13 +169,23 @@ static void output_done(void *arg)
         g->on_empty(g->arg); /* the callback may free g */
 }
 
+/* While a worker runs, orphans are only reaped: the children need not be listed at each exit. */
+static bool must_list_children(const struct worker_group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->w[i].state == WORKER_RUNNING)
+            return children_one_is_dead();
+    return true;
+}
+
 void reap_step(struct worker_group *g)
 {
     if (g->draining)
         return;
     workers_step(g);
     DD_AUTO(pid_list) struct pid_list orphans = {0};
-    orphans_collect(g, &orphans);
+    if (must_list_children(g))
+        orphans_collect(g, &orphans);
     uint64_t now = dd_now_ns();
     if (!groups_step(g, now) || !strangers_step(g, &orphans, now)) {
         reap_schedule(g);
