@@ -65,6 +65,19 @@ bool opt_list_has(const char *list, const char *word)
     return false;
 }
 
+/* By hand: each start makes the names of all options. */
+static bool put_env_name(char out[64], const char *prefix, size_t len, const char *name)
+{
+    const size_t n = strlen(name);
+    if (len + n >= 64)
+        return false;
+    memcpy(out, prefix, len);
+    for (size_t i = 0; i < n; i++)
+        out[len + i] = (char)(name[i] == '-' ? '_' : toupper((unsigned char)name[i]));
+    out[len + n] = '\0';
+    return true;
+}
+
 bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i, char out[64])
 {
     const char *piece;
@@ -76,11 +89,7 @@ bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i
     for (; (piece = opt_next_piece(&at, &len)) != NULL; i--) {
         if (i > 0)
             continue;
-        if (snprintf(out, 64, "%.*s%s", (int)len, piece, row->name) >= 64)
-            return false;
-        for (char *p = out + len; *p != '\0'; p++)
-            *p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
-        return true;
+        return put_env_name(out, piece, len, row->name);
     }
     return false;
 }

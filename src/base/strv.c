@@ -87,12 +87,17 @@ void dd_strv_done(struct dd_strv *sv)
     *sv = (struct dd_strv){0};
 }
 
+/* A start compares 40,000 names, most of which differ in the first character. */
+static bool begins(const char *entry, const char *word, size_t len)
+{
+    return entry[0] == word[0] && strncmp(entry, word, len) == 0;
+}
+
 static size_t env_index(char *const *env, const char *name)
 {
     size_t len = strlen(name);
     for (size_t i = 0; env != NULL && env[i] != NULL; i++)
-        if (env[i][0] == name[0] && /* a start compares 40,000 names */
-            strncmp(env[i], name, len) == 0 && env[i][len] == '=')
+        if (begins(env[i], name, len) && env[i][len] == '=')
             return i;
     return SIZE_MAX;
 }
@@ -109,10 +114,23 @@ const char *dd_env_get_nonempty(char *const *env, const char *name)
     return v != NULL && *v != '\0' ? v : NULL;
 }
 
+static char *entry_of(const char *name, const char *value)
+{
+    const size_t n = strlen(name);
+    const size_t size = strlen(value) + 1;
+    char *s = malloc(n + 1 + size);
+    if (s == NULL)
+        return NULL;
+    memcpy(s, name, n);
+    s[n] = '=';
+    memcpy(s + n + 1, value, size);
+    return s;
+}
+
 int dd_env_set(struct dd_strv *env, const char *name, const char *value)
 {
-    DD_AUTO(free) char *s = NULL;
-    if (asprintf(&s, "%s=%s", name, value) < 0)
+    DD_AUTO(free) char *s = entry_of(name, value);
+    if (s == NULL)
         return -ENOMEM;
     size_t i = env_index(env->v, name);
     if (i == SIZE_MAX)
@@ -149,7 +167,7 @@ void dd_env_unset_prefix(struct dd_strv *env, const char *prefix)
 {
     size_t len = strlen(prefix);
     for (size_t i = 0; i < env->n;)
-        if (strncmp(env->v[i], prefix, len) == 0)
+        if (begins(env->v[i], prefix, len))
             strv_remove(env, i);
         else
             i++;
