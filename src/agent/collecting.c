@@ -24,6 +24,9 @@ enum {
     NAME_SHOWN = 300,
     SILENT_MS = 180000, /* time without a message until the sending process is given up */
     UNKNOWN_MS = 10000, /* wait for nodes that have not started when the workers have exited */
+    CONNECT_S = 60,     /* time to connect to the first node */
+    CONNECT_LOST_S = 5, /* the same after the loss of the daemon: the first node is probably lost,
+                           too, and the next daemon has to wait for this node */
 };
 
 struct collecting {
@@ -40,6 +43,7 @@ struct collecting {
     struct dd_strv folders; /* on the first node: those of all nodes; "": files received */
     bool due;           /* a collection follows when `first` is known and the sender has ended */
     bool leaving;       /* no worker is left: the round waits for the collection */
+    bool lost;          /* the daemon was lost in the round */
     uint64_t failed_ns; /* time of the first failure of a worker in the round; 0: none */
     size_t missing;
     struct dd_buf lines;
@@ -213,6 +217,8 @@ static int collecting_setup(const struct collecting *co, const struct stage_clie
     const struct agent_cfg *cfg = co->round->cfg;
     const bool sends = client == &co->sender;
     DD_AUTO(strv) struct dd_strv texts = {0};
+    char limit[16];
+    (void)snprintf(limit, sizeof(limit), "%d", co->lost ? CONNECT_LOST_S : CONNECT_S);
     const char *const setup[STAGE_COLLECT_CACHE] = {
         [STAGE_COLLECT_JOB] = cfg->alloc->job_id,
         [STAGE_COLLECT_NODE] = cfg->node_name,
@@ -223,6 +229,7 @@ static int collecting_setup(const struct collecting *co, const struct stage_clie
         [STAGE_COLLECT_ADDR] = sends ? co->first.addr : NULL,
         [STAGE_COLLECT_PORT] = sends ? co->first.port : NULL,
         [STAGE_COLLECT_PEER] = sends ? co->first.name : NULL,
+        [STAGE_COLLECT_LIMIT] = limit,
         [STAGE_COLLECT_FOLDER] = co->folder,
         [STAGE_COLLECT_DIRECTORY] = cfg->collecting.directory,
     };
@@ -437,7 +444,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
     struct collecting *co = *state;
     if (co == NULL)
         return 0;
-    co->first.known = co->due = co->leaving = false;
+    co->first.known = co->due = co->leaving = co->lost = false;
     co->failed_ns = 0;
     collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
     int rc = stage_client_make_key(co->key, err);
@@ -448,11 +455,23 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
     return collecting_start(co, &co->receiver, &co->receiver_event, collecting_on_receiver, err);
 }
 
+/* Replace the sender, which waits longer for the first node than the next daemon may wait. */
+static void collecting_lose_daemon(struct collecting *co)
+{
+    const bool sends = co->sender.pid > 0;
+    co->lost = true;
+    collecting_end_client(&co->sender, &co->sender_event);
+    if (sends && co->leaving)
+        collecting_begin(co);
+}
+
 static void collecting_message(void *state, const struct round *r, const struct round_message *m)
 {
     (void)r;
     if (m->type == ROUND_PRESIGNAL)
         collecting_begin(state);
+    else if (m->type == ROUND_LINK_LOST)
+        collecting_lose_daemon(state);
 }
 
 static void collecting_worker_exit(void *state, const struct round *r, struct worker_end *end)

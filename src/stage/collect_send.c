@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-enum { CONNECT_S = 60, LEVEL = 1, AGAIN_MS = 5000 };
+enum { LIMIT_MAX_S = 3600, LEVEL = 1, AGAIN_MS = 5000 };
 
 struct send {
     struct collect *c;
@@ -309,10 +309,13 @@ static int send_connect(struct send *s, struct dd_err *err)
 {
     char *const *t = s->c->setup.texts.v;
     char *addrs[] = {t[STAGE_COLLECT_ADDR], NULL};
-    int port;
+    int port, limit_s;
     if (dd_num_int(t[STAGE_COLLECT_PORT], 1, 65535, &port) < 0)
         return dd_err_set(err, -EINVAL, "malformed message from the agent: invalid port '%s'",
                           t[STAGE_COLLECT_PORT]);
+    if (dd_num_int(t[STAGE_COLLECT_LIMIT], 1, LIMIT_MAX_S, &limit_s) < 0)
+        return dd_err_set(err, -EINVAL, "malformed message from the agent: invalid limit '%s'",
+                          t[STAGE_COLLECT_LIMIT]);
     const uint16_t ports[] = {(uint16_t)port};
     const struct link_find_cfg cfg = {
         .job_id = t[STAGE_COLLECT_JOB],
@@ -325,7 +328,7 @@ static int send_connect(struct send *s, struct dd_err *err)
         .bind_addr = t[STAGE_COLLECT_BIND][0] != '\0' ? t[STAGE_COLLECT_BIND] : NULL,
         .key_in = &s->c->key_in,
         .attempt_ms = COLLECT_HELLO_MS};
-    const struct timeval limit = {.tv_sec = CONNECT_S};
+    const struct timeval limit = {.tv_sec = limit_s};
     if (evtimer_add(s->limit_event, &limit) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return link_find_start(&s->find, s->c->base, &cfg, send_on_found, s, err);

@@ -76,6 +76,7 @@ enum {
     STAGE_COLLECT_ADDR,      /* address of the receiving node; "": this process receives */
     STAGE_COLLECT_PORT,      /* port of the receiving node */
     STAGE_COLLECT_PEER,      /* name of the receiving node */
+    STAGE_COLLECT_LIMIT,     /* time to connect to the receiving node, in seconds */
     STAGE_COLLECT_FOLDER,    /* directory of this node in DIR */
     STAGE_COLLECT_DIRECTORY, /* working directory of the workers, absolute */
     STAGE_COLLECT_CACHE,     /* of --compile-cache: private directory of this node, or DIR if this

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from support import DDRUN, Job, built_with, clean_env, lines_with, run, some_line, told, until, without_tips
+from test_elastic import Elastic, kill, of_round
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -193,6 +194,15 @@ def test_a_lost_node_is_named_and_the_others_come(place):
         assert job.wait() not in (0, 2), job.err
     assert tree(place / "out") == {"sim1/state", "sim2/state"}
     assert some_line(job.err, "nothing collected from sim3"), job.err
+
+
+def test_the_loss_of_the_first_node_is_survived(place):
+    """The spare node looks for the next daemon for 30 s here. A node that tries to send its files to the lost one starts none."""
+    with Elastic(4, "--nnodes=3:3", "--rejoin-timeout=10s", rule(place), first=3) as job:
+        kill(job.host())
+        of_round(job.said(3 + 3), 3, 3)
+        job.release()
+        job.finish()
 
 
 @pytest.mark.parametrize("value, says", [
