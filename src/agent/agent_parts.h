@@ -30,6 +30,7 @@ struct rounds {
     bool held;                     /* the round waits for the interpreter or the copies */
     bool copying;                  /* held, and the copies of --stage are not complete */
     struct event *on_staged;       /* activated when the copies are complete */
+    int presignal;                 /* signal before the end, for workers to come; 0: none */
 };
 
 /* Parts that end the job, mark nodes or requeue the job. */
@@ -68,8 +69,8 @@ void agent_act(void *arg, const struct am_action *what);
 /* rounds.c */
 int rounds_new(struct agent *a, struct dd_err *err);
 void rounds_done(struct agent *a);
-/* Forward the signal before the end of the allocation to the round. */
-void rounds_presignal(const struct agent *a, int sig);
+/* Forward the signal before the end of the allocation to the round, once its workers run. */
+void rounds_presignal(struct agent *a, int sig);
 /* Answer a request for the stacks of this node, also if no round runs here. */
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
 void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);

@@ -55,6 +55,14 @@ static void on_gone(void *arg)
 
 /* ---- a round begins ---- */
 
+void rounds_presignal(struct agent *a, int sig)
+{
+    if (a->rounds.held)
+        a->rounds.presignal = sig;
+    else if (a->loop.machine.state == AM_RUNNING)
+        round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
+}
+
 static void send_to_daemon(void *arg, const struct msg *m)
 {
     const struct agent *a = arg;
@@ -134,6 +142,8 @@ static int launch(struct agent *a)
     }
     if (leader_daemon(a->leader) > 0)
         round_protect(a->round, leader_daemon(a->leader));
+    if (a->rounds.presignal != 0)
+        rounds_presignal(a, a->rounds.presignal);
     signal_before_end_round(a->limits.before_end);
     node_watch_round(a->limits.node_watch);
     return 0;
@@ -214,6 +224,7 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
+    a->rounds.presignal = 0;
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = round_history_record(&a->history, m, a->round->plan.nnodes, &err);
@@ -269,12 +280,6 @@ void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m)
         round_message(a->round, &(struct round_message){.type = ROUND_USAGE, .usage = m});
     else
         uplink_send(a->uplink, MSG(USAGE, .id = m->id, .text = USAGE_NONE));
-}
-
-void rounds_presignal(const struct agent *a, int sig)
-{
-    if (a->loop.machine.state == AM_RUNNING)
-        round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
 }
 
 int rounds_new(struct agent *a, struct dd_err *err)

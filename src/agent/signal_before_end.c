@@ -53,7 +53,8 @@ static void signal_before_end_look(struct signal_before_end *t)
     uint64_t now = dd_now_real_ns();
     uint64_t end = t->end * DD_NS_PER_S;
     uint64_t at = end > t->cfg.ns ? end - t->cfg.ns : 0;
-    bool running = l->machine.state == AM_RUNNING && uplink_is_up(t->parts.uplink);
+    bool running = l->machine.state == AM_RUNNING && round_is_running(t->parts.round) &&
+                   uplink_is_up(t->parts.uplink);
     uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* due, but no workers run at the moment */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import textwrap
+import time
 
 import pytest
 
@@ -222,6 +223,23 @@ def test_a_stop_does_not_wait_for_an_import(place):
         assert job.wait() == 128 + signal.SIGTERM
         assert "ran" not in job.out
         job.assert_nothing_left()
+
+
+def test_workers_that_start_after_the_signal_before_the_end_get_it(place):
+    """The nodes import one after the other; the signal is due from the beginning. Each worker receives it once."""
+    (place / "slow.py").write_text(HEAVY + "import time\nwhile not os.path.exists('%s.%d' % (os.environ['IMPORTS'], os.getpid())):\n"
+                                   "    time.sleep(0.05)\n")
+    with Job("--warm=slow", PATIENT, "--simulate-nodes=2", "--nproc-per-node=1", "--signal-before-end=USR1@600",
+             support.program("hear.py"), "USR1", env=env(place, SLURM_JOB_END_TIME=str(int(time.time()) + 600), GO=str(place / "go"), PYTHONPATH=str(place))) as job:
+        until(lambda: len(imports(place)) == 2)
+        leader = parent(job.processes("ddrund")[0])
+        seen = ""
+        for pid in sorted(imports(place), key=lambda p: parent(p) != leader):
+            (place / f"imports.{pid}").touch()
+            seen += job.line("SIGUSR1")
+        (place / "go").touch()
+        assert job.wait() == 0, job.err
+        assert sorted(line["rank"] for line in support.json_lines(seen + job.out) if "signal" in line) == [0, 1], seen + job.out
 
 
 @pytest.mark.parametrize("code, why", [
