@@ -182,6 +182,18 @@ bool children_adopts_orphans(void)
     return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &on) == 0 && on != 0);
 }
 
+static int find_living(void *arg, pid_t pid, const struct proc_stat *st)
+{
+    const pid_t *pgid = arg;
+    (void)pid;
+    return st->pgid == *pgid && st->state != 'Z' && st->state != 'X' ? -EEXIST : 0;
+}
+
+bool children_group_lives(pid_t pgid)
+{
+    return proc_each(find_living, &pgid) < 0;
+}
+
 static bool proc_catches(pid_t pid, int sig)
 {
     char path[40];

@@ -36,6 +36,10 @@ bool children_adopts_orphans(void);
 /* True if pid runs a program of that name (the first 15 bytes count). */
 bool children_is_called(pid_t pid, const char *name);
 
+/* True if a process of this group has not exited. A zombie remains in its group until its parent
+ * reaps it. Reads all of /proc. */
+bool children_group_lives(pid_t pgid);
+
 /* Send SIGKILL to pid. since_ns: when it was due. In the 5 s after that, kill podman's container
  * instead of its monitor: only the monitor removes the container from podman's storage. Src:
  * conmon(8). */

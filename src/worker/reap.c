@@ -15,6 +15,7 @@
 #define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
 #define TICK_NS (20 * DD_NS_PER_MS)   /* polling interval for exits without SIGCHLD */
+#define LOOK_NS (500 * DD_NS_PER_MS)  /* interval of looking at all processes */
 enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 5000 };
 
 void reap_signal(const struct worker *w, int sig)
@@ -29,6 +30,15 @@ static bool group_is_gone(const struct worker *w)
     return kill(-w->pid, 0) < 0 && errno == ESRCH;
 }
 
+/* The parent of a zombie may be in another session: it is ended when no group is left. */
+static bool group_is_dead(struct worker *w, uint64_t now)
+{
+    if (now < w->look_at)
+        return false;
+    w->look_at = now + LOOK_NS;
+    return !children_group_lives(w->pid);
+}
+
 static void worker_ended(struct worker_group *g, struct worker *w, int status)
 {
     struct worker_exit e = {
@@ -39,6 +49,7 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
     };
     e.code = e.signal > 0 ? 128 + e.signal : WEXITSTATUS(status);
     w->state = group_is_gone(w) ? WORKER_GONE : WORKER_REST;
+    w->look_at = dd_now_ns() + LOOK_NS;
     if (w->state == WORKER_REST && w->kill_at == 0) {
         reap_signal(w, SIGTERM);
         w->kill_at = dd_now_ns() + LINGER_NS;
@@ -145,7 +156,7 @@ static bool groups_step(struct worker_group *g, uint64_t now)
     bool empty = true;
     for (int i = 0; i < g->n; i++) {
         struct worker *w = &g->w[i];
-        if (w->state == WORKER_REST && group_is_gone(w))
+        if (w->state == WORKER_REST && (group_is_gone(w) || group_is_dead(w, now)))
             w->state = WORKER_GONE;
         if (w->state == WORKER_GONE)
             continue;

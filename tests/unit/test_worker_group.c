@@ -502,6 +502,23 @@ static void group_ends_leftovers_without_a_stop(void **state)
     assert_no_children();
 }
 
+/* A zombie stays in the worker's process group as long as its parent, a daemon, does not reap it.
+ */
+static void group_does_not_wait_for_zombies(void **state)
+{
+    struct bench *b = *state;
+    const uint64_t given_up_ns = dd_now_ns() + 12 * DD_NS_PER_S;
+    char ready[100];
+    (void)snprintf(ready, sizeof(ready), "%s/ready", b->dir);
+    assert_int_equal(mkfifo(ready, 0600), 0);
+    sh(b, "(true & exec setsid sh -c 'echo $$ >$DIR/ready; exec sleep 1000') & read x <$DIR/ready;"
+          "echo $x >$TELL");
+    run(b);
+    assert_true(dd_now_ns() < given_up_ns);
+    assert_told_are_gone(b);
+    assert_no_children();
+}
+
 static void group_leaves_other_children_alone(void **state)
 {
     struct bench *b = *state;
@@ -654,6 +671,7 @@ int main(void)
         CASE(group_stop_works_from_the_exit_callback),
         CASE(group_ends_what_workers_leave_behind),
         CASE(group_ends_leftovers_without_a_stop),
+        CASE(group_does_not_wait_for_zombies),
         CASE(group_leaves_other_children_alone),
         CASE(group_signal_usr1_reaches_only_who_has_a_handler),
         CASE(group_free_kills_at_once),
