@@ -230,13 +230,26 @@ int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return 0;
 }
 
+/* A node without workers gets STOP, too, as an answer: otherwise it would leave, although the
+ * workers of other nodes may need the grace period. */
+static int answer_stop_request(struct rdzv *m, int id, int sig)
+{
+    struct rdzv_action *a = m->members[id].done ? rdzv_act(m, RDZV_SEND_STOP, id) : NULL;
+    if (a == NULL)
+        return m->members[id].done ? -ENOMEM : 0;
+    a->signal = sig;
+    return 0;
+}
+
 int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     if (e->id < 0 && m->end) /* the daemon got the same signal: the workers were signalled at the
                                 agent's request */
         return 0;
+    const int sig = e->signal > 0 ? e->signal : SIGTERM;
     rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     m->end = true;
-    return rdzv_send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
+    int rc = rdzv_send_stop(m, sig);
+    return rc < 0 || e->id < 0 ? rc : answer_stop_request(m, e->id, sig);
 }

@@ -100,6 +100,20 @@ def test_a_second_sigint_ends_the_wait_for_nodes_that_come_late(clock):
         job.assert_nothing_left()
 
 
+def test_a_node_whose_workers_have_exited_leaves_those_of_others_the_grace_period(tmp_path):
+    worker = (f"[ $RANK = 0 ] || exit 0; trap 'until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo saved; exit 0' TERM\n"
+              "echo runs; while :; do sleep 0.05; done")
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--shutdown-timeout=1m", "sh", "-c", worker,
+             env=clean_env(DDRUN_TRACE="machine")) as job:
+        job.line("runs")
+        job.errors("node=sim2 from=checking on=checked to=idle")
+        job.p.send_signal(signal.SIGTERM)
+        job.errors("node=sim2 from=idle on=stop to=idle")  # else it would end the job 2 s later
+        (tmp_path / "go").touch()
+        assert job.wait() == 143, job.err
+        assert "saved" in job.out
+
+
 def test_two_announcements_are_two():
     with Hearing() as job:
         for n in (1, 2):

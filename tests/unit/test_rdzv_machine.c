@@ -345,6 +345,23 @@ static void machine_passes_a_wish_to_stop_on_and_does_not_restart(void **state)
     bed_free(&b);
 }
 
+/* Without an answer the node would leave, and count as lost. */
+static void machine_answers_the_wish_of_a_node_whose_workers_have_exited(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 1, 0, 0, SIGTERM), 0);
+    assert_string_equal(actions(&b), "stop1");
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 0, 0, 0, SIGTERM), 0);
+    assert_string_equal(actions(&b), "stop1 stop0");
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 128 + SIGTERM);
+    bed_free(&b);
+}
+
 /* A terminal or a scheduler signals the daemon as well: an agent's request has precedence. */
 static void machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one(void **state)
 {
@@ -973,6 +990,7 @@ int main(void)
         cmocka_unit_test(ages_are_written_and_read),
         cmocka_unit_test(members_are_written_and_read),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
+        cmocka_unit_test(machine_answers_the_wish_of_a_node_whose_workers_have_exited),
         cmocka_unit_test(machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one),
         cmocka_unit_test(machine_tells_latecomers_of_an_early_end),
         cmocka_unit_test(machine_starts_nobody_when_the_last_node_cannot),
