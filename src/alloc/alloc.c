@@ -280,8 +280,7 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
     char said[ALLOC_NNODES];
     if (in->max_nodes == 1 && a->nnodes > 1 && !in->spares)
         return stand_alone(a, in, err);
-    if (in->max_nodes > 0 &&
-        (a->nnodes < in->min_nodes || (a->nnodes > in->max_nodes && !in->spares))) {
+    if (alloc_contradicts(in, (size_t)a->nnodes)) {
         char spares[80] = "";
         if (a->nnodes > in->max_nodes)
             (void)snprintf(spares, sizeof(spares), ", use --nnodes=%d:%d to keep spare nodes",

@@ -201,7 +201,8 @@ static int check_list(const struct alloc_input *in, const struct hostlist *nodes
                        alloc_show(&shown, nodes));
         return stale(in, warnings, why, err);
     }
-    if (by == BY_SCRIPT && in->list_only)
+    if (by == BY_SCRIPT &&
+        (in->list_only || (me >= 0 && alloc_contradicts(in, hostlist_count(nodes)))))
         return 1;
     if (by == BY_SCRIPT && in->max_nodes != 1 && (me < 0 || (me == 0 && hostlist_count(nodes) > 1)))
         return say_mpiexec(in, nodes, err);

@@ -399,7 +399,8 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
     if (a->index < 0) /* under salloc */
         a->index = -1;
     a->script = true;
-    if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
+    if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only &&
+        !alloc_contradicts(in, (size_t)a->nnodes))
         return say_srun(in, a->nodes, err);
     rc = set_job(a, in, "batch", err);
     return rc == 0 && alloc_add_command(a, in) < 0 ? alloc_no_memory(err) : rc;

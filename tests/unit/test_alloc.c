@@ -62,6 +62,7 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
         {"comment", "# nothing\n"},
         {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"},
         {"/nodes", "node1.site\nnode2.site\n"},
+        {"/first", "node2.site\nnode3.site\n"},
         {"/far", "far-a\nfar-b\n"},
         {"/var/spool/torque/aux/7-2.srv", "node1.site\nnode2.site\nnode2.site\n"},
         {"/gpus", "node2.site-gpu3\nnode1.site-gpu0\nnode2-gpu1\r\n\nnode2.site-gpu3\n"},
@@ -262,6 +263,25 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.env = FOUR, .rank = 1},
          "--node-rank=0 contradicts this host's rank, 1 in node[1-4]"},
         /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(&rows[i].said, rows[i].text);
+}
+
+/* Not that ddrun cannot start the other nodes: --nnodes would be wrong on each of them. */
+static void nnodes_of_another_size_is_refused_in_a_script(void **state)
+{
+    (void)state;
+    static const struct {
+        struct said said;
+        const char *text;
+    } rows[] = {
+        {{.env = "SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[2-4]", .min = 2, .max = 2},
+         "--nnodes=2 contradicts the 3 nodes of this job (node[2-4], source: slurm-batch)"},
+        {{.env = "LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots", .min = 3, .max = 3},
+         "--nnodes=3 contradicts the 2 nodes of this job (node[1-2], source: lsf)"},
+        {{.env = SCRIPT " PBS_NODEFILE=/first", .min = 3, .max = 3},
+         "--nnodes=3 contradicts the 2 nodes of this job (node[2-3].site, source: pbs)"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(&rows[i].said, rows[i].text);
@@ -860,6 +880,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_are_refused_with_a_sentence),
+        cmocka_unit_test(nnodes_of_another_size_is_refused_in_a_script),
         cmocka_unit_test(node_rank_may_name_a_spare_node_of_a_list),
         cmocka_unit_test(variables_are_refused_with_their_name),
         cmocka_unit_test(options_say_who_i_am),
