@@ -214,7 +214,8 @@ static int ddctl_job_no_job(const struct asking *k, const char *wanted, struct d
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
-            "run ddctl on a node of the job: srun --overlap --jobid=ID -N1 -n1 ddctl status, or ssh");
+            "run ddctl on a node of the job: ssh NODE ddctl status; with Slurm: srun --overlap "
+            "--jobid=ID -N1 -n1 ddctl status");
     return dd_err_set(err, -EINVAL,
                       "no job '%.200s' of yours is running on %.100s; running jobs: %.600s", wanted,
                       host, names);
@@ -399,9 +400,11 @@ const struct opt_foreign job_json[] = {{.word = "--json", .is = "format=json"}, 
 
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err)
 {
-    return res->script < argc
-               ? dd_err_set(err, -EINVAL, "unexpected argument '%.60s'", argv[res->script])
-               : 0;
+    return res->script < argc ? dd_err_tip(err,
+                                           dd_err_set(err, -EINVAL, "unexpected argument '%.60s'",
+                                                      argv[res->script]),
+                                           "--job=ID selects a job")
+                              : 0;
 }
 
 int job_fail(const struct opt_table *t, int rc, const struct dd_err *err)

@@ -49,7 +49,7 @@ extern const struct opt_foreign job_json[];
     .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json",               \
     .def = "text", .no_env = true, .group = "Output", OPT_FIELD(type, format)
 
-/* Fail if there are arguments after the options. */
+/* Fail if there are arguments after the options; the tip names --job. */
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err);
 /* Log the error of the functions above, and return the exit code for it. */
 int job_fail(const struct opt_table *t, int rc, const struct dd_err *err);

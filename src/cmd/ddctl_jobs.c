@@ -159,7 +159,9 @@ int ddctl_jobs(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_jobs_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    int rc = job_no_operands(&res, argc, argv, &err);
+    int rc = res.script < argc
+                 ? dd_err_set(&err, -EINVAL, "unexpected argument '%.60s'", argv[res.script])
+                 : 0;
     if (rc == 0)
         rc = ddctl_jobs_run(&o, &out, &err);
     return rc < 0 ? job_fail(&ddctl_jobs_options, rc, &err) : cmd_write(&ddctl_jobs_options, &out);

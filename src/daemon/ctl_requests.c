@@ -225,13 +225,30 @@ static void ctl_on_signal(const struct ctl_requests *c, struct session *s,
     c->ops->stop(c->arg, s, sig, why);
 }
 
+/* Return the member with this name, else the only one that has it before its domain; -1: none. */
 static int ctl_id_of_name(const struct ctl_requests *c, const char *name)
 {
+    const size_t n = strlen(name);
+    int ret = -1, found = 0;
     struct rdzv_view v;
-    for (int id = 0; id < c->cfg->capacity; id++)
-        if (rdzv_view(c->machine, id, &v) && strcmp(v.name, name) == 0)
+    for (int id = 0; id < c->cfg->capacity; id++) {
+        if (!rdzv_view(c->machine, id, &v) || strncmp(v.name, name, n) != 0)
+            continue;
+        if (v.name[n] == '\0')
             return id;
-    return -1;
+        if (n > 0 && v.name[n] == '.') {
+            ret = id;
+            found++;
+        }
+    }
+    return found == 1 ? ret : -1;
+}
+
+/* Complete the name of a node by its domain; return unknown names unchanged. */
+static const char *ctl_full_name(const struct ctl_requests *c, const char *name)
+{
+    struct rdzv_view v;
+    return name != NULL && rdzv_view(c->machine, ctl_id_of_name(c, name), &v) ? v.name : name;
 }
 
 static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
@@ -241,7 +258,9 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
     struct rdzv_view v;
     char why[300];
     if (!rdzv_view(c->machine, id, &v)) {
-        ctl_refuse(s, m->id, "unknown node '%.200s' in this job", m->text);
+        ctl_refuse(s, m->id,
+                   "unknown node '%.200s' in this job\n  tip: 'ddctl status' lists the nodes",
+                   m->text);
         return;
     }
     if (!v.unfit && !rdzv_can_drain(c->machine, id)) {
@@ -482,15 +501,16 @@ static int64_t ctl_ask_stacks(const struct ctl_requests *c, struct session *s, i
         return -EINVAL;
     }
     *k = (struct ctl_stacks){.session = s, .id = id};
-    const struct stacks_question q = {.limit_ns = (uint64_t)ms * DD_NS_PER_MS,
-                                      .all = true,
-                                      .native = json_is_true(json_object_get(o, "native")),
-                                      .node = json_string_value(json_object_get(o, "node")),
-                                      .ranks = &ranks,
-                                      .caller = s,
-                                      .done = ctl_on_stacks_done,
-                                      .arg = k,
-                                      .free_arg = free};
+    const struct stacks_question q = {
+        .limit_ns = (uint64_t)ms * DD_NS_PER_MS,
+        .all = true,
+        .native = json_is_true(json_object_get(o, "native")),
+        .node = ctl_full_name(c, json_string_value(json_object_get(o, "node"))),
+        .ranks = &ranks,
+        .caller = s,
+        .done = ctl_on_stacks_done,
+        .arg = k,
+        .free_arg = free};
     return c->ops->stacks(c->arg, &q);
 }
 
@@ -506,7 +526,7 @@ static void ctl_on_stacks(const struct ctl_requests *c, struct session *s,
     const int64_t rc = ctl_ask_stacks(c, s, m->id, o);
     if (rc == -ENOENT)
         ctl_refuse_workers(c, s, m->id, json_string_value(json_object_get(o, "ranks")),
-                           json_string_value(json_object_get(o, "node")));
+                           ctl_full_name(c, json_string_value(json_object_get(o, "node"))));
     else if (rc == -EINVAL)
         ctl_refuse(s, m->id, "invalid request for stacks");
     else if (rc < 0)

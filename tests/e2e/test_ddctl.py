@@ -266,3 +266,9 @@ def test_help_of_a_command_is_what_its_option_prints():
     assert ask("help").stdout == ask("--help").stdout
     assert ask("help", "status").stdout == ask("status", "--help").stdout
     assert "unexpected argument 'kv'" in refused("help", "status", "kv")
+
+
+def test_a_job_is_named_by_an_option():
+    for command in "status", "top", "events":
+        assert "unexpected argument '4711'\n  tip: --job=ID selects a job" in refused(command, "4711")
+    assert "tip" not in refused("jobs", "4711")

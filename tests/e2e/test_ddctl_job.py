@@ -349,7 +349,7 @@ def test_a_drained_node_gives_its_place_to_a_spare_at_once(tmp_path):
         assert some_line(job.ctl("drain", node), node, "already")
         assert "cannot drain sim1: it runs the job's daemon" in job.ctl("drain", "sim1", code=2)
         assert f"cannot drain {spare}: too few nodes would remain" in job.ctl("drain", spare, code=2)
-        assert "'nowhere'" in job.ctl("drain", "nowhere", code=2)
+        assert "unknown node 'nowhere' in this job\n  tip: 'ddctl status'" in job.ctl("drain", "nowhere", code=2)
         job.finish()
 
 

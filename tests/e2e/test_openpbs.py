@@ -277,6 +277,24 @@ def test_a_node_that_is_taken_offline_gives_its_place_to_a_spare(pbs):
     assert some_line(done.err, victim, "is taken offline by PBS (reason: broken fan)")
 
 
+def test_ddctl_finds_a_node_by_its_name_without_the_domain(pbs):
+    def ctl(*argv):
+        return pbs.cluster.run([DDCTL, *argv], node="node2", user=pbs.user)
+
+    worker = f"echo $RANK/$WORLD_SIZE; until [ -e {pbs.file('go')} ]; do sleep 0.05; done"
+    job = pbs.submit(DDRUN, "--nnodes=2:3", UNTIRED, "--nproc-per-node=1", "sh", "-c", worker)
+    job.wait_for("/3", 3)
+    assert ctl("stacks", "--node=node3").rc == 0
+    assert "unknown node 'node' in this job" in ctl("drain", "node").err
+    elsewhere = pbs.cluster.run([DDCTL, "status"], node="ctl", user=pbs.user)
+    assert elsewhere.rc == 1 and "tip: run ddctl on a node of the job: ssh NODE ddctl status" in elsewhere.err, elsewhere.err
+    drained = ctl("drain", "node3")
+    assert drained.rc == 0, drained.err
+    job.wait_for("/2", 2)
+    pbs.file("go", "")
+    assert job.wait().rc == 0, job.said()
+
+
 def test_a_job_that_is_rerun_remembers_its_charges(pbs):
     """A manager reruns the job: PBS does not permit it to the owner. The worker of node2 fails in the first round of each run."""
     worker = (f'[ "$(hostname -s)" != node2 ] || [ "$DDRUN_ROUND" != 0 ] || {{ echo "ValueError: bad memory in run $RUN" >&2; exit 3; }}; '
