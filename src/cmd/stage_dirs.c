@@ -124,6 +124,33 @@ static int stage_absolute_source(char **ret, const char *text, bool reads, struc
     return rc;
 }
 
+static bool stage_lies_in(const char *inner, const char *outer)
+{
+    const size_t n = strlen(outer);
+    return strncmp(inner, outer, n) == 0 && inner[n] == '/';
+}
+
+/* Reject a name at or below that of another source: only one of them could be mounted. */
+static int stage_check_pair(const char *text, const char *other, struct dd_err *err)
+{
+    DD_AUTO(stage_source) struct stage_source a = {0};
+    DD_AUTO(stage_source) struct stage_source b = {0};
+    if (stage_source_parse(&a, text) < 0 || stage_source_parse(&b, other) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (strcmp(a.name, b.name) == 0)
+        return dd_err_set(err, -EINVAL, "--stage names '%s' twice", a.name);
+    const bool a_inside = stage_lies_in(a.name, b.name);
+    if (!a_inside && !stage_lies_in(b.name, a.name))
+        return 0;
+    const struct stage_source *inner = a_inside ? &a : &b;
+    return dd_err_tip(err,
+                      dd_err_set(err, -EINVAL, "--stage names both '%s' and '%s', which is in it",
+                                 a_inside ? b.name : a.name, inner->name),
+                      inner->archive || inner->image
+                          ? "name a directory outside of it: --stage=FILE:DIR"
+                          : "omit the inner directory: it is copied with the other");
+}
+
 bool stage_dirs_have_archive(const struct stage_options *o)
 {
     bool any = false;
@@ -139,12 +166,11 @@ int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool re
 {
     for (size_t i = 0; i < o->paths.n; i++) {
         DD_AUTO(free) char *path = NULL;
-        const int rc = stage_absolute_source(&path, o->paths.v[i], reads, err);
+        int rc = stage_absolute_source(&path, o->paths.v[i], reads, err);
+        for (size_t k = 0; k < ret->n && rc == 0; k++)
+            rc = stage_check_pair(path, ret->v[k], err);
         if (rc < 0)
             return rc;
-        for (size_t k = 0; k < ret->n; k++)
-            if (strcmp(ret->v[k], path) == 0)
-                return dd_err_set(err, -EINVAL, "--stage names '%s' twice", path);
         if (dd_strv_push(ret, path) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");
     }

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
-from support import ATTACKER, DDRUN, Job, built_with, clean_env, in_small_mount, lines_with, marked, run, some_line, told, until, without_tips
+from support import ATTACKER, DDRUN, Job, built_with, clean_env, free_port, in_small_mount, lines_with, marked, run, some_line, told, until, without_tips
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
               pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")]
@@ -246,6 +247,29 @@ def test_a_path_that_cannot_be_staged_is_named_before_anything_starts(tmp_path, 
     assert job.p.returncode == 2
     assert len(without_tips(told(job.err))) == 1 and says in job.err and path.rsplit("=", maxsplit=1)[-1] in job.err, job.err
     assert not (tmp_path / "started").exists()
+
+
+def test_the_error_of_a_node_that_has_joined_is_whole_lines():
+    job = run("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "--stage=/", "true")
+    assert job.p.returncode == 2 and job.err.endswith("\n  tip: name a directory in it\n"), job.err
+
+
+@pytest.mark.parametrize("first, second, says, tip", [
+    ("a", "a/b", "'{here}/a' and '{here}/a/b'", "omit the inner directory"),
+    ("a/b", "a/", "'{here}/a' and '{here}/a/b'", "omit the inner directory"),
+    ("a", "x.tar:{here}/a/x", "'{here}/a' and '{here}/a/x'", "--stage=FILE:DIR"),
+    ("a", "x.tar:{here}/a", "'{here}/a' twice", ""),
+])
+def test_a_directory_in_another_one_is_refused(tmp_path, first, second, says, tip):
+    """Both would be mounted, one below the other."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "ab").mkdir()
+    with tarfile.open(tmp_path / "x.tar", "w"):
+        pass
+    job = run(f"--stage={first}", f"--stage={second.format(here=tmp_path)}", "touch", "started", cwd=str(tmp_path))
+    assert job.p.returncode == 2 and says.format(here=tmp_path) in job.err and tip in job.err, job.err
+    assert not (tmp_path / "started").exists()
+    assert run("--dry-run", "--stage=a", "--stage=ab", "true", cwd=str(tmp_path)).p.returncode == 0
 
 
 def test_dry_run_says_what_would_be_copied(source, tmp_path):
