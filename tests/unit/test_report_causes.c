@@ -255,6 +255,9 @@ static const struct {
      {.code = 1,
       .tail = TRACE
       "ImportError: /opt/x.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocation"}},
+    {"relative-import",
+     {.code = 1,
+      .tail = TRACE "ImportError: attempted relative import with no known parent package"}},
     {"import-error",
      {.code = 1, .tail = TRACE "ImportError: cannot import name 'Trainer' from 'lib'"}},
     {"syntax-error",
@@ -347,6 +350,12 @@ static const struct {
      {.code = 15,
       .tail =
           "internal_Allreduce(70).......: MPI_Allreduce failed\nCommunication error with rank 1"}},
+    {"pmix-missing",
+     {.code = 1,
+      .tail = "[node1:00378] OPAL ERROR: Unreachable in file ext3x_client.c at line 112\n"
+              "*** An error occurred in MPI_Init_thread\n*** on a NULL communicator\n"
+              "*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,\n"
+              "***    and potentially your MPI job)"}},
     {"mpi-abort",
      {.code = 3,
       .tail = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 3."}},
