@@ -18,8 +18,7 @@ enum {
     KEEP_MS = 5000, /* time that an agent has to report an owner, also during a flood: torch's
                      * clients do not reconnect */
     SILENT_S = 10,
-    HELLO_MS = 10000,  /* limit for each of hello, ClientHello and TLS handshake */
-    FDS_RESERVED = 16, /* descriptors for key files, munged and helpers */
+    HELLO_MS = 10000, /* limit for each of hello, ClientHello and TLS handshake */
 };
 
 struct pending {
@@ -198,7 +197,6 @@ int demux_new(struct demux **ret, const struct demux_cfg *cfg, struct dd_err *er
         .base = cfg->base,
         .accept = cfg->accept,
         .fd = cfg->listen_fd,
-        .fds_reserved = FDS_RESERVED,
         .most = UNPROVEN_MAX + UNPROVEN_PER_NODE * (size_t)cfg->nodes,
         /* without owner look-up, silent clients of old torch releases are legitimate */
         .max_age_ns = cfg->open_store ? 0 : SILENT_S * DD_NS_PER_S,

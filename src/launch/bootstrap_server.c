@@ -13,12 +13,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum {
-    HELLO_MS = 10000,
-    CALLERS_EXTRA = 256,
-    RECEIVE = 3 * LAUNCH_WINDOW,
-    FDS_RESERVED = 16, /* descriptors for key files, munged, and a node that is started again */
-};
+enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, RECEIVE = 3 * LAUNCH_WINDOW };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -163,7 +158,6 @@ static int let_in(struct bootstrap_server *d, struct event_base *base, struct dd
                    /* without .log: a node closes all its connections but the first */
                    .timeout_ms = HELLO_MS},
         .fd = d->fd,
-        .fds_reserved = FDS_RESERVED,
         .receive = RECEIVE,
         .most = (size_t)d->cfg.nnodes * 4 + CALLERS_EXTRA,
         .on_link = on_caller,

@@ -17,6 +17,7 @@ enum {
     ACCEPT_AT_ONCE = 64, /* connections per event, then other events get a turn */
     PAUSE_MS = 20,
     SWEEP_MS = 1000,
+    FDS_RESERVED = 16, /* descriptors for key files, munged, helpers and files that are written */
 };
 
 struct handshake {
@@ -154,7 +155,7 @@ static void pool_pause(struct handshake_pool *p, int error)
     if (!p->reported_full && p->unproven.n == 0) {
         dd_log(p->cfg.accept.log, DD_LOG_WARN,
                "cannot accept connections: %s (limit of file descriptors: %d); retrying%s",
-               strerror(error), p->fds_limit + p->cfg.fds_reserved,
+               strerror(error), p->fds_limit + FDS_RESERVED,
                memory ? "" : "\n  tip: raise 'ulimit -n'");
         p->reported_full = true;
     }
@@ -206,12 +207,12 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
 
 /* ---- life ---- */
 
-static int pool_fds_limit(int reserved)
+static int pool_fds_limit(void)
 {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur > INT32_MAX)
-        return INT32_MAX - reserved;
-    return (int)l.rlim_cur - reserved;
+        return INT32_MAX - FDS_RESERVED;
+    return (int)l.rlim_cur - FDS_RESERVED;
 }
 
 int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_cfg *cfg,
@@ -222,7 +223,7 @@ int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_
         return dd_err_set(err, -ENOMEM, "out of memory for the listener");
     p->cfg = *cfg;
     p->cfg.accept.shared = &p->shared;
-    p->fds_limit = pool_fds_limit(cfg->fds_reserved);
+    p->fds_limit = pool_fds_limit();
     unproven_set_init(&p->unproven);
     p->listener = event_new(cfg->base, cfg->fd, EV_READ | EV_PERSIST, pool_on_connection, p);
     p->resume = evtimer_new(cfg->base, pool_on_resume, p);

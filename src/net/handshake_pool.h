@@ -1,7 +1,7 @@
 /* Accept connections and hold them until they are authenticated. Any user may connect and send
  * nothing, so the number of unproven connections is bounded: if the bound is reached, the source
- * with the most connections loses its oldest one (net/unproven.h). net/link bounds the resources of
- * each handshake. */
+ * with the most connections loses its oldest one (net/unproven.h). Some descriptors remain for the
+ * rest of the program. net/link bounds the resources of each handshake. */
 #ifndef DD_NET_HANDSHAKE_POOL_H
 #define DD_NET_HANDSHAKE_POOL_H
 
@@ -13,7 +13,6 @@ struct handshake_pool_cfg {
     struct link_accept_cfg accept; /* `shared` is ignored; the pointers in it are borrowed */
     int fd;                        /* listening, non-blocking; borrowed */
     int receive;                   /* SO_RCVBUF of a connection; 0: the kernel's default */
-    int fds_reserved;              /* descriptors reserved for the rest of the program */
     size_t most;                   /* limit of unproven connections */
     uint64_t max_age_ns;           /* of an unproven connection; 0: the timeout of `accept` alone */
     /* Takes fd, a new connection. NULL: the pool calls handshake_pool_start() for each. */
