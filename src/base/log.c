@@ -86,9 +86,12 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
 
 void dd_log_more(const struct dd_log *log, const char *text, size_t n)
 {
-    if (log == NULL || log->fd < 0)
+    DD_AUTO(buf) struct dd_buf lines = DD_BUF_INIT(n + 1);
+    if (log == NULL || log->fd < 0 || n == 0)
         return;
-    log_write(log, text, n, 0);
+    const bool lacks_end = text[n - 1] != '\n' && dd_buf_append(&lines, text, n) == 0 &&
+                           dd_buf_puts(&lines, "\n") == 0;
+    log_write(log, lacks_end ? (const char *)lines.data : text, lacks_end ? lines.len : n, 0);
 }
 
 void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)

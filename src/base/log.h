@@ -33,7 +33,8 @@ bool dd_log_has_colours(int fd);
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Write n bytes of further lines of a message, without the prefix. log may be NULL. */
+/* Write n bytes of further lines of a message, without the prefix; end the last line if text does
+ * not. log may be NULL. */
 void dd_log_more(const struct dd_log *log, const char *text, size_t n);
 
 /* True if log traces this part, so that callers can skip the work for a trace line. log may be

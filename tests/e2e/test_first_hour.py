@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, program, run, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, program, run, until
 from test_terminal import Terminal, python
 
 SCRIPT = program("show_env.py")
@@ -116,6 +116,16 @@ def test_commands_of_ddctl_and_options_are_no_programs():
         tip = "ddrun --help" if word == "help" else f"ddctl {word}"
         assert f"\n  tip: did you mean '{tip}'?\n" in run(word, env=clean_env(PATH="/nonexistent")).err
     assert "did you mean 'ddrun --version'?" in run("version").err
+
+
+def test_a_tip_from_another_node_ends_its_line(tmp_path):
+    """The messages of the launcher follow it."""
+    (tmp_path / "train.py").touch()
+    env = clean_env(DDRUN_KEY=KEY)
+    jobs = [Job("--hosts=127.0.0.1,127.0.0.2", f"--node-rank={r}", "--rdzv-id=tip", "trian.py", env=env, cwd=tmp_path) for r in (0, 1)]
+    with jobs[0] as a, jobs[1] as b:
+        assert (a.wait(), b.wait()) == (2, 2), a.err + b.err
+        assert (a.err + b.err).endswith("\n  tip: did you mean 'train.py'?\n"), a.err + b.err
 
 
 def test_a_program_that_is_not_there_ends_with_the_code_that_the_manual_names():
