@@ -60,8 +60,12 @@ struct proc_stat {
     pid_t pgid;
 };
 
-/* Src: proc(5): "PID (COMM) STATE PPID PGRP ..."; COMM may contain any byte, so search for the last
- * ')'. */
+/* Src: include/linux/sched.h of Linux: the process is exiting. */
+static const unsigned pf_exiting = 0x4;
+
+/* Src: proc(5): "PID (COMM) STATE PPID PGRP SESSION TTY TPGID FLAGS ..."; COMM may contain any
+ * byte, so search for the last ')'. A process without memory that has not yet become a zombie is
+ * still R in the file. */
 static int proc_stat_read(pid_t pid, struct proc_stat *ret)
 {
     char path[40];
@@ -71,9 +75,13 @@ static int proc_stat_read(pid_t pid, struct proc_stat *ret)
     const char *text = rc < 0 ? NULL : dd_buf_str(&b);
     const char *rest = text == NULL ? NULL : strrchr(text, ')');
     int ppid, pgid;
+    unsigned flags;
     char state;
-    if (rest == NULL || sscanf(rest, ") %c %d %d", &state, &ppid, &pgid) != 3)
+    if (rest == NULL ||
+        sscanf(rest, ") %c %d %d %*d %*d %*d %u", &state, &ppid, &pgid, &flags) != 4)
         return rc < 0 ? rc : -EINVAL;
+    if (state == 'R' && (flags & pf_exiting) != 0)
+        state = 'X';
     *ret = (struct proc_stat){.state = state, .ppid = ppid, .pgid = pgid};
     return 0;
 }

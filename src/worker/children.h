@@ -45,7 +45,8 @@ bool children_group_lives(pid_t pgid);
  * conmon(8). */
 void children_kill(pid_t pid, uint64_t since_ns);
 
-char children_state_letter(pid_t pid); /* state as in proc(5); '?': the process has ended */
+/* Return the state as in proc(5); 'X': the process has ended or is exiting; '?': it has ended. */
+char children_state_letter(pid_t pid);
 /* True if SIGSTOP or a debugger has stopped the process. */
 bool children_is_stopped(pid_t pid);
 /* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. For a running

@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -77,6 +78,61 @@ static void state_of_a_running_process_has_no_kernel_function(void **state)
         }
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+enum { MEMORY = 32 << 20 };
+
+static pid_t start_with_much_memory(void)
+{
+    int fds[2];
+    char byte;
+    assert_int_equal(pipe(fds), 0);
+    const pid_t child = fork();
+    if (child == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
+        char *memory = malloc(MEMORY);
+        if (memory != NULL)
+            memset(memory, 1, MEMORY);
+        (void)!write(fds[1], memory, 1);
+        (void)pause();
+    }
+    close(fds[1]);
+    assert_true(child > 0);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    close(fds[0]);
+    return child;
+}
+
+/* Return the state in /proc/PID/stat; set *exiting to the flag PF_EXITING there. */
+static char raw_state(pid_t pid, bool *exiting)
+{
+    char path[40];
+    char state = '?';
+    unsigned flags = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d %*s %c %*d %*d %*d %*d %*d %u", &state, &flags), 2);
+    (void)fclose(f);
+    *exiting = (flags & 4) != 0;
+    return state;
+}
+
+/* The kernel frees the memory of a killed process before it becomes a zombie. */
+static void process_that_exits_is_not_running(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        bool exiting = false;
+        char raw = 'R';
+        const pid_t child = start_with_much_memory();
+        assert_int_equal(kill(child, SIGKILL), 0);
+        while (raw != 'Z') {
+            raw = raw_state(child, &exiting);
+            if (exiting)
+                assert_int_not_equal(children_state_letter(child), 'R');
+        }
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
 }
 
 static void bytes_that_are_read_count(void **state)
@@ -154,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processor_time_of_a_descendant_counts),
         cmocka_unit_test(state_of_a_running_process_has_no_kernel_function),
+        cmocka_unit_test(process_that_exits_is_not_running),
         cmocka_unit_test(bytes_that_are_read_count),
         cmocka_unit_test(bytes_of_tcp_connections_count),
         cmocka_unit_test(process_that_is_gone_has_used_nothing),
