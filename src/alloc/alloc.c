@@ -274,23 +274,32 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
     return 0;
 }
 
-static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
+                       const struct alloc_input *in, struct dd_err *err)
 {
     struct alloc_shown shown;
     char said[ALLOC_NNODES];
+    char spares[80] = "";
+    if (in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)))
+        return 0;
+    if (n > in->max_nodes)
+        (void)snprintf(spares, sizeof(spares), ", use --nnodes=%d:%d to keep spare nodes",
+                       in->max_nodes, in->max_nodes);
+    return dd_err_set(err, -EINVAL,
+                      "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
+                      "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
+                      alloc_show_nnodes(said, in), n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
+                      source, spares);
+}
+
+static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_shown shown;
     if (in->max_nodes == 1 && a->nnodes > 1 && !in->spares)
         return stand_alone(a, in, err);
-    if (alloc_contradicts(in, (size_t)a->nnodes)) {
-        char spares[80] = "";
-        if (a->nnodes > in->max_nodes)
-            (void)snprintf(spares, sizeof(spares), ", use --nnodes=%d:%d to keep spare nodes",
-                           in->max_nodes, in->max_nodes);
-        return dd_err_set(err, -EINVAL,
-                          "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
-                          "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
-                          alloc_show_nnodes(said, in), a->nnodes, a->nnodes == 1 ? "" : "s",
-                          alloc_show(&shown, a->nodes), a->source, spares);
-    }
+    int rc = alloc_check_nnodes(a->nodes, a->nnodes, a->source, in, err);
+    if (rc < 0)
+        return rc;
     if (in->node_rank >= 0 && a->index < 0 && !alloc_is_etcd(in))
         return dd_err_set(err, -EINVAL,
                           "--node-rank=%d contradicts the job (source: %s): this host (%s) is not "

@@ -60,12 +60,9 @@ const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
 enum { ALLOC_NNODES = 32 };
 /* Format the value of --nnodes: "2", or "2:4" if the limits differ. Return text. */
 const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in);
-/* True if --nnodes is not for n nodes. alloc_find() reports this. */
-static inline bool alloc_contradicts(const struct alloc_input *in, size_t n)
-{
-    return in->max_nodes > 0 &&
-           (n < (size_t)in->min_nodes || (n > (size_t)in->max_nodes && !in->spares));
-}
+/* -EINVAL with a message if --nnodes does not permit the n nodes of the job. */
+int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
+                       const struct alloc_input *in, struct dd_err *err);
 /* Replace *to by formatted text, and free the old text. 0 or -ENOMEM. */
 int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True for text that can be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */

@@ -318,9 +318,10 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
                           "this host (%s) is not a node of this job of %s (%s)"
                           "\n  tip: use --hosts=LIST --node-rank=R",
                           in->hostname, o->name, alloc_show(&shown, a->nodes));
-    if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only &&
-        !alloc_contradicts(in, (size_t)a->nnodes))
-        return say_start(a->nodes, o, err);
+    if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only) {
+        rc = alloc_check_nnodes(a->nodes, a->nnodes, a->source, in, err);
+        return rc < 0 ? rc : say_start(a->nodes, o, err);
+    }
     return set_id(a, o, in, err);
 }
 

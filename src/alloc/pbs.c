@@ -67,6 +67,9 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
 {
     struct alloc_shown shown;
     size_t n = hostlist_count(nodes);
+    int rc = alloc_check_nnodes(nodes, (int)n, alloc_pbs.name, in, err);
+    if (rc < 0)
+        return rc;
     return dd_err_set(
         err, -EINVAL,
         "ddrun was started once, from the script of job %.80s, which has %zu node%s (%s), "
@@ -201,8 +204,7 @@ static int check_list(const struct alloc_input *in, const struct hostlist *nodes
                        alloc_show(&shown, nodes));
         return stale(in, warnings, why, err);
     }
-    if (by == BY_SCRIPT &&
-        (in->list_only || (me >= 0 && alloc_contradicts(in, hostlist_count(nodes)))))
+    if (by == BY_SCRIPT && in->list_only)
         return 1;
     if (by == BY_SCRIPT && in->max_nodes != 1 && (me < 0 || (me == 0 && hostlist_count(nodes) > 1)))
         return say_mpiexec(in, nodes, err);

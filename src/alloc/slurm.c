@@ -231,6 +231,14 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
     return rc < 0 ? rc : 0;
 }
 
+/* True if --nnodes counts the tasks of the step: the user wants several agents on a node. */
+static bool agents_are_meant(const struct step *s, const struct alloc_input *in)
+{
+    const int n = s->tasks.total;
+    return in->have_nproc && in->max_nodes > 0 &&
+           (in->max_nodes == 1 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)));
+}
+
 /* srun started one agent per worker, or more agents than nodes because it took the number of tasks
  * from the calling script. */
 static int refuse_tasks(const struct step *s, const struct alloc_input *in, struct dd_err *err)
@@ -296,7 +304,7 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
         rc = read_tasks(&s, in, err);
     if (rc == 0)
         rc = read_place(&s, in, err);
-    if (rc == 0 && s.tasks.most > 1 && !(in->have_nproc && in->max_nodes > 0) && !in->list_only)
+    if (rc == 0 && s.tasks.most > 1 && !agents_are_meant(&s, in) && !in->list_only)
         rc = refuse_tasks(&s, in, err);
     if (rc == 0)
         rc = set_agents(a, &s, err);
@@ -346,6 +354,9 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
 {
     struct alloc_shown shown;
     size_t n = hostlist_count(hosts);
+    int rc = alloc_check_nnodes(hosts, (int)n, alloc_slurm_batch.name, in, err);
+    if (rc < 0)
+        return rc;
     return dd_err_tip(
         err,
         dd_err_set(
@@ -399,8 +410,7 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
     if (a->index < 0) /* under salloc */
         a->index = -1;
     a->script = true;
-    if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only &&
-        !alloc_contradicts(in, (size_t)a->nnodes))
+    if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_srun(in, a->nodes, err);
     rc = set_job(a, in, "batch", err);
     return rc == 0 && alloc_add_command(a, in) < 0 ? alloc_no_memory(err) : rc;

@@ -260,6 +260,8 @@ static void options_are_refused_with_a_sentence(void **state)
          "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step)\n  tip: omit --nnodes, use --nnodes=3:3 to keep spare nodes, or use --nnodes=1 for this node alone"},
         {{.env = FOUR, .min = 2, .max = 3}, "--nnodes=2:3 contradicts the 4 nodes"},
         {{.env = FOUR, .min = 5, .max = 8}, "--nnodes=5:8 contradicts the 4 nodes"},
+        {{.env = "LSB_JOBID=9 LSB_HOSTS=node2\tfar", .min = 3, .max = 3},
+         "--nnodes=3 contradicts the 2 nodes of this job (node2,far, source: lsf)"},
         {{.env = FOUR, .rank = 1},
          "--node-rank=0 contradicts this host's rank, 1 in node[1-4]"},
         /* clang-format on */

@@ -85,6 +85,43 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
     }
 }
 
+/* The number of nodes or agents is wrong, so no command would start the job. */
+static void number_that_is_not_that_of_the_job_is_refused_as_such(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *hostname;
+        int nnodes;
+        const char *text;
+    } rows[] = {
+        /* clang-format off */
+        {S "batch.0.0", "node1", 4, "--nnodes=4 contradicts the 3 nodes of this job (node[1-3], source: slurm-batch)"},
+        {S "batch.0.0", "node1", 2, "use --nnodes=2:2 to keep spare nodes"},
+        {S "batch.0.0", "node1", 3, "cannot start the others"},
+        {S "salloc.b.b", "ctl", 3, "--nnodes=3 contradicts the 2 nodes"},
+        {P "scatter1.script", "node1", 3, "--nnodes=3 contradicts the 2 nodes"},
+        {S "tasks4x2.0.0", "node1", 2, "srun started 8 copies of ddrun on 2 nodes"},
+        /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        recorded_load(&env, rows[i].name);
+        recorded_set_nodefile(rows[i].name);
+        struct alloc_input in = recorded_input(&env, rows[i].hostname);
+        in.min_nodes = in.max_nodes = rows[i].nnodes;
+        in.have_nproc = true;
+        assert_true(alloc_find(&a, &in, &err) < 0);
+        assert_null(a);
+        if (strncmp(rows[i].text, "--", 2) == 0
+                ? strncmp(err.text, rows[i].text, strlen(rows[i].text)) != 0
+                : strstr(err.text, rows[i].text) == NULL)
+            fail_msg("%s is refused with \"%s\"", rows[i].name, err.text);
+    }
+}
+
 static const struct {
     const char *name;
     const char *hostname;
@@ -448,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_job_is_refused_when_agents_are_missing_or_too_many),
+        cmocka_unit_test(number_that_is_not_that_of_the_job_is_refused_as_such),
         cmocka_unit_test(recorded_process_finds_its_place),
         cmocka_unit_test(recorded_steps_agree_with_slurm),
         cmocka_unit_test(recorded_pbs_tasks_find_their_host),
