@@ -42,6 +42,7 @@ struct signals {
     int fd;
     struct event *ev;
     struct event *stopping; /* notice that ddrun still waits for workers */
+    bool waits_for_second;  /* the time of that notice has come: Ctrl-C again kills the workers */
     char why[256]; /* reason of the last stop signal; "": sent by a user or the scheduler */
     bool end_stop; /* --signal-before-end ends the job */
     struct signal_state states[LAST_SIGNAL + 1];
@@ -76,6 +77,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
     struct signals *s = arg;
     (void)fd;
     (void)what;
+    s->waits_for_second = true;
     if (!round_is_running(s->parts.round) || s->parts.loop->machine.state == AM_LEAVING ||
         (leader_daemon(s->parts.leader) <= 0 && isatty(s->parts.loop->cfg->log->fd) != 1))
         return;
@@ -85,15 +87,16 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
            (double)s->parts.loop->cfg->grace_ms / 1e3);
 }
 
-/* Stop the job. by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
+/* Stop the job. by_scheduler: repeated signals of the scheduler do not shorten the grace period, as
+ * it repeats SIGTERM; only a later SIGINT is a second Ctrl-C, which srun forwards. */
 static void on_stop_signal(struct signals *s, int sig, bool by_scheduler, const char *why)
 {
     const bool again = s->parts.loop->machine.sig != 0;
-    if (again && by_scheduler)
+    if (again && by_scheduler && !(sig == SIGINT && s->waits_for_second))
         return;
     (void)snprintf(s->why, sizeof(s->why), "%s", why);
     agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
-    if (!again && sig == SIGINT && !by_scheduler && s->stopping != NULL) {
+    if (!again && sig == SIGINT && s->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
         evtimer_add(s->stopping, &t);
     }

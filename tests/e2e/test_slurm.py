@@ -464,6 +464,17 @@ def test_ctrl_c_ends_the_job_everywhere(slurm):
         assert job.wait(LIMIT).rc != 0
 
 
+def test_ctrl_c_again_kills_workers_that_ignore_the_first(slurm):
+    """Slurm sends both to every process of the step; ddrun names the second one when it waits."""
+    with slurm.training("--shutdown-timeout=10m", options=["--stubborn"]) as job:
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        interrupt = ["scancel", "--signal=INT", f"{number}.0"]
+        assert slurm.cluster.run(interrupt, user=slurm.user).rc == 0
+        until(lambda: "Ctrl-C again to kill" in job.err, LIMIT, lambda: job.err)
+        assert slurm.cluster.run(interrupt, user=slurm.user).rc == 0
+        assert job.wait(LIMIT).rc == 128 + signal.SIGINT, job.err
+
+
 def test_a_user_signal_comes_once_and_ends_nothing(slurm):
     """As schedulers send it some time before the limit. Slurm itself signals every process of the step."""
     usr1 = slurm.file("usr1")
