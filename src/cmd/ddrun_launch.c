@@ -114,6 +114,21 @@ static void launch_warn_of_idle_nodes(const struct launch_plan *p)
             : "\n  tip: omit the options that name nodes and endpoint; ddrun then starts all nodes itself");
 }
 
+/* The variables of a heterogeneous job name the nodes of its first component; only srun starts
+ * tasks on the others. */
+static void launch_warn_of_components(const struct launch_plan *p)
+{
+    const char *size = dd_env_get_nonempty(p->l.in.env, "SLURM_HET_SIZE");
+    const long n = size != NULL ? strtol(size, NULL, 10) : 0;
+    if (n < 2 || strcmp(p->alloc->source, "slurm-batch") != 0 || p->l.o->nnodes.max == 1)
+        return;
+    dd_log(
+        p->l.log, DD_LOG_WARN,
+        "this job has %ld components, but ddrun starts workers on the nodes of the first one only"
+        "\n  tip: for all components: srun --het-group=0-%ld --ntasks-per-node=1 ddrun ...",
+        n, n - 1);
+}
+
 /* Report that the chosen launcher cannot be used; why: as set by launch_find(). */
 static int launch_refuse(const char *launcher, const struct dd_err *why, struct dd_err *err)
 {
@@ -146,6 +161,7 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
         return asked ? dd_err_set(err, rc, "%s", why.text) : 0;
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
+    launch_warn_of_components(p);
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
         return dd_err_set(err, -EINVAL,
                           "--launcher=%s: no scheduler and no option names the nodes of the job"

@@ -97,6 +97,13 @@ def test_a_batch_script_without_srun_is_warned_before_it_waits(options):
     assert "warning" in first and "2 nodes" in first and "srun" in job.err, job.err
 
 
+@pytest.mark.parametrize("size, options, warned", [("2", [], True), ("2", ["--nnodes=1"], False), ("1", [], False)])
+def test_a_job_of_several_components_is_warned_that_ddrun_uses_the_first(size, options, warned):
+    env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=ME, SLURM_HET_SIZE=size, SLURM_NODEID="0", SLURM_PROCID="0", SLURMD_NODENAME=ME)
+    job = run(*options, "true", env=env)
+    assert job.p.returncode == 0 and ("--het-group=0-1" in job.err) == warned, job.err
+
+
 @pytest.mark.parametrize("name, text, tip, not_tip", [
     ("job", "#!/bin/sh\necho\n", "ddrun sh ", "python"),
     ("prog", "#!/usr/bin/env -S python3 -u\n", "ddrun python3 ", "env"),
