@@ -85,22 +85,48 @@ static const char *launch_launcher_name(const struct launch_input *l)
                : o->launcher;
 }
 
+/* Find the nodes of the scheduler's job or step, although options name the first node. */
+static struct alloc *launch_scheduled(const struct launch_plan *p)
+{
+    struct alloc *a = NULL;
+    struct alloc_input in = p->l.in;
+    in.rdzv_endpoint = in.rdzv_id = in.master_addr = NULL;
+    in.min_nodes = in.max_nodes = 0;
+    in.node_rank = -1;
+    in.list_only = true;
+    return alloc_find(&a, &in, NULL) < 0 ? NULL : a;
+}
+
+/* srun took the number of tasks from a script that wants one per worker: the second task warns that
+ * the daemon will refuse the surplus agents. */
+static void launch_warn_of_copies(const struct launch_plan *p, const struct alloc *a)
+{
+    const int most = p->l.o->nnodes.max;
+    if (strcmp(a->source, "slurm-step") != 0 || a->index != 1 || most < 2 || a->nnodes <= most ||
+        strcmp(hostlist_nth(a->nodes, 0), hostlist_nth(a->nodes, 1)) != 0)
+        return;
+    dd_log(p->l.log, DD_LOG_WARN,
+           "srun started %d copies of %s, but --nnodes=%d"
+           "\n  tip: srun -N%d --ntasks=%d --ntasks-per-node=1 %s ...",
+           a->nnodes, p->l.o->by_torchrun ? "torchrun" : "ddrun", most, most, most,
+           p->l.o->by_torchrun ? "torchrun" : "ddrun");
+}
+
 /* If options name the first node, ddrun starts no other nodes: the user is expected to start ddrun
  * on each. In a batch script with several nodes, a missing srun is the most frequent mistake, and
  * the job would wait in vain: warn. */
 static void launch_warn_of_idle_nodes(const struct launch_plan *p)
 {
     const struct ddrun_options *o = p->l.o;
-    DD_AUTO(alloc) struct alloc *a = NULL;
-    struct alloc_input in = p->l.in;
-    in.rdzv_endpoint = in.rdzv_id = in.master_addr = NULL;
-    in.min_nodes = in.max_nodes = 0;
-    in.node_rank = -1;
-    in.list_only = true;
     if (o->rdzv_endpoint == NULL && o->master_addr == NULL)
         return;
-    if (alloc_find(&a, &in, NULL) < 0 || !a->script || a->nnodes < 2 || o->nnodes.max == 1)
+    DD_AUTO(alloc) struct alloc *a = launch_scheduled(p);
+    if (a == NULL || a->nnodes < 2 || o->nnodes.max == 1)
         return;
+    if (!a->script) {
+        launch_warn_of_copies(p, a);
+        return;
+    }
     const char *name = o->by_torchrun ? "torchrun" : "ddrun";
     const bool slurm = strncmp(a->source, "slurm", 5) == 0;
     dd_log(

@@ -97,6 +97,14 @@ def test_a_batch_script_without_srun_is_warned_before_it_waits(options):
     assert "warning" in first and "2 nodes" in first and "srun" in job.err, job.err
 
 
+def test_the_second_of_several_tasks_a_node_warns_where_an_endpoint_is_given():
+    """srun takes the number of tasks from the script that calls it."""
+    step = {**STEP, "SLURM_STEP_TASKS_PER_NODE": "3", "SLURM_STEP_NUM_TASKS": "3"}
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={ME}:29872", "--insecure", "--rdzv-timeout=1s"]
+    tasks = [run(*options, "true", env=clean_env(**step, SLURM_PROCID=r, SLURM_LOCALID=r)).err for r in ("0", "1", "2")]
+    assert ["srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun" in err for err in tasks] == [False, True, False], tasks
+
+
 @pytest.mark.parametrize("size, options, warned", [("2", [], True), ("2", ["--nnodes=1"], False), ("1", [], False)])
 def test_a_job_of_several_components_is_warned_that_ddrun_uses_the_first(size, options, warned):
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=ME, SLURM_HET_SIZE=size, SLURM_NODEID="0", SLURM_PROCID="0", SLURMD_NODENAME=ME)
