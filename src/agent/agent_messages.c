@@ -38,28 +38,17 @@ static void message_whois(struct agent *a, const struct msg *m)
     uplink_send(a->uplink, MSG(WHOIS_REPLY, .id = m->whois.id, .ok = ok));
 }
 
-/* Log the first line of the report; write the remaining lines below it without a prefix. A report
- * ends with a newline, an error with a tip does not. */
-static void report_lines_to_user(const struct agent *a, const char *text)
-{
-    const char *rest = strchrnul(text, '\n');
-    struct dd_log patient = *a->loop.cfg->log; /* the job has ended, so it may wait */
-    patient.waits_ms = 0;
-    if (text[0] != '\0')
-        dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - text), text);
-    if (rest[0] == '\0' || rest[1] == '\0')
-        return;
-    const size_t n = strlen(++rest);
-    DD_AUTO(buf) struct dd_buf lines = DD_BUF_INIT(n + 1);
-    if (dd_buf_append(&lines, rest, n) == 0 &&
-        (rest[n - 1] == '\n' || dd_buf_puts(&lines, "\n") == 0))
-        dd_log_more(&patient, (const char *)lines.data, lines.len);
-}
-
+/* Log the first line of the report; write the remaining lines below it without a prefix. */
 static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
-    report_lines_to_user(a, m->text);
+    const char *rest = strchrnul(m->text, '\n');
+    struct dd_log patient = *a->loop.cfg->log; /* the job has ended, so it may wait */
+    patient.waits_ms = 0;
+    if (m->text[0] != '\0')
+        dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
+    if (rest[0] != '\0' && rest[1] != '\0')
+        dd_log_more(&patient, rest + 1, strlen(rest + 1));
     if (a->loop.cfg->report != NULL &&
         dd_write_file(a->loop.cfg->report, m->detail, strlen(m->detail), &err) < 0)
         dd_log(a->loop.cfg->log, DD_LOG_ERR, "--report=%s: %s", a->loop.cfg->report, err.text);
