@@ -46,7 +46,7 @@ size_t stage_entry_size(size_t path, size_t target, size_t data)
     return ENTRY_HEAD + path + target + data;
 }
 
-int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e)
+int stage_entry_encode_head(struct dd_buf *out, const struct stage_entry *e)
 {
     const size_t path = strlen(e->path);
     const size_t target = strlen(e->target);
@@ -61,6 +61,15 @@ int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e)
     rc = rc == 0 ? dd_wr_le(out, e->len, 4) : rc;
     rc = rc == 0 ? dd_buf_append(out, e->path, path) : rc;
     rc = rc == 0 && target > 0 ? dd_buf_append(out, e->target, target) : rc;
+    if (rc < 0)
+        out->len = before;
+    return rc;
+}
+
+int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e)
+{
+    const size_t before = out->len;
+    int rc = stage_entry_encode_head(out, e);
     rc = rc == 0 && e->len > 0 ? dd_buf_append(out, e->data, e->len) : rc;
     if (rc < 0)
         out->len = before;

@@ -68,6 +68,8 @@ enum stage_phase stage_phase_of(enum stage_kind kind);
 /* Return the bytes of an entry with these lengths. */
 size_t stage_entry_size(size_t path, size_t target, size_t data);
 int stage_entry_encode(struct dd_buf *out, const struct stage_entry *e);
+/* Encode an entry without its data, which the caller puts after it. */
+int stage_entry_encode_head(struct dd_buf *out, const struct stage_entry *e);
 /* Decode the entry at *at and advance *at. Returns 1, 0 at the end, or -EPROTO. */
 int stage_entry_decode(struct stage_entry *ret, const unsigned char *p, size_t n, size_t *at);
 

@@ -40,8 +40,7 @@ struct stage_pack {
 /* State of one thread while it reads one part. */
 struct reading {
     struct stage_pack *pack;
-    struct dd_buf *raw;
-    unsigned char *data; /* [STAGE_WHOLE_MAX] or [PIECE] */
+    struct dd_buf *raw; /* has space for STAGE_RAW_MAX bytes */
     struct stage_entry entry;
     struct dd_err *err;
 };
@@ -148,7 +147,9 @@ static int put(struct reading *r, const struct stage_item *i, enum stage_kind ki
     e->mode = i->mode;
     e->mtime = i->mtime.tv_sec;
     e->nsec = (uint32_t)i->mtime.tv_nsec;
-    const int rc = stage_entry_encode(r->raw, e);
+    const int rc = stage_entry_encode_head(r->raw, e);
+    if (rc == 0)
+        r->raw->len += e->len; /* read_data() has read the data to there */
     return rc == 0 ? 0 : dd_err_set(r->err, rc, "--stage: out of memory");
 }
 
@@ -188,15 +189,19 @@ static int open_file(const struct stage_pack *p, const struct stage_item *i)
     return fd >= 0 ? fd : -errno;
 }
 
+/* Read data of the entry that put() will encode to its place in the chunk. */
 static int read_data(struct reading *r, int fd, const struct stage_item *i, size_t n)
 {
-    const int rc = read_full(fd, r->data, n, r->entry.offset);
+    const size_t head = stage_entry_size(strlen(i->path), 0, 0);
+    int rc = dd_buf_reserve(r->raw, head + n);
+    if (rc < 0)
+        return dd_err_set(r->err, rc, "--stage: out of memory");
+    rc = read_full(fd, r->raw->data + r->raw->len + head, n, r->entry.offset);
     if (rc < 0)
         return pack_fail(r, i,
                          rc == -ESTALE ? "it changed while it was being copied" : strerror(-rc));
     if (!is_unchanged(r->pack, fd, i)) /* check before the data is sent */
         return pack_fail(r, i, "it changed while it was being copied");
-    r->entry.data = r->data;
     r->entry.len = n;
     return 0;
 }
@@ -299,20 +304,16 @@ int stage_pack_read(struct stage_pack *p, const struct stage_part *part, struct 
                     struct dd_err *err)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    unsigned char *data = part->phase == STAGE_FILES
-                              ? malloc(part->len > 0 ? PIECE : STAGE_WHOLE_MAX)
-                              : NULL;
     int rc = 0;
     *raw = DD_BUF_INIT(STAGE_RAW_MAX);
-    if (r == NULL || (data == NULL && part->phase == STAGE_FILES))
+    if (r == NULL || dd_buf_reserve(raw, STAGE_RAW_MAX) < 0)
         rc = dd_err_set(err, -ENOMEM, "--stage: out of memory");
     else
-        *r = (struct reading){.pack = p, .raw = raw, .data = data, .err = err};
+        *r = (struct reading){.pack = p, .raw = raw, .err = err};
     if (rc == 0 && part->len > 0)
         rc = read_piece(r, part);
     for (size_t i = part->from; rc == 0 && part->len == 0 && i < part->to; i++)
         rc = read_item(r, &p->cfg.list->items[i], part->phase);
-    free(data);
     free(r);
     return rc;
 }
