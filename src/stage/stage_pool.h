@@ -35,8 +35,8 @@ int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_
 /* unpack: where chunks are written, borrowed until the process exits; NULL, the default: nowhere.
  * To be called before the first chunk. */
 void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
-/* Set whether the pool makes frames for other nodes of the chunks that it reads. To be called
- * before the first chunk. */
+/* Set whether the pool makes frames and digests for other nodes of the chunks that it reads. To be
+ * called before the first chunk. */
 void stage_pool_compress(struct stage_pool *p, bool on);
 /* Set the pack that reads the parts: borrowed. The pool numbers chunks in the order in which they
  * are finished. Reading uses more threads than CPUs, since they wait for a file server. */
