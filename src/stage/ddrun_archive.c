@@ -5,14 +5,13 @@
  *   ddrun-archive PATH NUMBER NAME
  *
  * NUMBER begins all paths. If the first entry lies in a directory NAME, that name is left out.
- * The output is a sequence of records: u32 length | an entry as in stage_codec.h; length 0: the
- * end; length 0xffffffff: an error message follows. */
+ * The output is described in stage_archive.h. */
 #include "base/auto.h"
 #include "base/cursor.h"
 #include "base/io.h"
 #include "base/library.h"
 #include "config.h"
-#include "stage/stage_codec.h"
+#include "stage/stage_archive.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -30,7 +29,7 @@
 
 #pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* clang: in uthash's HASH_JEN */
 
-enum { USAGE = 2, PIECE = 512 << 10, BLOCK = 1 << 20, LATER_MAX = 1 << 30, OUT_MAX = 4 << 20 };
+enum { USAGE = 2, BLOCK = 1 << 20, LATER_MAX = 1 << 30 };
 
 /* Src: the manual pages archive_read(3) and archive_entry(3), version 3 */
 enum { ARCHIVE_EOF = 1, ARCHIVE_OK = 0, ARCHIVE_WARN = -20 };
@@ -90,30 +89,39 @@ struct reading {
     bool begun;
     struct seen *seen;
     struct stage_entry entry;
-    struct dd_buf out;                 /* records that have not been written yet */
-    struct dd_buf later[STAGE_PHASES]; /* records of the other phases, after all files */
-    unsigned char *data;               /* [PIECE] */
+    struct dd_buf files;               /* the chunk that is being filled */
+    struct dd_buf later[STAGE_PHASES]; /* entries of the other phases, after all files: length of an
+                                          entry | entry */
     unsigned skipped;
 };
 
 /* ---- output ---- */
 
-static void put_number(struct dd_buf *out, uint32_t n)
+static void write_all(const void *p, size_t n)
 {
-    if (dd_wr_le(out, n, 4) < 0)
-        _exit(1);
-}
-
-static void write_out(struct dd_buf *out)
-{
-    if (dd_write_full(STDOUT_FILENO, out->data, out->len) < 0)
+    if (dd_write_full(STDOUT_FILENO, p, n) < 0)
         _exit(1); /* ddrun-stage has exited */
-    out->len = 0;
 }
 
-static _Noreturn void fail(struct reading *r, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static _Noreturn void fail(struct reading *r, const char *fmt, ...)
+static void write_head(uint32_t n, enum stage_phase phase)
+{
+    unsigned char head[STAGE_ARCHIVE_HEAD] = {[STAGE_ARCHIVE_HEAD - 1] = (unsigned char)phase};
+    for (size_t i = 0; i < 4; i++)
+        head[i] = (unsigned char)(n >> (8 * i));
+    write_all(head, sizeof(head));
+}
+
+static void write_chunk(struct dd_buf *out, enum stage_phase phase)
+{
+    if (out->len == 0)
+        return;
+    write_head((uint32_t)out->len, phase);
+    write_all(out->data, out->len);
+    dd_buf_clear(out);
+}
+
+static _Noreturn void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static _Noreturn void fail(const char *fmt, ...)
 {
     char text[500];
     va_list ap;
@@ -121,36 +129,42 @@ static _Noreturn void fail(struct reading *r, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     stage_printable(text);
-    put_number(&r->out, UINT32_MAX);
-    (void)dd_buf_puts(&r->out, text);
-    write_out(&r->out);
+    write_head(UINT32_MAX, 0);
+    write_all(text, strlen(text));
     exit(1);
 }
 
 static _Noreturn void fail_archive(struct reading *r)
 {
     const char *why = r->lib.archive_error_string(r->archive);
-    fail(r, "--stage: cannot read the archive '%s': %s", r->path,
+    fail("--stage: cannot read the archive '%s': %s", r->path,
          why != NULL ? why : "libarchive gives no reason");
-}
-
-static void put_entry(struct reading *r, struct dd_buf *out)
-{
-    const struct stage_entry *e = &r->entry;
-    const size_t n = stage_entry_size(strlen(e->path), strlen(e->target), e->len);
-    put_number(out, (uint32_t)n);
-    if (stage_entry_encode(out, e) < 0)
-        fail(r, "--stage: out of memory");
-    if (out == &r->out && out->len > BLOCK)
-        write_out(out);
 }
 
 static void put_later(struct reading *r, enum stage_kind kind)
 {
-    r->entry.kind = kind;
-    r->entry.offset = 0;
-    r->entry.len = 0;
-    put_entry(r, &r->later[stage_phase_of(kind)]);
+    struct stage_entry *e = &r->entry;
+    struct dd_buf *out = &r->later[stage_phase_of(kind)];
+    e->kind = kind;
+    e->offset = 0;
+    e->len = 0;
+    if (dd_wr_le(out, stage_entry_size(strlen(e->path), strlen(e->target), 0), 4) < 0 ||
+        stage_entry_encode(out, e) < 0)
+        fail("--stage: out of memory");
+}
+
+static void write_later(struct reading *r, enum stage_phase phase)
+{
+    struct dd_rd from = dd_rd_of(r->later[phase].data, r->later[phase].len);
+    struct dd_buf *chunk = &r->files; /* all files are written */
+    while (dd_rd_left(&from) > 0) {
+        const uint32_t n = dd_rd_u32(&from);
+        if (chunk->len + n > STAGE_RAW_MAX)
+            write_chunk(chunk, phase);
+        if (dd_buf_append(chunk, dd_rd_bytes(&from, n), n) < 0)
+            fail("--stage: out of memory");
+    }
+    write_chunk(chunk, phase);
 }
 
 /* ---- names ---- */
@@ -163,7 +177,7 @@ static void clean(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
             name++;
     size_t len = strlen(name);
     if (len > STAGE_PATH_MAX)
-        fail(r, "--stage: '%s' contains '%.200s…', a name of more than %d bytes", r->path, name,
+        fail("--stage: '%s' contains '%.200s…', a name of more than %d bytes", r->path, name,
              STAGE_PATH_MAX);
     memcpy(out, name, len + 1);
     while (len > 0 && out[len - 1] == '/')
@@ -186,15 +200,14 @@ static void place(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
     const char *below = path;
     if (r->strip > 0 && path[0] != '\0') {
         if (strncmp(path, r->name, len) != 0 || (path[len] != '/' && path[len] != '\0'))
-            fail(r, "--stage: '%s' contains '%.200s', which lies outside of its directory '%s'",
+            fail("--stage: '%s' contains '%.200s', which lies outside of its directory '%s'",
                  r->path, path, r->name);
         below = path[len] == '/' ? path + r->strip : "";
     }
     const int n = snprintf(out, STAGE_PATH_MAX + 1, "%s%s%s", r->number,
                            below[0] != '\0' ? "/" : "", below);
     if (n < 0 || n > STAGE_PATH_MAX || !stage_path_ok(out) || (below[0] == '\0' && !directory))
-        fail(r,
-             "--stage: '%s' contains '%.200s', which has no place in the copy "
+        fail("--stage: '%s' contains '%.200s', which has no place in the copy "
              "(absolute, with '..', too long, or in place of the top directory)",
              r->path, path);
 }
@@ -220,68 +233,83 @@ static struct seen *see(struct reading *r, const char *path, bool directory)
     const size_t n = strlen(path);
     struct seen *s = find(r, path);
     if (s != NULL && !directory)
-        fail(r, "--stage: '%s' contains '%.200s' twice", r->path, inside(r, path));
+        fail("--stage: '%s' contains '%.200s' twice", r->path, inside(r, path));
     if (s != NULL)
         return s;
     s = malloc(sizeof(*s) + n + 1);
     if (s == NULL)
-        fail(r, "--stage: out of memory");
+        fail("--stage: out of memory");
     s->kind = directory ? STAGE_DIR : STAGE_FILE;
     s->target = NULL;
     memcpy(s->path, path, n + 1);
     HASH_ADD_KEYPTR(hh, r->seen, s->path, n, s);
     if (s->hh.tbl == NULL)
-        fail(r, "--stage: out of memory");
+        fail("--stage: out of memory");
     return s;
 }
 
 /* ---- entries ---- */
 
-static size_t read_data(struct reading *r)
+/* Read data of the file to where put_data() will expect it, until the chunk is full. False: the
+ * file may have more. */
+static bool read_data(struct reading *r)
 {
-    size_t got = 0;
-    while (got < PIECE) {
-        const ssize_t n = r->lib.archive_read_data(r->archive, r->data + got, PIECE - got);
+    struct stage_entry *e = &r->entry;
+    unsigned char *to = r->files.data + r->files.len + stage_entry_size(strlen(e->path), 0, 0);
+    const size_t room = (size_t)(r->files.data + STAGE_RAW_MAX - to);
+    e->len = 0;
+    while (e->len < room) {
+        const ssize_t n = r->lib.archive_read_data(r->archive, to + e->len, room - e->len);
         if (n < 0) /* ARCHIVE_WARN, too: a wrong checksum or size */
             fail_archive(r);
         if (n == 0)
-            break;
-        got += (size_t)n;
+            return true;
+        e->len += (size_t)n;
     }
-    return got;
+    return false;
+}
+
+static void put_data(struct reading *r, enum stage_kind kind)
+{
+    r->entry.kind = kind;
+    if (stage_entry_encode_head(&r->files, &r->entry) < 0)
+        fail("--stage: out of memory");
+    r->files.len += r->entry.len;
 }
 
 static void take_file(struct reading *r)
 {
     struct stage_entry *e = &r->entry;
-    e->data = r->data;
-    e->len = read_data(r);
     e->offset = 0;
-    e->kind = e->len <= STAGE_WHOLE_MAX ? STAGE_FILE : STAGE_PIECE;
-    const bool pieces = e->kind == STAGE_PIECE;
-    put_entry(r, &r->out);
-    while (pieces && e->len == PIECE) {
-        e->offset += PIECE;
-        e->len = read_data(r);
-        if (e->len > 0)
-            put_entry(r, &r->out);
+    if (r->files.len + stage_entry_size(strlen(e->path), 0, STAGE_WHOLE_MAX) >= STAGE_RAW_MAX)
+        write_chunk(&r->files, STAGE_FILES);
+    bool all = read_data(r);
+    if (all && e->len <= STAGE_WHOLE_MAX) {
+        put_data(r, STAGE_FILE);
+        return;
     }
-    if (pieces)
-        put_later(r, STAGE_META);
+    put_data(r, STAGE_PIECE);
+    while (!all) {
+        write_chunk(&r->files, STAGE_FILES);
+        e->offset += e->len;
+        all = read_data(r);
+        if (e->len > 0)
+            put_data(r, STAGE_PIECE);
+    }
+    put_later(r, STAGE_META);
 }
 
 static void take_symlink(struct reading *r, struct seen *s, const char *target)
 {
     const int n = snprintf(r->entry.target, sizeof(r->entry.target), "%s", target);
     if (n <= 0 || n > STAGE_PATH_MAX)
-        fail(r,
-             "--stage: '%s' contains '%.200s', a link without a target or with one of more than "
+        fail("--stage: '%s' contains '%.200s', a link without a target or with one of more than "
              "%d bytes",
              r->path, inside(r, s->path), STAGE_PATH_MAX);
     s->kind = STAGE_SYMLINK;
     s->target = strdup(target);
     if (s->target == NULL)
-        fail(r, "--stage: out of memory");
+        fail("--stage: out of memory");
     put_later(r, STAGE_SYMLINK);
 }
 
@@ -292,7 +320,6 @@ static void take_hardlink(struct reading *r, struct seen *s, const char *to)
     const struct seen *first = find(r, r->entry.target);
     if (first == NULL || first == s || first->kind == STAGE_DIR)
         fail(
-            r,
             "--stage: '%s' contains '%.200s', a hard link to '%.200s', which is no earlier file of "
             "the archive",
             r->path, inside(r, s->path), inside(r, r->entry.target));
@@ -319,7 +346,7 @@ static void take_entry(struct reading *r, struct archive_entry *a)
     const mode_t type = l->archive_entry_filetype(a);
     const bool directory = hard == NULL && type == S_IFDIR;
     if (name == NULL)
-        fail(r, "--stage: '%s' contains a name that cannot be converted to UTF-8", r->path);
+        fail("--stage: '%s' contains a name that cannot be converted to UTF-8", r->path);
     if (hard == NULL && type != S_IFREG && type != S_IFDIR && type != S_IFLNK) {
         r->skipped++;
         return;
@@ -351,7 +378,7 @@ static void read_archive(struct reading *r)
     r->archive = l->archive_read_new();
     if (r->archive == NULL || l->archive_read_support_filter_all(r->archive) < ARCHIVE_WARN ||
         l->archive_read_support_format_all(r->archive) < ARCHIVE_WARN)
-        fail(r, "--stage: out of memory");
+        fail("--stage: out of memory");
     if (l->archive_read_open_filename(r->archive, r->path, BLOCK) != ARCHIVE_OK)
         fail_archive(r);
     while ((rc = l->archive_read_next_header(r->archive, &e)) != ARCHIVE_EOF)
@@ -359,11 +386,10 @@ static void read_archive(struct reading *r)
             fail_archive(r);
         else
             take_entry(r, e);
-    write_out(&r->out);
+    write_chunk(&r->files, STAGE_FILES);
     for (int phase = 0; phase < STAGE_PHASES; phase++)
-        write_out(&r->later[phase]);
-    put_number(&r->out, 0);
-    write_out(&r->out);
+        write_later(r, (enum stage_phase)phase);
+    write_head(0, 0);
 }
 
 /* ---- the library ---- */
@@ -378,12 +404,14 @@ static int load(struct library *l, struct dd_err *err)
 static struct reading *reading_new(char **argv)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    if (r == NULL || (r->data = malloc(PIECE)) == NULL)
+    if (r == NULL)
         exit(1);
     r->path = argv[1];
     r->number = argv[2];
     r->name = argv[3];
-    r->out = DD_BUF_INIT(OUT_MAX);
+    r->files = DD_BUF_INIT(STAGE_RAW_MAX);
+    if (dd_buf_reserve(&r->files, STAGE_RAW_MAX) < 0)
+        exit(1);
     for (int i = 0; i < STAGE_PHASES; i++)
         r->later[i] = DD_BUF_INIT(LATER_MAX);
     return r;
@@ -414,7 +442,7 @@ int main(int argc, char **argv)
     }
     struct reading *r = reading_new(argv);
     if (load(&r->lib, &err) < 0)
-        fail(r, "--stage: '%s': %s", r->path, err.text);
+        fail("--stage: '%s': %s", r->path, err.text);
     read_archive(r);
     return 0;
 }

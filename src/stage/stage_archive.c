@@ -15,15 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BUFFER = 2 * STAGE_RAW_MAX, PIPE_SIZE = 1 << 20 };
+enum { PIPE_SIZE = 1 << 20 };
 
 struct unpacking_archive {
-    int from;          /* pipe of ddrun-archive */
-    struct dd_buf raw; /* the chunk that is being filled */
-    enum stage_phase phase;
-    struct stage_entry entry;
-    unsigned char *data; /* [BUFFER]: bytes read from the pipe */
-    size_t at, len;      /* used and read bytes of data */
+    int from; /* pipe of ddrun-archive */
     stage_archive_emit *emit;
     void *arg;
     struct dd_err *err;
@@ -63,106 +58,83 @@ static int start_helper(pid_t *ret, int ends[2], const struct stage_source *sour
     return rc == 0 ? 0 : dd_err_set(err, rc, "--stage: cannot run '%s': %s", helper, strerror(-rc));
 }
 
-static int flush_chunk(struct unpacking_archive *u)
+static bool read_full(int fd, void *to, size_t n)
 {
-    if (u->raw.len == 0)
-        return 0;
-    struct dd_buf full = u->raw;
-    u->raw = DD_BUF_INIT(STAGE_RAW_MAX);
-    return u->emit(u->arg, u->phase, &full);
-}
-
-static int take_record(struct unpacking_archive *u, const unsigned char *record, size_t n)
-{
-    size_t at = 0;
-    if (stage_entry_decode(&u->entry, record, n, &at) != 1 || at != n)
-        return dd_err_set(u->err, -EPROTO, "--stage: ddrun-archive sent malformed data");
-    const enum stage_phase phase = stage_phase_of(u->entry.kind);
-    int rc = 0;
-    if (phase != u->phase || u->raw.len + n > STAGE_RAW_MAX)
-        rc = flush_chunk(u);
-    u->phase = phase;
-    if (rc == 0 && (rc = dd_buf_append(&u->raw, record, n)) < 0)
-        (void)dd_err_set(u->err, rc, "--stage: out of memory");
-    return rc;
-}
-
-/* Read until n bytes of the pipe are at u->data + u->at. */
-static bool fill(struct unpacking_archive *u, size_t n)
-{
-    if (u->len - u->at < n) {
-        memmove(u->data, u->data + u->at, u->len - u->at);
-        u->len -= u->at;
-        u->at = 0;
-    }
-    while (u->len - u->at < n) {
-        const ssize_t k = read(u->from, u->data + u->len, BUFFER - u->len);
+    unsigned char *p = to;
+    while (n > 0) {
+        const ssize_t k = read(fd, p, n);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return false;
-        u->len += (size_t)k;
+        p += k;
+        n -= (size_t)k;
     }
     return true;
 }
 
 /* Read the error message, which is the rest of the output. */
-static int take_failure(struct unpacking_archive *u)
+static int take_failure(const struct unpacking_archive *u)
 {
     char text[500];
-    while (u->len - u->at < sizeof(text) && fill(u, u->len - u->at + 1))
-        ;
-    const size_t n = u->len - u->at;
-    (void)snprintf(text, sizeof(text), "%.*s", (int)(n < sizeof(text) ? n : sizeof(text)),
-                   (const char *)u->data + u->at);
+    size_t n = 0;
+    ssize_t k;
+    while (n < sizeof(text) - 1 && (k = read(u->from, text + n, sizeof(text) - 1 - n)) > 0)
+        n += (size_t)k;
+    text[n] = '\0';
     stage_printable(text);
     return dd_err_set(u->err, -EIO, "%s", text);
 }
 
-static int read_records(struct unpacking_archive *u)
+/* The entries are verified when they are unpacked. */
+static int take_chunk(const struct unpacking_archive *u, uint8_t phase, uint32_t n)
 {
-    for (;;) {
-        if (!fill(u, 4))
+    struct dd_buf raw = DD_BUF_INIT(STAGE_RAW_MAX);
+    if (n > STAGE_RAW_MAX || phase >= STAGE_PHASES)
+        return dd_err_set(u->err, -EPROTO, "--stage: ddrun-archive sent malformed data");
+    if (dd_buf_reserve(&raw, n) < 0)
+        return dd_err_set(u->err, -ENOMEM, "--stage: out of memory");
+    if (!read_full(u->from, raw.data, n)) {
+        dd_buf_done(&raw);
+        return -ECHILD;
+    }
+    raw.len = n;
+    return u->emit(u->arg, phase, &raw);
+}
+
+static int read_chunks(const struct unpacking_archive *u)
+{
+    unsigned char head[STAGE_ARCHIVE_HEAD];
+    int rc = 0;
+    while (rc == 0) {
+        if (!read_full(u->from, head, sizeof(head)))
             return -ECHILD;
-        struct dd_rd r = dd_rd_of(u->data + u->at, 4);
+        struct dd_rd r = dd_rd_of(head, sizeof(head));
         const uint32_t n = dd_rd_u32(&r);
-        u->at += 4;
         if (n == 0)
-            return flush_chunk(u);
+            return 0;
         if (n == UINT32_MAX)
             return take_failure(u);
-        if (n > STAGE_RAW_MAX || !fill(u, n))
-            return dd_err_set(u->err, -EPROTO,
-                              "--stage: ddrun-archive sent malformed or incomplete data");
-        const int rc = take_record(u, u->data + u->at, n);
-        if (rc < 0)
-            return rc;
-        u->at += n;
+        rc = take_chunk(u, dd_rd_u8(&r), n);
     }
+    return rc;
 }
 
 /* Emit the top directory, below which all other entries lie. */
-static int put_top(struct unpacking_archive *u, int number)
+static int put_top(const struct unpacking_archive *u, int number)
 {
-    u->entry = (struct stage_entry){.kind = STAGE_DIR, .mode = 0755};
-    (void)snprintf(u->entry.path, sizeof(u->entry.path), "%d", number);
-    u->phase = STAGE_DIRECTORIES;
-    const int rc = stage_entry_encode(&u->raw, &u->entry);
-    return rc == 0 ? 0 : dd_err_set(u->err, rc, "--stage: out of memory");
-}
-
-static struct unpacking_archive *unpacking_new(void)
-{
-    struct unpacking_archive *u = calloc(1, sizeof(*u));
-    unsigned char *data = malloc(BUFFER);
-    if (u == NULL || data == NULL) {
-        free(u);
-        free(data);
-        return NULL;
+    struct dd_buf raw = DD_BUF_INIT(STAGE_RAW_MAX);
+    struct stage_entry *top = calloc(1, sizeof(*top));
+    int rc = -ENOMEM;
+    if (top != NULL) {
+        top->kind = STAGE_DIR;
+        top->mode = 0755;
+        (void)snprintf(top->path, sizeof(top->path), "%d", number);
+        rc = stage_entry_encode(&raw, top);
     }
-    u->raw = DD_BUF_INIT(STAGE_RAW_MAX);
-    u->data = data;
-    return u;
+    free(top);
+    return rc == 0 ? u->emit(u->arg, STAGE_DIRECTORIES, &raw)
+                   : dd_err_set(u->err, rc, "--stage: out of memory");
 }
 
 /* Describe the end of a ddrun-archive that has sent neither its last record nor an error. */
@@ -183,20 +155,13 @@ int stage_archive_read(const struct stage_source *source, int number, stage_arch
     int ends[2];
     int status = 0;
     pid_t pid = 0;
-    struct unpacking_archive *u = unpacking_new();
-    if (u == NULL || pipe2(ends, O_CLOEXEC) < 0) {
-        free(u != NULL ? u->data : NULL);
-        free(u);
-        return dd_err_set(err, -ENOMEM, "--stage: cannot read '%s': %m", source->path);
-    }
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return dd_err_set(err, -errno, "--stage: cannot read '%s': %m", source->path);
     (void)fcntl(ends[0], F_SETPIPE_SZ, PIPE_SIZE);
-    u->from = ends[0];
-    u->emit = emit;
-    u->arg = arg;
-    u->err = err;
+    const struct unpacking_archive u = {.from = ends[0], .emit = emit, .arg = arg, .err = err};
     int rc = start_helper(&pid, ends, source, number, err);
-    rc = rc == 0 ? put_top(u, number) : rc;
-    rc = rc == 0 ? read_records(u) : rc;
+    rc = rc == 0 ? put_top(&u, number) : rc;
+    rc = rc == 0 ? read_chunks(&u) : rc;
     close(ends[0]);
     if (pid > 0 && rc < 0)
         (void)kill(pid, SIGKILL);
@@ -204,8 +169,5 @@ int stage_archive_read(const struct stage_source *source, int number, stage_arch
         ;
     if (rc == -ECHILD)
         rc = explain_end(source, status, err);
-    dd_buf_done(&u->raw);
-    free(u->data);
-    free(u);
     return rc;
 }

@@ -6,6 +6,10 @@
 #include "stage/stage_codec.h"
 #include "stage/stage_source.h"
 
+/* ddrun-archive writes chunks, with a head of u32 length | u8 phase. Length 0: the end; length
+ * UINT32_MAX: an error message follows. */
+enum { STAGE_ARCHIVE_HEAD = 5 };
+
 /* Take a chunk, with the bytes of raw. < 0: stop reading; the callee has recorded the reason. */
 typedef int stage_archive_emit(void *arg, enum stage_phase phase, struct dd_buf *raw);
 

@@ -215,7 +215,7 @@ static void flow_watch_reader(struct serve *s)
 
 static void flow_take_worked(struct serve *s, struct stage_chunk *c)
 {
-    if (c->rc == -EPROTO)
+    if (c->rc == -EPROTO && !c->read)
         flow_fail_malformed(s);
     if (c->rc < 0)
         serve_fail(s, c->err.text);

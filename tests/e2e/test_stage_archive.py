@@ -76,6 +76,23 @@ def test_a_directory_with_the_name_of_the_archive_is_left_out(source, tmp_path):
     assert job.p.returncode == 0 and job.out == "x = 0\n", job.err
 
 
+@needs_mounts
+def test_long_files_and_many_links_of_an_archive_arrive_whole(tmp_path):
+    top = tmp_path / "packed"
+    top.mkdir()
+    chunk, whole = 768 << 10, 256 << 10
+    for size in (0, 1, whole - 1, whole, whole + 1, chunk - 4200, chunk - 40, chunk, chunk + 1, 2 * chunk - 80, 3 * chunk, 5 * chunk + 7):
+        (top / f"size{size}").write_bytes(os.urandom(size))
+    for i in range(9000):
+        os.symlink(f"{i}" + 100 * "x", top / f"link{i}")
+    whole_seconds(top)
+    pack(top, str(tmp_path / "packed.tar"))
+    job = run(f"--stage={tmp_path}/packed.tar", "--log-level=info", sys.executable, "-c", LOOK, str(top))
+    assert job.p.returncode == 0, job.err
+    digest, inode = job.out.split()[1::2]
+    assert digest == look(top) and inode != str(top.stat().st_ino)
+
+
 def test_a_zip_file_is_shown_under_the_name_that_the_user_gives(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("lib/deep/module.py", "text of the module\n")
