@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,6 +161,9 @@ static int serve(void)
     const struct timeval second = {.tv_sec = 1};
     static struct serve s = {.control = STAGE_CLIENT_FD, .listen_fd = -1};
     (void)umask(0); /* files get the permissions of their sources; see stage_unpack.h */
+    /* keep the memory of freed chunks for the next ones: page faults would cost time */
+    (void)mallopt(M_MMAP_THRESHOLD, 2 * STAGE_RAW_MAX);
+    (void)mallopt(M_TRIM_THRESHOLD, STAGE_WINDOW * STAGE_RAW_MAX);
     s.dir = s.kept = DD_SCRATCH_NONE;
     TAILQ_INIT(&s.live);
     s.head = DD_BUF_INIT(LINK_FRAME_MAX);

@@ -175,8 +175,8 @@ static void flow_head_of_reader(struct serve *s, const struct stage_reader_view 
 {
     struct stage_frame f = {.type = STAGE_HEAD, .bytes = v->bytes, .entries = v->entries};
     char text[600];
-    if (serve_can_keep(s))
-        memcpy(f.digest, v->digest, STAGE_DIGEST);
+    if (serve_can_keep(s) && stage_reader_digest(s->reader, f.digest) < 0)
+        serve_fail(s, "--stage: cannot compute the SHA-256 digest of the listing");
     if (stage_frame_encode(&s->head, &f) < 0)
         serve_fail(s, "--stage: out of memory");
     if (v->skipped > 0) {

@@ -21,7 +21,6 @@ struct stage_reader {
     struct stage_sources cache_sources;
     int wake_fd;
     struct stage_list list;
-    unsigned char digest[STAGE_DIGEST];
     enum stage_reader_state state;
     uint64_t files;
     uint32_t chunks;
@@ -99,8 +98,6 @@ static int list_all(struct stage_reader *r)
     int rc = r->cache.dir != NULL ? list_cache(r) : 0;
     for (int i = 0; r->cache.dir == NULL && i < r->sources->n && rc == 0; i++)
         rc = list_source(r, &r->sources->v[i], i);
-    if (rc == 0 && stage_list_digest(&r->list, r->digest) < 0)
-        rc = dd_err_set(&r->err, -EIO, "--stage: cannot compute the SHA-256 digest of the listing");
     for (size_t i = 0; i < r->list.n; i++)
         r->files += r->list.items[i].kind == STAGE_FILE;
     return rc;
@@ -192,11 +189,15 @@ void stage_reader_look(struct stage_reader *r, struct stage_reader_view *ret)
         ret->bytes = r->list.bytes;
         ret->entries = r->list.n;
         ret->files = r->files;
-        ret->digest = r->digest;
         ret->skipped = r->list.skipped;
         ret->first_skipped = r->list.first_skipped;
         ret->warning = r->warning;
         ret->chunks = r->chunks;
     }
     (void)pthread_mutex_unlock(&r->lock);
+}
+
+int stage_reader_digest(const struct stage_reader *r, unsigned char out[STAGE_DIGEST])
+{
+    return stage_list_digest(&r->list, out);
 }

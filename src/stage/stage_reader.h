@@ -21,8 +21,7 @@ struct stage_reader_view {
     enum stage_reader_state state;
     uint64_t bytes, entries; /* what the copy needs; valid from LISTED on */
     uint64_t files;
-    const unsigned char *digest; /* of the listing, from LISTED on */
-    uint32_t chunks;             /* FINISHED: number of chunks given to the pool */
+    uint32_t chunks; /* FINISHED: number of chunks given to the pool */
     size_t skipped;
     const char *first_skipped;
     const char *warning; /* from LISTED on; "": none */
@@ -38,5 +37,7 @@ int stage_reader_start(struct stage_reader **ret, struct stage_pool *pool,
 void stage_reader_go(struct stage_reader *r);
 void stage_reader_release(struct stage_reader *r); /* releases one chunk */
 void stage_reader_look(struct stage_reader *r, struct stage_reader_view *ret);
+/* SHA-256 of the listing, from LISTED on. 0 or -EIO. */
+int stage_reader_digest(const struct stage_reader *r, unsigned char out[STAGE_DIGEST]);
 
 #endif
