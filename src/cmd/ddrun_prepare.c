@@ -212,12 +212,17 @@ static int prepare_tip(const char *word, int rc, struct dd_err *err)
 
 static int prepare_find_program(struct run *r, struct dd_err *err)
 {
+    DD_AUTO(strv) struct dd_strv arriving = {0};
+    if (r->stage_paths.n > 0 &&
+        stage_dirs_arriving(&arriving, &r->stage_paths, r->alloc->index <= 0) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     const struct program_spec spec = {.argv = r->script,
                                       .module = r->o->module,
                                       .no_python = r->o->no_python,
                                       .run_path = r->o->run_path,
                                       .is_python = r->o->by_torchrun,
-                                      .env = r->env.v};
+                                      .env = r->env.v,
+                                      .arriving = arriving.v};
     int rc = program_resolve(&r->program, &spec, err);
     if (rc == -ENOENT)
         return prepare_tip(r->script[0], rc, err);

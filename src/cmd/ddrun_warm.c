@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SHOWN = 8 }; /* modules that --dry-run names */
 
@@ -112,8 +113,11 @@ int run_find_warm(struct run *r, struct dd_err *err)
     int rc = read_modules(r, err);
     if (rc == 0)
         rc = parse_command(r, err);
-    /* with --stage, the other nodes need not have the interpreter */
-    return rc == 0 && (r->o->stage.paths.n == 0 || r->alloc->index <= 0) ? probe(r, err) : rc;
+    /* with --stage, the other nodes need not have the interpreter, nor the first one if it comes in
+     * an archive */
+    const bool here = r->o->stage.paths.n == 0 ||
+                      (r->alloc->index <= 0 && access(r->program.v[0], X_OK) == 0);
+    return rc == 0 && here ? probe(r, err) : rc;
 }
 
 void run_warm_done(struct run *r)

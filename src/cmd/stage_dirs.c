@@ -151,6 +151,18 @@ static int stage_check_pair(const char *text, const char *other, struct dd_err *
                           : "omit the inner directory: it is copied with the other");
 }
 
+int stage_dirs_arriving(struct dd_strv *ret, const struct dd_strv *paths, bool reads)
+{
+    int rc = 0;
+    for (size_t i = 0; i < paths->n && rc == 0; i++) {
+        DD_AUTO(stage_source) struct stage_source s = {0};
+        rc = stage_source_parse(&s, paths->v[i]);
+        if (rc == 0 && (!reads || s.archive || s.image))
+            rc = dd_strv_push(ret, s.name);
+    }
+    return rc;
+}
+
 bool stage_dirs_have_archive(const struct stage_options *o)
 {
     bool any = false;

@@ -14,6 +14,9 @@
  * text on every node, the directories and archives only on the first node (reads). */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
+/* Append the directories whose contents this node may lack before they are copied. reads: this is
+ * the first node. */
+int stage_dirs_arriving(struct dd_strv *ret, const struct dd_strv *paths, bool reads);
 bool stage_dirs_have_archive(const struct stage_options *o);
 /* Make the private directories for the copies, outside of the staged directories. The spare
  * directory may be missing. */

@@ -40,26 +40,88 @@ static bool ends_with(const char *s, const char *end)
     return n > m && strcmp(s + n - m, end) == 0;
 }
 
+/* ---- programs that arrive later ---- */
+
+/* True if the path lies in a directory that this node may lack until the workers start. */
+static bool arrives(const struct program_spec *spec, const char *path, size_t len)
+{
+    for (size_t i = 0; spec->arriving != NULL && spec->arriving[i] != NULL; i++) {
+        const size_t n = strlen(spec->arriving[i]);
+        if (n <= len && memcmp(spec->arriving[i], path, n) == 0 && (n == len || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+/* True if the program, or one that precedes it in PATH, may arrive later. */
+static bool may_arrive(const struct program_spec *spec, const char *name)
+{
+    if (strchr(name, '/') != NULL)
+        return arrives(spec, name, strlen(name));
+    const char *dirs = dd_env_get(spec->env, "PATH");
+    for (size_t n; dirs != NULL; dirs = dirs[n] != '\0' ? dirs + n + 1 : NULL) {
+        n = strcspn(dirs, ":");
+        if (arrives(spec, dirs, n))
+            return true;
+    }
+    return false;
+}
+
+/* As spawn_lookup(), but return a name itself if PATH may find another program later. */
+static int lookup(char **ret, const char *name, const struct program_spec *spec)
+{
+    const int rc = spawn_lookup(ret, name, spec->env);
+    if (rc < 0 || strchr(name, '/') != NULL || !may_arrive(spec, name))
+        return rc;
+    free(*ret);
+    *ret = strdup(name);
+    return *ret != NULL ? 0 : -ENOMEM;
+}
+
+static char *absolute(const char *name)
+{
+    char *ret = NULL;
+    if (*name == '/' || strchr(name, '/') == NULL)
+        return strdup(name);
+    DD_AUTO(free) char *here = getcwd(NULL, 0);
+    name += strncmp(name, "./", 2) == 0 ? 2 : 0;
+    return here != NULL && asprintf(&ret, "%s/%s", here, name) >= 0 ? ret : NULL;
+}
+
+/* As lookup(), but accept a program that does not exist yet. */
+static int lookup_later(char **ret, const char *name, const struct program_spec *spec)
+{
+    const int rc = lookup(ret, name, spec);
+    DD_AUTO(free) char *path = rc == -ENOENT ? absolute(name) : NULL;
+    if (path == NULL || !may_arrive(spec, path))
+        return rc;
+    *ret = DD_TAKE(path);
+    return 0;
+}
+
+/* ---- Python ---- */
+
 /* Find the interpreter of an activated environment in DIR/bin. Return 1 if there is none. */
-static int python_in(char **ret, const char *dir, char *const *env)
+static int python_in(char **ret, const char *dir, const struct program_spec *spec)
 {
     static const char *const names[] = {"python3", "python"};
     for (size_t i = 0; dir != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
         DD_AUTO(free) char *path = NULL;
         if (asprintf(&path, "%s/bin/%s", dir, names[i]) < 0)
             return -ENOMEM;
-        int rc = spawn_lookup(ret, path, env);
+        int rc = lookup_later(ret, path, spec);
         if (rc == 0 || rc == -ENOMEM)
             return rc;
     }
     return 1;
 }
 
-static int python_find(char **ret, char *const *env, struct dd_err *err)
+static int python_find(char **ret, const struct program_spec *spec, struct dd_err *err)
 {
+    char *const *env = spec->env;
     const char *said = dd_env_get_nonempty(env, "PYTHON_EXEC");
     if (said != NULL) {
-        int rc = spawn_lookup(ret, said, env);
+        int rc = lookup_later(ret, said, spec);
         return rc == 0
                    ? 0
                    : dd_err_set(err, rc,
@@ -70,10 +132,10 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
     static const char *const envs[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     int rc = 1;
     for (size_t i = 0; rc == 1 && i < sizeof(envs) / sizeof(envs[0]); i++)
-        rc = python_in(ret, dd_env_get_nonempty(env, envs[i]), env);
+        rc = python_in(ret, dd_env_get_nonempty(env, envs[i]), spec);
     static const char *const names[] = {"python3", "python"};
     for (size_t i = 0; rc != 0 && rc != -ENOMEM && i < sizeof(names) / sizeof(names[0]); i++)
-        rc = spawn_lookup(ret, names[i], env);
+        rc = lookup_later(ret, names[i], spec);
     if (rc == -ENOMEM)
         return no_memory(err);
     const char *path = dd_env_get(env, "PATH");
@@ -123,7 +185,7 @@ static const char run_path_code[] =
 static int push_python(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
 {
     DD_AUTO(free) char *python = NULL;
-    int rc = python_find(&python, spec->env, err);
+    int rc = python_find(&python, spec, err);
     if (rc < 0)
         return rc;
     if (dd_strv_push(out, python) < 0 || dd_strv_push(out, "-u") < 0 ||
@@ -176,7 +238,7 @@ static bool similar_script(const char *script, char ret[64])
     return ret[0] != '\0';
 }
 
-static int script_check(const char *script, struct dd_err *err)
+static int script_check(const char *script, const struct program_spec *spec, struct dd_err *err)
 {
     char similar[64];
     DD_AUTO(free) char *cwd = NULL;
@@ -185,6 +247,8 @@ static int script_check(const char *script, struct dd_err *err)
             return dd_err_set(err, -EISDIR, "the script '%s' is a directory", script);
         return 0;
     }
+    if (errno == ENOENT && arrives(spec, script, strlen(script)))
+        return 0;
     if (errno != ENOENT || *script == '/')
         return dd_err_set(err, -errno, "cannot read the script '%s': %m", script);
     cwd = getcwd(NULL, 0);
@@ -252,7 +316,7 @@ static int push_program(struct dd_strv *out, const struct program_spec *spec, st
     DD_AUTO(free) char *path = NULL;
     if (is_per_rank(name))
         return dd_strv_copy(out, spec->argv) < 0 ? no_memory(err) : 0;
-    int rc = spawn_lookup(&path, name, spec->env);
+    int rc = lookup(&path, name, spec);
     if (rc < 0 && rc != -ENOMEM && strchr(name, '/') == NULL) {
         /* like torchrun, accept a file of the current directory without "./" */
         DD_AUTO(free) char *here = NULL;
@@ -260,6 +324,8 @@ static int push_program(struct dd_strv *out, const struct program_spec *spec, st
             return no_memory(err);
         rc = spawn_lookup(&path, here, spec->env);
     }
+    if (rc == -ENOENT)
+        rc = lookup_later(&path, name, spec);
     if (rc == -ENOMEM)
         return no_memory(err);
     if (rc < 0)
@@ -280,7 +346,7 @@ int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct
         return push_python(out, spec, err);
     if (!spec->run_path && (spec->no_python || !(spec->is_python || is_python(name))))
         return push_program(out, spec, err);
-    int rc = is_per_rank(name) ? 0 : script_check(name, err);
+    int rc = is_per_rank(name) ? 0 : script_check(name, spec, err);
     return rc < 0 ? rc : push_python(out, spec, err);
 }
 

@@ -8,18 +8,22 @@
 #include <stdbool.h>
 
 struct program_spec {
-    char *const *argv; /* SCRIPT and its arguments, NULL-terminated, borrowed */
-    bool module;       /* -m: python -u -m SCRIPT */
-    bool no_python;    /* --no-python: execute SCRIPT directly */
-    bool run_path;     /* --run-path: with Python's runpy; overrides module and no_python */
-    bool is_python;    /* called as torchrun: SCRIPT is a Python program, whatever its name */
-    char *const *env;  /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
+    char *const *argv;     /* SCRIPT and its arguments, NULL-terminated, borrowed */
+    bool module;           /* -m: python -u -m SCRIPT */
+    bool no_python;        /* --no-python: execute SCRIPT directly */
+    bool run_path;         /* --run-path: with Python's runpy; overrides module and no_python */
+    bool is_python;        /* called as torchrun: SCRIPT is a Python program, whatever its name */
+    char *const *env;      /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
+    char *const *arriving; /* absolute paths of directories that this node may lack until the
+                              workers start; NULL: none */
 };
 
 /* Resolve x.py to python3 -u x.py (with PYTHON_EXEC, the active environment's python, or python3 of
  * PATH); -m likewise; anything else to itself, found in PATH, or in the current directory if it is
  * an executable file there. -ENOENT or -EACCES with a message if the program does not exist or is
- * not executable; a name that depends on the local rank is not checked. Append to out. */
+ * not executable; a name that depends on the local rank is not checked. What may arrive later is
+ * not required to exist, and not looked up in PATH: the process that executes it does that. Append
+ * to out. */
 int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err);
 
 /* Substitute as torchrun does in a worker's arguments: ${local_rank} and $local_rank become the

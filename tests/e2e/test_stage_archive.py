@@ -93,6 +93,25 @@ def test_long_files_and_many_links_of_an_archive_arrive_whole(tmp_path):
     assert digest == look(top) and inode != str(top.stat().st_ino)
 
 
+@pytest.mark.parametrize("mount", [pytest.param("auto", marks=needs_mounts), "no"])
+def test_workers_run_programs_that_only_the_archive_contains(tmp_path, mount):
+    """No node has them before the copy: neither the interpreter of the environment, nor a program of PATH, nor one that is named."""
+    top, place = tmp_path / "made", tmp_path / "env"
+    (top / "bin").mkdir(parents=True)
+    place.mkdir()
+    for name in ("python3", "tool", "sleep"):
+        (top / "bin" / name).write_text(f"#!/bin/sh\necho {name} of the archive $*\n")
+        (top / "bin" / name).chmod(0o755)
+    (tmp_path / "x.py").touch()
+    pack(top, str(tmp_path / "env.tar"))
+    env = clean_env(PATH=f"{place}/bin:{os.environ['PATH']}", VIRTUAL_ENV=str(place))
+    del env["PYTHON_EXEC"]
+    for program, out in (([f"{tmp_path}/x.py"], f"python3 of the archive -u {tmp_path}/x.py\n"), (["--no-python", "tool", "1"], "tool of the archive 1\n"),
+                         (["--no-python", "sleep", "600"], "sleep of the archive 600\n"), (["--no-python", f"{place}/bin/tool"], "tool of the archive\n")):
+        job = run("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={tmp_path}/env.tar", f"--stage-mount={mount}", *program, env=env)
+        assert job.p.returncode == 0 and job.out == 2 * out, (program, job.out, job.err)
+
+
 def test_a_zip_file_is_shown_under_the_name_that_the_user_gives(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("lib/deep/module.py", "text of the module\n")

@@ -107,6 +107,58 @@ static void program_becomes_an_argument_list(void **state)
     }
 }
 
+/* "/later" is staged, and this node does not have it yet. */
+static void program_that_arrives_later_is_not_required(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argv[3];
+        const char *env[3];
+        int rc;
+        const char *want;
+    } rows[] = {
+        {LIST("/later/bin/tool", "1"), LIST("PATH=bin"), 0, "/later/bin/tool|1"},
+        {LIST("/later2/bin/tool"), LIST("PATH=bin"), -ENOENT, ""},
+        {LIST("x.py"), LIST("VIRTUAL_ENV=/later", "PATH=bin"), 0, "/later/bin/python3|-u|x.py"},
+        {LIST("x.py"), LIST("PYTHON_EXEC=/later/py"), 0, "/later/py|-u|x.py"},
+        {LIST("x.py"), LIST("PATH=/later/bin:bin"), 0, "python3|-u|x.py"},
+        {LIST("tool"), LIST("PATH=/later/bin:bin"), 0, "tool"},
+        {LIST("other"), LIST("PATH=/later"), 0, "other"},
+        {LIST("train"), LIST("PATH=/later/bin:bin"), 0, "./train"},
+        {LIST("/later/y.py"), LIST("PATH=bin"), 0, "bin/python3|-u|/later/y.py"},
+        {LIST("/no/y.py"), LIST("PATH=bin"), -ENOENT, ""},
+    };
+    static const char *const arriving[] = {"/elsewhere", "/later", NULL};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program_spec spec = {.argv = (char *const *)(uintptr_t)rows[i].argv,
+                                    .env = (char *const *)(uintptr_t)rows[i].env,
+                                    .arriving = (char *const *)(uintptr_t)arriving};
+        DD_AUTO(strv) struct dd_strv out = {0};
+        char got[400] = "";
+        assert_int_equal(program_resolve(&out, &spec, NULL), rows[i].rc);
+        for (size_t k = 0; k < out.n; k++)
+            (void)snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", k > 0 ? "|" : "",
+                           out.v[k]);
+        assert_string_equal(got, rows[i].want);
+    }
+}
+
+static void program_in_an_arriving_directory_becomes_absolute(void **state)
+{
+    (void)state;
+    DD_AUTO(free) char *here = getcwd(NULL, 0);
+    DD_AUTO(free) char *want = NULL;
+    DD_AUTO(strv) struct dd_strv out = {0};
+    char *arriving[] = {here, NULL};
+    char name[] = "./not-yet/tool";
+    char *argv[] = {name, NULL};
+    char *env[] = {NULL};
+    const struct program_spec spec = {.argv = argv, .env = env, .arriving = arriving};
+    assert_true(asprintf(&want, "%s/not-yet/tool", here) > 0);
+    assert_int_equal(program_resolve(&out, &spec, NULL), 0);
+    assert_string_equal(out.v[0], want);
+}
+
 static void program_that_cannot_be_gets_a_sentence(void **state)
 {
     (void)state;
@@ -184,6 +236,8 @@ static void program_arguments_take_the_local_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(program_that_arrives_later_is_not_required),
+        cmocka_unit_test(program_in_an_arriving_directory_becomes_absolute),
         cmocka_unit_test(program_that_cannot_be_gets_a_sentence),
         cmocka_unit_test(program_becomes_an_argument_list),
         cmocka_unit_test(program_arguments_take_the_local_rank),
