@@ -1,6 +1,7 @@
 #include "stage/stage_unpack.h"
 
 #include "base/auto.h"
+#include "stage/stage_venv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,44 +153,65 @@ static int set_meta(int fd, const struct stage_entry *e)
     return fchmod(fd, e->mode | least) < 0 ? -errno : set_time(fd, e);
 }
 
-/* Where the first line of a script names an interpreter in a source, write the line with the
- * interpreter in the copy. *skip: bytes of the data that the line replaces. */
-static int write_shebang(const struct stage_unpack_cfg *c, int fd, const struct stage_entry *e,
-                         size_t *skip)
+/* ---- paths that must lead to the copy where it cannot be mounted ---- */
+
+/* Return the number of the source in which this path lies, or -1. */
+static int source_of(const struct stage_unpack_cfg *c, const char *path, size_t len)
 {
-    char line[SHEBANG_MAX];
-    *skip = 0;
-    if (c->sources == NULL || e->len < 4 || memcmp(e->data, "#!", 2) != 0)
-        return 0;
-    const unsigned char *end = memchr(e->data, '\n', e->len);
-    for (int i = 0; end != NULL && c->sources[i] != NULL; i++) {
+    for (int i = 0; c->sources != NULL && c->sources[i] != NULL; i++) {
         const size_t n = strlen(c->sources[i]);
-        const unsigned char *at = e->data + 2 + (e->data[2] == ' ');
-        if ((size_t)(end - at) <= n || memcmp(at, c->sources[i], n) != 0 || at[n] != '/')
-            continue;
-        const int len = snprintf(line, sizeof(line), "#!%s/%d%.*s\n", c->path, i,
-                                 (int)(end - at - (ssize_t)n), (const char *)at + n);
-        /* the kernel would truncate a longer line: keep the source's interpreter */
-        if (len >= (int)sizeof(line))
-            return 0;
-        *skip = (size_t)(end + 1 - e->data);
-        const int rc = write_at(fd, line, (size_t)len, 0);
-        return rc < 0 ? rc : len;
+        if (n <= len && memcmp(path, c->sources[i], n) == 0 && (n == len || path[n] == '/'))
+            return i;
     }
-    return 0;
+    return -1;
+}
+
+/* Find the path of the interpreter in a script or in the pyvenv.cfg of a virtual environment. */
+static bool find_interpreter(const struct stage_entry *e, size_t *at, size_t *len)
+{
+    const char *text = (const char *)e->data;
+    const char *end = memchr(text, '\n', e->len);
+    if (end != NULL && e->len > 3 && memcmp(text, "#!", 2) == 0) {
+        *at = text[2] == ' ' ? 3 : 2;
+        *len = (size_t)(end - text) - *at;
+        return end > text + *at;
+    }
+    const char *slash = strrchr(e->path, '/');
+    if (slash == NULL || strcmp(slash, "/pyvenv.cfg") != 0)
+        return false;
+    DD_AUTO(free) char *copy = strndup(text, e->len);
+    const char *home = copy != NULL ? stage_venv_home(copy, len) : NULL;
+    *at = home != NULL ? (size_t)(home - copy) : 0;
+    return home != NULL;
+}
+
+static int write_data(const struct stage_unpack_cfg *c, int fd, const struct stage_entry *e)
+{
+    char there[STAGE_PATH_MAX + 1];
+    size_t at = 0;
+    size_t len = 0;
+    const bool any = c->sources != NULL && e->len > 0 && find_interpreter(e, &at, &len);
+    const int source = any ? source_of(c, (const char *)e->data + at, len) : -1;
+    if (source < 0)
+        return write_at(fd, e->data, e->len, 0);
+    const size_t from = strlen(c->sources[source]);
+    const size_t to = (size_t)snprintf(there, sizeof(there), "%s/%d", c->path, source);
+    /* the kernel would truncate a longer first line: keep the source's interpreter */
+    if (to >= sizeof(there) || (e->data[0] == '#' && at + len - from + to >= SHEBANG_MAX))
+        return write_at(fd, e->data, e->len, 0);
+    int rc = write_at(fd, e->data, at, 0);
+    rc = rc == 0 ? write_at(fd, there, to, at) : rc;
+    return rc == 0 ? write_at(fd, e->data + at + from, e->len - at - from, at + to) : rc;
 }
 
 static int unpack_file(struct unpacking *u)
 {
     const struct stage_entry *e = &u->entry;
-    size_t skip;
     const int fd_or_error = open_in_parent(u, O_WRONLY | O_CREAT | O_EXCL, e->mode);
     if (fd_or_error < 0)
         return fd_or_error;
     DD_AUTO(fd) int fd = fd_or_error;
-    int rc = write_shebang(u->cfg, fd, e, &skip);
-    if (rc >= 0)
-        rc = write_at(fd, e->data + skip, e->len - skip, (uint64_t)rc);
+    const int rc = write_data(u->cfg, fd, e);
     return rc == 0 ? set_time(fd, e) : rc;
 }
 
@@ -249,20 +271,30 @@ static int make_directory(int at, const char *name)
                : rc;
 }
 
-static int unpack_name(struct unpacking *u)
+static int unpack_symlink(const struct unpacking *u, int at, const char *name)
 {
     const struct stage_entry *e = &u->entry;
-    const char *name;
-    const int at = open_parent_of(u, &u->parent, e->path, &name);
-    if (at < 0)
-        return at;
-    if (e->kind == STAGE_DIR)
-        return make_directory(at, name);
+    const struct stage_unpack_cfg *c = u->cfg;
+    char there[STAGE_PATH_MAX + 1];
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       {.tv_sec = e->mtime, .tv_nsec = e->nsec}};
-    return symlinkat(e->target, at, name) < 0 || utimensat(at, name, times, AT_SYMLINK_NOFOLLOW) < 0
+    const int source = source_of(c, e->target, strlen(e->target));
+    const int n = source < 0 ? -1
+                             : snprintf(there, sizeof(there), "%s/%d%s", c->path, source,
+                                        e->target + strlen(c->sources[source]));
+    const char *target = n > 0 && n < (int)sizeof(there) ? there : e->target;
+    return symlinkat(target, at, name) < 0 || utimensat(at, name, times, AT_SYMLINK_NOFOLLOW) < 0
                ? -errno
                : 0;
+}
+
+static int unpack_name(struct unpacking *u)
+{
+    const char *name;
+    const int at = open_parent_of(u, &u->parent, u->entry.path, &name);
+    if (at < 0)
+        return at;
+    return u->entry.kind == STAGE_DIR ? make_directory(at, name) : unpack_symlink(u, at, name);
 }
 
 static int unpack_entry(struct unpacking *u)

@@ -11,8 +11,9 @@ struct stage_unpack_cfg {
     int root;             /* descriptor of the directory */
     const char *node;     /* name of this node, for messages */
     const char *path;     /* path of the directory, for messages */
-    char *const *sources; /* directories whose paths in the first lines of scripts become those of
-                             the copies; NULL: change no script */
+    char *const *sources; /* directories whose paths become those of the copies in the first lines
+                             of scripts, in pyvenv.cfg and in targets of symbolic links; NULL:
+                             change nothing */
 };
 
 /* Errors name the node and the directory. -EPROTO: the chunk is malformed, or has an entry of

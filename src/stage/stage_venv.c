@@ -36,11 +36,16 @@ static bool venv_is_managed(const char *name)
     return false;
 }
 
+const char *stage_venv_home(const char *pyvenv_cfg, size_t *len)
+{
+    return venv_value(pyvenv_cfg, "home", len);
+}
+
 int stage_venv_interpreter(char **ret, const char *pyvenv_cfg)
 {
     static const char bin[] = "/bin";
     size_t n, unused;
-    const char *home = venv_value(pyvenv_cfg, "home", &n);
+    const char *home = stage_venv_home(pyvenv_cfg, &n);
     if (home == NULL || home[0] != '/' || venv_value(pyvenv_cfg, "uv", &unused) == NULL ||
         n <= sizeof(bin) || memcmp(home + n - (sizeof(bin) - 1), bin, sizeof(bin) - 1) != 0)
         return 0;

@@ -289,7 +289,7 @@ def make_uv(tmp_path):
     venv, installed = tmp_path / "venv", tmp_path / "python"
     base = installed / "cpython-3.12.7-linux-x86_64-gnu"
     (base / "bin").mkdir(parents=True)
-    (base / "bin/python").write_text(f"#!/bin/sh\ntouch {base}/mark 2>/dev/null && place=original || place=copy\n"
+    (base / "bin/python").write_text(f"#!/bin/sh\nplace=copy; case $(realpath $0) in {installed}/*) touch {base}/mark 2>/dev/null && place=original;; esac\n"
                                      f"echo $place $DDRUN_ROUND; exec sh \"$@\"\n")
     (base / "bin/python").chmod(0o755)
     (installed / "cpython-3.12-linux-x86_64-gnu").symlink_to(base)
@@ -308,7 +308,7 @@ def test_the_interpreter_that_uv_has_installed_is_copied_too(uv, tmp_path):
         assert job.err == "", job.err
     assert f"'{venv}', '{base.parent}/cpython-3.12-" in run("--dry-run", *args, str(venv / "bin/python")).out
     job = run(*args, "--stage-mount=no", "--no-python", str(venv / "bin/python"), "-c", "true")
-    assert job.out == "original 0\n", job.err
+    assert job.out == "copy 0\n", job.err
 
 
 def test_an_interpreter_is_kept_with_its_environment(uv, tmp_path):

@@ -1,6 +1,7 @@
 /* --stage: the codec, the environment, reading and writing of directories. */
 #include "stage/stage_codec.h"
 
+#include "base/io.h"
 #include "base/scratch.h"
 #include "stage/stage_client.h"
 #include "stage/stage_env.h"
@@ -380,17 +381,24 @@ static int read_all(const struct stage_list *list, char *const *sources,
     return rc;
 }
 
-static void copy(struct place *p)
+/* mounted: workers will see the copy at the path of the source. */
+static void copy_for(struct place *p, bool mounted)
 {
     char *const sources[] = {p->source, NULL};
     struct stage_list list = {0};
     struct dd_err err = {0};
-    struct stage_unpack_cfg to = {.node = "n1", .path = p->copy};
+    struct stage_unpack_cfg to = {
+        .node = "n1", .path = p->copy, .sources = mounted ? NULL : sources};
     to.root = open(p->copy, O_RDONLY | O_DIRECTORY);
     if (stage_walk(&list, p->source, 0, &err) < 0 || read_all(&list, sources, &to, &err) < 0)
         fail_msg("%s", err.text);
     close(to.root);
     stage_list_done(&list);
+}
+
+static void copy(struct place *p)
+{
+    copy_for(p, true);
 }
 
 static void copy_has_files_links_modes_and_times(void **state)
@@ -440,6 +448,64 @@ static void long_file_arrives_in_pieces(void **state)
     close(fd);
     free(text);
     free(back);
+}
+
+/* Make a file, or a link, whose text names the source. */
+static void put_naming(const struct place *p, const char *name, const char *before,
+                       const char *after, bool link)
+{
+    char text[700];
+    char path[300];
+    (void)snprintf(text, sizeof(text), "%s%s%s", before, p->source, after);
+    (void)snprintf(path, sizeof(path), "%s/%s", p->source, name);
+    if (link)
+        assert_int_equal(symlink(text, path), 0);
+    else
+        put_file(p->source, name, text, 0755);
+}
+
+static void assert_names(const struct place *p, const char *name, const char *before,
+                         const char *dir, const char *after)
+{
+    char want[700];
+    char path[300];
+    DD_AUTO(buf) struct dd_buf got = DD_BUF_INIT(1000);
+    (void)snprintf(want, sizeof(want), "%s%s%s%s", before, dir, dir == p->copy ? "/0" : "", after);
+    (void)snprintf(path, sizeof(path), "%s/0/%s", p->copy, name);
+    if (S_ISLNK(look_at(p->copy, path + strlen(p->copy) + 1).st_mode)) {
+        assert_int_equal(dd_buf_reserve(&got, 900), 0);
+        got.len = (size_t)readlink(path, (char *)got.data, 900);
+    } else {
+        assert_int_equal(dd_read_file(path, &got, NULL), 0);
+    }
+    assert_string_equal(dd_buf_str(&got), want);
+}
+
+static void copy_that_is_not_mounted_leads_to_itself(void **state)
+{
+    struct place *p = *state;
+    static const struct {
+        const char *name, *before, *after;
+        bool link, changes;
+    } rows[] = {
+        {"script", "#!", "/bin/python\nbody\n", false, true},
+        {"spaced", "#! ", "/bin/sh -e\n", false, true},
+        {"pyvenv.cfg", "uv = 0.13.9\nhome = ", "/bin\nversion_info = 3.12\n", false, true},
+        {"link", "", "/bin/tool", true, true},
+        {"whole", "", "", true, true},
+        {"text", "see ", "/bin/python\n", false, false},
+        {"sibling", "#!", "-2/bin/python\n", false, false},
+        {"unended", "#!", "/bin/python", false, false},
+        {"other.cfg", "home = ", "/bin\n", false, false},
+        {"other-link", "", "-2/bin", true, false},
+        {"within", "/mnt", "/bin", true, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        put_naming(p, rows[i].name, rows[i].before, rows[i].after, rows[i].link);
+    copy_for(p, false);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_names(p, rows[i].name, rows[i].before, rows[i].changes ? p->copy : p->source,
+                     rows[i].after);
 }
 
 static void file_that_changes_is_not_copied(void **state)
@@ -842,6 +908,7 @@ int main(void)
         cmocka_unit_test(program_and_script_point_to_the_copy),
         IN_PLACE(copy_has_files_links_modes_and_times),
         IN_PLACE(long_file_arrives_in_pieces),
+        IN_PLACE(copy_that_is_not_mounted_leads_to_itself),
         IN_PLACE(file_that_changes_is_not_copied),
         IN_PLACE(directories_are_listed_in_the_order_of_their_names),
         IN_PLACE(part_whose_files_have_vanished_is_empty),
