@@ -180,12 +180,12 @@ static int read_full(int fd, unsigned char *out, size_t n, uint64_t offset)
 
 static int open_file(const struct stage_pack *p, const struct stage_item *i)
 {
-    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC |
+                      (i->follow || i->image ? 0 : O_NOFOLLOW);
     const int root = p->roots[number_of(i)];
     char path[32];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
-    const int fd = i->image ? open(path, flags)
-                            : openat(root, in_source(i->path), flags | O_NOFOLLOW);
+    const int fd = i->image ? open(path, flags) : openat(root, in_source(i->path), flags);
     return fd >= 0 ? fd : -errno;
 }
 

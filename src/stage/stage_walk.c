@@ -133,6 +133,28 @@ static int take_symlink(struct stage_item *i, const struct stat *st, int at, con
     return i->target != NULL ? 0 : -ENOMEM;
 }
 
+/* With --link-mode=symlink, uv installs links to the files of packages in its cache, which other
+ * nodes may lack: copy the files. Src: uv 0.13.9 */
+static bool leads_to_cache(const struct found *f, int at, const char *name, struct stat *st)
+{
+    return strstr(f->item.path, "/site-packages/") != NULL &&
+           strstr(f->item.target, "/archive-v0/") != NULL && fstatat(at, name, st, 0) == 0 &&
+           S_ISREG(st->st_mode);
+}
+
+static int take_link(struct found *f, struct stat *st, int at, const char *name)
+{
+    const int rc = take_symlink(&f->item, st, at, name);
+    if (rc < 0 || !leads_to_cache(f, at, name, st))
+        return rc;
+    free(DD_TAKE(f->item.target));
+    take_file(f, st);
+    f->links = 1; /* each link becomes a file */
+    f->item.may_vanish = false;
+    f->item.follow = true;
+    return 0;
+}
+
 static void found_done(struct found *f)
 {
     free(f->item.path);
@@ -174,7 +196,7 @@ static int take_entry(struct found *f, int at, const struct dirent *e)
         return (f->dir = dir_new(f->item.path)) != NULL ? 0 : -ENOMEM;
     if (S_ISREG(st.st_mode))
         take_file(f, &st);
-    return S_ISLNK(st.st_mode) ? take_symlink(&f->item, &st, at, e->d_name) : 0;
+    return S_ISLNK(st.st_mode) ? take_link(f, &st, at, e->d_name) : 0;
 }
 
 /* ---- one directory ---- */

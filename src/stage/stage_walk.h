@@ -17,6 +17,7 @@ struct stage_item {
     struct timespec ctime; /* changes with any other attribute and the data */
     uint64_t size;         /* bytes of a file; 0: no file */
     bool may_vanish;       /* no error if the file no longer exists when it is read */
+    bool follow;           /* the path is a symbolic link to the file */
     bool archive;          /* a file whose contents are not known; no part of a chunk */
     bool image;            /* a file that is the source itself */
 };

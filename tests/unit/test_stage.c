@@ -508,6 +508,24 @@ static void copy_that_is_not_mounted_leads_to_itself(void **state)
                      rows[i].after);
 }
 
+static void links_of_uv_to_its_cache_become_files(void **state)
+{
+    struct place *p = *state;
+    char target[300], path[300];
+    make_dir(p->copy, "archive-v0");
+    put_file(p->copy, "archive-v0/module.py", "x = 1\n", 0644);
+    (void)snprintf(target, sizeof(target), "%s/archive-v0/module.py", p->copy);
+    make_dir(p->source, "site-packages");
+    (void)snprintf(path, sizeof(path), "%s/site-packages/module.py", p->source);
+    assert_int_equal(symlink(target, path), 0);
+    (void)snprintf(path, sizeof(path), "%s/module.py", p->source);
+    assert_int_equal(symlink(target, path), 0);
+    copy(p);
+    const struct stat is = look_at(p->copy, "0/site-packages/module.py");
+    assert_true(S_ISREG(is.st_mode) && is.st_size == 6);
+    assert_true(S_ISLNK(look_at(p->copy, "0/module.py").st_mode));
+}
+
 static void file_that_changes_is_not_copied(void **state)
 {
     struct place *p = *state;
@@ -909,6 +927,7 @@ int main(void)
         IN_PLACE(copy_has_files_links_modes_and_times),
         IN_PLACE(long_file_arrives_in_pieces),
         IN_PLACE(copy_that_is_not_mounted_leads_to_itself),
+        IN_PLACE(links_of_uv_to_its_cache_become_files),
         IN_PLACE(file_that_changes_is_not_copied),
         IN_PLACE(directories_are_listed_in_the_order_of_their_names),
         IN_PLACE(part_whose_files_have_vanished_is_empty),
