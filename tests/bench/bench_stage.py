@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import os
 import re
+import shutil
 import statistics
 import struct
 import subprocess
@@ -95,12 +96,12 @@ def tar(archive, place):
         return time.monotonic() - began
 
 
-def against_tar(source, archive, place, runs):
-    """Medians of a copy of the directory, of the unpacked archive, and of tar x, in turn."""
+def against_tar(source, archives, place, runs):
+    """Medians of a copy of the directory, and of each archive when it is unpacked by ddrun and by tar x, in turn."""
     name = os.path.join(place, "unpacked")
     os.mkdir(name)
-    took = [(stage(source, 1)[1], stage(archive, 1, name)[1], tar(archive, place)) for _ in range(runs)]
-    return [statistics.median(t[i] for t in took) for i in range(3)]
+    took = [[stage(source, 1)[1], *(t for a in archives for t in (stage(a, 1, name)[1], tar(a, place)))] for _ in range(runs)]
+    return [statistics.median(t[i] for t in took) for i in range(1 + 2 * len(archives))]
 
 
 def main():
@@ -112,8 +113,11 @@ def main():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as top:
         source = os.path.join(top, "source")
         fill(source, a.files)
-        archive = os.path.join(top, "archive.tar")
-        subprocess.run(["tar", "cf", archive, "-C", source, "."], check=True)
+        archives = [os.path.join(top, "archive.tar")]
+        subprocess.run(["tar", "cf", archives[0], "-C", source, "."], check=True)
+        if shutil.which("zstd"):
+            subprocess.run(["zstd", "-q", archives[0]], check=True)
+            archives.append(archives[0] + ".zst")
         opens = Opens(source)
         print(f"{'nodes':>6} {'opens of files':>15} {'slowest copy s':>15} {'whole job s':>12}")
         for nodes in map(int, a.nodes.split(",")):
@@ -129,9 +133,11 @@ def main():
         opens.take()
         first, later = kept(source, place)
         print(f"--stage-keep: first job {first:.2f} s, later ones {later * 1000:.0f} ms longer than without --stage")
-        copy, unpacked, extracted = against_tar(source, archive, top, 3 * a.runs)
-        print(f"one node: copy {copy:.2f} s, unpacked archive {unpacked:.2f} s, tar x {extracted:.2f} s "
-              f"(tar takes {extracted / copy:.1f} and {extracted / unpacked:.1f} times as long)")
+        copy, *unpacked = against_tar(source, archives, top, 3 * a.runs)
+        print(f"one node: copy {copy:.2f} s")
+        for archive, ours, theirs in zip(archives, unpacked[::2], unpacked[1::2]):
+            print(f"{os.path.basename(archive)}: unpacked in {ours:.2f} s, by tar x in {theirs:.2f} s, {theirs / ours:.1f} times as long")
+        print(f"tar x of archive.tar takes {unpacked[1] / copy:.1f} times as long as the copy of the directory")
 
 
 if __name__ == "__main__":
