@@ -32,6 +32,20 @@ size_t stack_child_own(const char *frames)
     return (size_t)(at - frames);
 }
 
+/* True for a program of -c that still imports modules: so begins each process that multiprocessing
+ * does not fork. */
+static bool stack_child_imports(const char *own)
+{
+    struct stack_frame f;
+    bool imports = false;
+    while (stack_frame_next(&own, &f))
+        if (stack_frame_is_in(&f, "<frozen importlib"))
+            imports = true;
+        else if (!stack_frame_is_internal(&f) && !stack_frame_is_in(&f, "<string>"))
+            return false;
+    return imports;
+}
+
 enum stack_child_kind stack_child_kind(const char *own)
 {
     struct stack_frame f;
@@ -42,6 +56,8 @@ enum stack_child_kind stack_child_kind(const char *own)
             return STACK_CHILD_HELPER;
         else if (!stack_frame_is_in(&f, "/selectors.py"))
             break;
+    if (stack_child_imports(own))
+        return STACK_CHILD_WAITS;
     for (at = own; stack_frame_next(&at, &f);)
         if (!stack_frame_is_internal(&f))
             return STACK_CHILD_WORKS;

@@ -20,7 +20,8 @@ enum {
 
 enum stack_child_kind {
     STACK_CHILD_WORKS,
-    STACK_CHILD_WAITS,  /* only library code: a DataLoader's process without a task, for example */
+    STACK_CHILD_WAITS,  /* only library code: a DataLoader's process without a task, or one that
+                           begins */
     STACK_CHILD_HELPER, /* a process that multiprocessing needs; no rank waits for it */
 };
 

@@ -340,6 +340,11 @@ static void a_child_has_only_the_frames_since_its_fork(void **state)
     assert_int_equal(stack_child_kind("select\t/usr/lib/python3.11/selectors.py\t468\nmain\t" MP
                                       "forkserver.py\t216\n"),
                      STACK_CHILD_HELPER);
+    assert_int_equal(
+        stack_child_kind("_call_with_frames_removed\t<frozen importlib._bootstrap>\t241\n"
+                         "<module>\t<string>\t1\n"),
+        STACK_CHILD_WAITS); /* a resource tracker that begins */
+    assert_int_equal(stack_child_kind("<module>\t<string>\t1\n"), STACK_CHILD_WORKS);
     assert_true(stack_child_is_loader(read));
     assert_false(stack_child_is_loader(FORKED));
 }
