@@ -173,8 +173,12 @@ void error_files_copy(const struct round *r, const char *path)
                path);
         return;
     }
-    DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int rc = fd < 0 ? -errno : dd_write_full(fd, text, strlen(text));
+    DD_AUTO(fd) int fd = dd_open_unplanted(path, O_WRONLY | O_CREAT, 0666);
+    int rc = fd < 0 ? fd : 0;
+    if (rc == 0 && ftruncate(fd, 0) < 0 && errno != EINVAL) /* EINVAL: a pipe or device */
+        rc = -errno;
+    if (rc == 0)
+        rc = dd_write_full(fd, text, strlen(text));
     if (rc < 0)
         dd_log(r->cfg->log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path,
                strerror(-rc));

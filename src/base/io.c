@@ -2,7 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +35,46 @@ int dd_write_full(int fd, const void *p, size_t n)
         n -= (size_t)w;
     }
     return 0;
+}
+
+/* A file with a second name may be one of this user's that another user has linked there. */
+static bool is_planted(const struct stat *dir, const struct stat *st)
+{
+    if ((dir->st_mode & S_ISVTX) == 0 || S_ISDIR(st->st_mode))
+        return false;
+    return (st->st_uid != geteuid() && st->st_uid != dir->st_uid) ||
+           (S_ISREG(st->st_mode) && st->st_nlink > 1);
+}
+
+static int open_beside(const char *path, const struct stat *dir, int flags, mode_t mode)
+{
+    struct stat st;
+    const bool there = lstat(path, &st) == 0;
+    const bool link = there && S_ISLNK(st.st_mode);
+    if (there && is_planted(dir, &st))
+        return -EACCES;
+    DD_AUTO(fd) int fd = open(
+        path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW), mode);
+    if (fd < 0 || (!link && fstat(fd, &st) < 0))
+        return -errno;
+    return !link && is_planted(dir, &st) ? -EACCES : DD_TAKE_FD(fd);
+}
+
+int dd_open_unplanted(const char *path, int flags, mode_t mode)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') /* lstat() would follow a link before the slash */
+        n--;
+    DD_AUTO(free) char *name = strndup(path, n);
+    const char *slash = name != NULL ? strrchr(name, '/') : NULL;
+    DD_AUTO(free) char *dir = NULL;
+    if (name == NULL ||
+        asprintf(&dir, "%.*s.", slash != NULL ? (int)(slash + 1 - name) : 0, name) < 0) {
+        dir = NULL;
+        return -ENOMEM;
+    }
+    return stat(dir, &st) < 0 ? -errno : open_beside(name, &st, flags, mode);
 }
 
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err)

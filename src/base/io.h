@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/time.h>
+#include <sys/types.h>
 
 int dd_fd_nonblock(int fd);                         /* 0 or -errno */
 int dd_fd_keep(int fd);                             /* clears close-on-exec */
@@ -15,6 +16,12 @@ int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
 
 /* Replace a file atomically: readers see either the old or the new content. */
 int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err);
+
+/* Open a file or directory that the user has named. Where others can leave links, pipes and files
+ * beside it, as in /tmp, refuse those with -EACCES, even if the kernel is not set to do so. Never
+ * waits for the other end of a pipe. Return a descriptor or -errno. Src: proc_sys_fs(5),
+ * protected_symlinks, protected_regular, protected_fifos, protected_hardlinks. */
+int dd_open_unplanted(const char *path, int flags, mode_t mode);
 
 /* Append the whole file to out. -EMSGSIZE with a message if it is longer than out->max. */
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err);

@@ -203,3 +203,54 @@ def test_a_timeline_replaces_the_file_of_another_user_instead_of_writing_to_it(p
             assert json.load(f)
     finally:
         os.close(fd)
+
+
+FAILS = """echo '{"message": {"message": "boom"}}' >"$TORCHELASTIC_ERROR_FILE"; exit 3"""
+
+
+def put_attackers(kind, path, target):
+    """Create what the attacker leaves at the path, and what of the victim's it may name."""
+    if kind == "link":
+        os.symlink(target, path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "file":
+        os.close(plant(path))
+    else:
+        os.link(target, path)  # where fs.protected_hardlinks is 0, the attacker can do this
+    if kind != "hard link":
+        os.chown(path, ATTACKER, ATTACKER, follow_symlinks=False)
+    if kind == "pipe":
+        os.chmod(path, 0o666)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "file", "hard link"])
+def test_a_copy_of_the_error_file_goes_to_nothing_that_another_user_has_planted(place, kind):
+    """The kernel prevents it only where fs.protected_symlinks, _fifos, _regular and _hardlinks are set."""
+    path, target = f"{place}/tmp/error.json", f"{place}/precious/f0"
+    with open(target, "w") as f:
+        f.write("precious")
+    put_attackers(kind, path, target)
+    p = victim(place, "--no-python", "sh", "-c", FAILS, TORCHELASTIC_ERROR_FILE=path)
+    try:
+        _, err = p.communicate(timeout=LIMIT)
+    finally:
+        p.kill()
+    assert p.returncode == 3 and f"cannot write TORCHELASTIC_ERROR_FILE={path}: " in err, err
+    with open(target) as f:
+        assert f.read() == "precious"
+    if kind == "file":
+        assert os.path.getsize(path) == 0
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_copy_of_the_error_file_goes_to_what_is_the_users_own(place, link):
+    path = f"{place}/tmp/error.json"
+    if link:
+        os.symlink(f"{place}/out/error.json", path)
+        os.chown(path, VICTIM, VICTIM, follow_symlinks=False)
+    p = victim(place, "--no-python", "sh", "-c", FAILS, TORCHELASTIC_ERROR_FILE=path)
+    _, err = p.communicate(timeout=LIMIT)
+    assert p.returncode == 3 and "cannot write" not in err, err
+    with open(f"{place}/out/error.json" if link else path) as f:
+        assert json.load(f)["message"]["message"] == "boom"
