@@ -46,12 +46,12 @@ static int writer_try_open(const char *path, int flags, struct stat *ret_st)
 }
 
 /* Create or truncate the file. Replace that of another user, who could read what is written to it,
- * and change it. */
+ * and change it, and one that has a second name, from which another user may have linked it. */
 static int writer_open(const char *path)
 {
     struct stat st;
     DD_AUTO(fd) int fd = writer_try_open(path, 0, &st);
-    if (fd == -EACCES || (fd >= 0 && st.st_uid != geteuid())) {
+    if (fd == -EACCES || (fd >= 0 && (st.st_uid != geteuid() || st.st_nlink > 1))) {
         if (unlink(path) < 0)
             return -errno;
         return writer_try_open(path, O_EXCL, &st);

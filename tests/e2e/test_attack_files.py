@@ -254,3 +254,17 @@ def test_a_copy_of_the_error_file_goes_to_what_is_the_users_own(place, link):
     assert p.returncode == 3 and "cannot write" not in err, err
     with open(f"{place}/out/error.json" if link else path) as f:
         assert json.load(f)["message"]["message"] == "boom"
+
+
+def test_a_timeline_does_not_truncate_a_file_of_the_user_that_another_user_has_linked(place):
+    """Where fs.protected_hardlinks is 0, the attacker can make the link."""
+    path, target = f"{place}/tmp/trace.json", f"{place}/precious/f0"
+    with open(target, "w") as f:
+        f.write("precious")
+    os.link(target, path)
+    p = victim(place, f"--timeline={path}", "--no-python", "true")
+    _, err = p.communicate(timeout=LIMIT)
+    with open(target) as f:
+        assert (p.returncode, err, f.read()) == (0, "", "precious")
+    with open(path) as f:
+        assert json.load(f)
