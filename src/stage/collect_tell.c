@@ -2,6 +2,7 @@
 #include "base/auto.h"
 #include "base/utf8.h"
 #include "stage/collect_inner.h"
+#include "stage/stage_codec.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +16,7 @@ void collect_tell(const struct collect *c, enum stage_msg_type type, const char 
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(STAGE_MSG_MAX);
     if (text != NULL) {
         (void)snprintf(copy, sizeof(copy), "%s", text);
-        for (char *s = copy; *s != '\0'; s++) /* file names may contain control characters */
-            if ((unsigned char)*s < ' ' || *s == 127)
-                *s = '?';
+        stage_printable(copy); /* file names may contain control characters */
         (void)dd_utf8_clean(copy);
     }
     if (stage_msg_encode(&out, type, text != NULL ? texts : NULL) == 0)

@@ -67,6 +67,13 @@ def test_a_file_of_another_user_is_left_out(place):
     assert some_line(job.err, "not collected", "another user") or some_line(job.err, "not collected", "other users"), job.err
 
 
+def test_the_name_of_a_file_that_is_left_out_has_no_control_characters(place):
+    """Another user can create it. Terminals also obey the controls of ISO 6429 in UTF-8, such as CSI, U+009B."""
+    os.mkfifo(place / "local/sim1/a\u009b31m\x1b[2Jb")
+    job = run("--nproc-per-node=1", f"--collect={place}/local/sim1/*:{place}/out", "true")
+    assert job.p.returncode == 0 and some_line(job.err, "not collected", "/a??31m?[2Jb'"), job.err
+
+
 def test_a_worker_that_ends_at_once_loses_nothing(place):
     (place / "local/sim1/ready").write_text("before the job")
     for _ in range(3):
