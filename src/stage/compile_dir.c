@@ -1,6 +1,7 @@
 #include "stage/compile_dir.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/scratch.h"
 #include "stage/compile_cache.h"
 
@@ -54,11 +55,11 @@ static int make_directories(const char *dir)
 
 int compile_dir_open(const struct compile_dir *c, struct dd_err *err)
 {
-    DD_AUTO(fd) int fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? -errno : 0;
+    DD_AUTO(fd) int fd = dd_open_unplanted(c->dir, O_RDONLY | O_DIRECTORY, 0);
+    int rc = fd < 0 ? fd : 0;
     if (rc == -ENOENT && (rc = make_directories(c->dir)) == 0) {
-        fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        rc = fd < 0 ? -errno : 0;
+        fd = dd_open_unplanted(c->dir, O_RDONLY | O_DIRECTORY, 0);
+        rc = fd < 0 ? fd : 0;
     }
     if (rc < 0)
         return dd_err_set(err, rc, "cannot use '%s': %s", c->dir, strerror(-rc));

@@ -268,3 +268,16 @@ def test_a_timeline_does_not_truncate_a_file_of_the_user_that_another_user_has_l
         assert (p.returncode, err, f.read()) == (0, "", "precious")
     with open(path) as f:
         assert json.load(f)
+
+
+@pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_caches_are_not_kept_in_a_directory_of_the_user_that_another_user_has_chosen(place, slash):
+    """The attacker plants the link before the user's first job with --compile-cache. Where fs.protected_symlinks is 1, the kernel
+    refuses it, too."""
+    os.symlink("../precious", f"{place}/tmp/cache")
+    os.chown(f"{place}/tmp/cache", ATTACKER, ATTACKER, follow_symlinks=False)
+    p = victim(place, f"--compile-cache={place}/tmp/cache{slash}", "--no-python", "true")
+    _, err = p.communicate(timeout=LIMIT)
+    assert p.returncode == 0 and f"cannot use '{place}/tmp/cache{slash}': Permission denied" in err, err
+    assert len(os.listdir(f"{place}/precious")) == 40
