@@ -88,11 +88,12 @@ int alloc_env_int(const struct alloc_input *in, const char *name, int min, int m
 
 static int bad_hostport(const char *text, struct dd_err *err)
 {
+    const char *at = strrchr(text, '@'); /* do not show what may be a password */
     return dd_err_set(
         err, -EINVAL,
-        "invalid endpoint '%.200s': expected HOST or HOST:PORT, such as node1:29400 or "
+        "invalid endpoint '%s%.200s': expected HOST or HOST:PORT, such as node1:29400 or "
         "[fe80::1]:29400",
-        text);
+        at != NULL ? "..." : "", at != NULL ? at : text);
 }
 
 int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd_err *err)

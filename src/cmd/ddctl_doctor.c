@@ -595,9 +595,8 @@ static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
     d->looks = json_array();
     if (etcd_url_is(d->o->rdzv_endpoint))
         return dd_err_set(err, -EINVAL,
-                          "--rdzv-endpoint=%.200s: etcd provides no node names for ddctl doctor"
-                          "\n  tip: use --hosts or --hostfile instead of --rdzv-endpoint",
-                          d->o->rdzv_endpoint);
+                          "--rdzv-endpoint: etcd provides no node names for ddctl doctor"
+                          "\n  tip: use --hosts or --hostfile instead of --rdzv-endpoint");
     if (d->o->profiles != NULL) {
         DD_AUTO(fd) int directory = open(d->o->profiles, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (directory < 0)

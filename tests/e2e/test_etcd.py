@@ -805,6 +805,17 @@ def test_the_password_in_a_url_is_in_no_log(etcd):
         assert "geheim" not in a.err + b.err
 
 
+@pytest.mark.parametrize("program_, endpoint", [("ddctl", "etcd://u:geheim@127.0.0.1:1/x"), ("ddrun", "http://u:geheim@127.0.0.1:1/x"),
+                                                ("ddrun", "u:geheim@127.0.0.1:0")])
+def test_an_error_about_a_url_of_the_environment_does_not_show_its_password(program_, endpoint):
+    """Others may read the log of the job, but neither the environment of ddrun nor the file that sets it."""
+    words = ["doctor"] if program_ == "ddctl" else ["--nnodes=2", "true"]
+    option = [f"--rdzv-endpoint={endpoint}"] if program_ == "ddctl" else []
+    done = subprocess.run([f"{BUILD}/{program_}", *words[:1], *option, *words[1:]], env=clean_env(DDRUN_RDZV_ENDPOINT=endpoint),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.returncode == 2 and "--rdzv-endpoint: " in done.stderr and "geheim" not in done.stderr, done.stderr
+
+
 def test_the_password_in_a_url_of_the_environment_reaches_no_worker():
     done = run("--rdzv-id=a", "--nnodes=1", "--nproc-per-node=1", "--no-python", "sh", "-c", "env | grep -c geheim; exit 0",
                env=clean_env(DDRUN_RDZV_ENDPOINT="etcd://u:geheim@127.0.0.1:1/x"))
