@@ -1,6 +1,7 @@
 #include "worker/output_dirs.h"
 
 #include "base/auto.h"
+#include "base/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,13 +75,21 @@ static int make_random(char **ret, const char *parent, const char *prefix, struc
     return dd_err_set(err, -EEXIST, "cannot find an unused directory name in '%s'", parent);
 }
 
+/* Make a directory below tmp_dir, or below /tmp if other users could replace what is in tmp_dir. */
+static int make_temporary(char **ret, const char *tmp_dir, struct dd_err *err)
+{
+    DD_AUTO(free) char *safe = NULL;
+    const int rc = tmp_dir != NULL ? dd_scratch_parent(&safe, tmp_dir, NULL) : -EPERM;
+    return make_random(ret, rc == -EPERM ? "/tmp" : tmp_dir, "ddrun", err);
+}
+
 int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const char *run_id,
                    struct dd_err *err)
 {
     DD_AUTO(free) char *own = NULL;
     int rc = 0;
     if (log_dir == NULL) {
-        rc = make_random(&own, tmp_dir == NULL ? "/tmp" : tmp_dir, "ddrun", err);
+        rc = make_temporary(&own, tmp_dir, err);
         log_dir = own;
     } else {
         rc = make_dirs(log_dir, err);

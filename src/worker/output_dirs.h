@@ -6,7 +6,8 @@
 #include "base/err.h"
 
 /* Make log_dir with its parents, and in it a directory for this run that only the user can read.
- * log_dir NULL: a directory below tmp_dir (NULL: /tmp). The caller owns *ret. */
+ * log_dir NULL: a directory below tmp_dir, or below /tmp if tmp_dir is NULL or others could replace
+ * what is in it. The caller owns *ret. */
 int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const char *run_id,
                    struct dd_err *err);
 /* Make RUN/attempt_N with a directory for each local rank below nlocal. */

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -159,6 +160,20 @@ def test_a_directory_that_others_can_replace_is_passed_over(place, name):
     assert (p.returncode, err) == (0, "")
     assert out.startswith("/tmp/ddrun_")
     assert os.listdir(f"{place}/tmp/all/mine") == ["deep"]
+
+
+def test_logs_without_a_log_directory_are_not_kept_where_others_can_replace_it(place):
+    """Otherwise the attacker puts links there before a restart, and the worker's output goes to a file of the user."""
+    os.mkdir(f"{place}/tmp/all")
+    os.chmod(f"{place}/tmp/all", 0o777)
+    p = victim(place, "--redirects=3", "--no-python", "true", TMPDIR=f"{place}/tmp/all")
+    _, err = p.communicate(timeout=LIMIT)
+    found = re.search(r"writing logs to '(.*/ddrun_[a-z0-9]+)/", err)
+    assert p.returncode == 0 and found, err
+    try:
+        assert os.path.dirname(found.group(1)) == "/tmp" and os.listdir(f"{place}/tmp/all") == []
+    finally:
+        shutil.rmtree(found.group(1))
 
 
 def test_a_link_to_a_directory_of_the_user_is_followed_once(place):
