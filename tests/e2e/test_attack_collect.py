@@ -40,7 +40,7 @@ class Receiver:
         self.agent.settimeout(LIMIT)
         self.p = subprocess.Popen(["bash", "-c", f'exec "$0" collect 3<&{theirs.fileno()}', HELPER], pass_fds=[theirs.fileno()])
         theirs.close()
-        texts = ["job", "first", "127.0.0.1", "", insecure, "a1" * 32, "", "", "", "first", "/", "", "", "0", "0", "0", self.out]
+        texts = ["job", "first", "127.0.0.1", "", insecure, "a1" * 32, "", "", "", "60", "first", "/", "", "", "0", "0", "0", self.out]
         self.agent.send(b"C" + b"".join(t.encode() + b"\0" for t in texts))
         kind, said = self.hear()
         assert kind == "P", (kind, said)
@@ -231,7 +231,8 @@ def test_another_user_without_the_key_gets_nothing_and_does_not_keep_others_out(
             agent.settimeout(LIMIT)
             p = subprocess.Popen(["bash", "-c", f'exec "$0" collect 3<&{theirs.fileno()}', HELPER], pass_fds=[theirs.fileno()])
             theirs.close()
-            texts = ["job", "node7", "127.0.0.1", "", "0", "a1" * 32, "127.0.0.1", str(r.port), "first", "node7", "/", "", "", "0", "0", "0", f"{tmp_path}/file"]
+            texts = ["job", "node7", "127.0.0.1", "", "0", "a1" * 32, "127.0.0.1", str(r.port), "first", "60", "node7", "/", "", "", "0", "0",
+                     "0", f"{tmp_path}/file"]
             agent.send(b"C" + b"".join(t.encode() + b"\0" for t in texts))
             said = b"A"
             while said[:1] == b"A":
