@@ -1,6 +1,7 @@
 #include "stage/collect_write.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +24,8 @@ static int open_top(const char *dir)
     if (strlen(dir) >= sizeof(path))
         return -ENAMETOOLONG;
     (void)snprintf(path, sizeof(path), "%s", dir);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (char *c = path + 1; fd < 0 && errno == ENOENT; c++) {
+    int fd = dd_open_unplanted(path, O_RDONLY | O_DIRECTORY, 0);
+    for (char *c = path + 1; fd == -ENOENT; c++) {
         const char at = *c;
         if (at != '/' && at != '\0')
             continue;
@@ -33,12 +34,9 @@ static int open_top(const char *dir)
             return -errno;
         *c = at;
         if (at == '\0')
-            fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (at == '\0')
-            break;
-        errno = ENOENT;
+            return dd_open_unplanted(path, O_RDONLY | O_DIRECTORY, 0);
     }
-    return fd >= 0 ? fd : -errno;
+    return fd;
 }
 
 /* Open the directory `name` in the directory `at`, or create it. Takes at. */

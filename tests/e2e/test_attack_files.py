@@ -296,3 +296,14 @@ def test_caches_are_not_kept_in_a_directory_of_the_user_that_another_user_has_ch
     _, err = p.communicate(timeout=LIMIT)
     assert p.returncode == 0 and f"cannot use '{place}/tmp/cache{slash}': Permission denied" in err, err
     assert len(os.listdir(f"{place}/precious")) == 40
+
+
+@pytest.mark.skipif(not built_with("ZSTD"), reason="ddrun was built without libzstd (libzstd-dev)")
+def test_files_are_not_collected_into_a_directory_of_the_user_that_another_user_has_chosen(place):
+    """Where fs.protected_symlinks is 1, the kernel refuses the link, too."""
+    os.symlink("../precious", f"{place}/tmp/results")
+    os.chown(f"{place}/tmp/results", ATTACKER, ATTACKER, follow_symlinks=False)
+    p = victim(place, f"--collect={place}/out/made:{place}/tmp/results", "--no-python", "sh", "-c", "echo x >../out/made")
+    _, err = p.communicate(timeout=LIMIT)
+    assert p.returncode == 0 and "--collect: not collected" in err and "Permission denied" in err, err
+    assert len(os.listdir(f"{place}/precious")) == 40
