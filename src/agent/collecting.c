@@ -41,6 +41,8 @@ struct collecting {
     } first;                /* the receiving node */
     char folder[300];       /* directory of this node, below the destination */
     struct dd_strv folders; /* on the first node: those of all nodes; "": files received */
+    uint64_t unmatched; /* on the first node: set of the patterns that match nothing on the nodes
+                           whose files have been received */
     bool due;           /* a collection follows when `first` is known and the sender has ended */
     bool leaving;       /* no worker is left: the round waits for the collection */
     bool lost;          /* the daemon was lost in the round */
@@ -388,8 +390,15 @@ static int collecting_contribute(struct collecting *co, const char *port, struct
     return 0;
 }
 
-static void collecting_came(struct collecting *co, const char *folder)
+/* Take "RULES DIRECTORY" of STAGE_MSG_CAME. */
+static void collecting_came(struct collecting *co, const char *text)
 {
+    uint64_t unmatched;
+    int n = 0;
+    if (sscanf(text, "%16" SCNx64 " %n", &unmatched, &n) != 1)
+        return;
+    const char *folder = text + n;
+    co->unmatched &= unmatched;
     for (size_t i = 0; i < co->folders.n; i++)
         if (strcmp(co->folders.v[i], folder) == 0)
             co->folders.v[i][0] = '\0';
@@ -433,7 +442,8 @@ static int collecting_create(void **state, const struct round *r, struct dd_err 
     struct collecting *co = *state = calloc(1, sizeof(*co));
     if (co == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *co = (struct collecting){.round = r, .receiver = {.fd = -1}, .sender = {.fd = -1}};
+    *co = (struct collecting){
+        .round = r, .receiver = {.fd = -1}, .sender = {.fd = -1}, .unmatched = UINT64_MAX};
     co->lines = DD_BUF_INIT(LINES_MAX + PART_MAX);
     co->silent_event = evtimer_new(r->base, collecting_on_silent, co);
     return co->silent_event != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
@@ -511,15 +521,36 @@ static void collecting_end(void *state, const struct round *r)
 }
 
 /* Name the nodes that were lost before they have sent their files. */
+static size_t collecting_name_lost(const struct collecting *co)
+{
+    size_t lost = 0;
+    for (size_t i = 0; i < co->folders.n; i++) {
+        if (co->folders.v[i][0] == '\0')
+            continue;
+        dd_log(co->round->cfg->log, DD_LOG_WARN,
+               "--collect: nothing collected from %s: it did not send its files", co->folders.v[i]);
+        lost++;
+    }
+    return lost;
+}
+
+/* Name the patterns that match nothing: one that is misspelt would lose the files silently. */
+static void collecting_name_unmatched(const struct collecting *co)
+{
+    const struct dd_strv *patterns = co->round->cfg->collecting.patterns;
+    for (size_t i = 0; i < patterns->n; i++)
+        if ((co->unmatched & UINT64_C(1) << i) != 0)
+            dd_log(co->round->cfg->log, DD_LOG_WARN,
+                   "--collect: nothing collected: no node has a file that matches '%s'",
+                   patterns->v[i]);
+}
+
 static void collecting_destroy(void *state)
 {
     struct collecting *co = state;
-    for (size_t i = 0; i < co->folders.n; i++)
-        if (co->folders.v[i][0] != '\0' && co->receiver.pid > 0 &&
-            co->round->cfg->collecting.patterns->n > 0)
-            dd_log(co->round->cfg->log, DD_LOG_WARN,
-                   "--collect: nothing collected from %s: it did not send its files",
-                   co->folders.v[i]);
+    const bool receives = co->receiver.pid > 0 && co->round->cfg->collecting.patterns->n > 0;
+    if (receives && collecting_name_lost(co) == 0 && co->folders.n > 0)
+        collecting_name_unmatched(co);
     collecting_end_client(&co->sender, &co->sender_event);
     collecting_end_client(&co->receiver, &co->receiver_event);
     event_free(co->silent_event);

@@ -60,7 +60,7 @@ static bool take_rest(struct collect_frame *ret, struct dd_rd *r)
 
 static bool collect_frame_ok(const struct collect_frame *f)
 {
-    if (f->mode > 0777 || f->nsec > NSEC_MAX || f->size > SIZE_LIMIT)
+    if (f->mode > 0777 || f->nsec > NSEC_MAX || (f->size > SIZE_LIMIT && f->type != COLLECT_BYE))
         return false;
     switch (f->type) {
     case COLLECT_HELLO:

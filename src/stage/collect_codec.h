@@ -22,7 +22,8 @@ enum collect_type {
     COLLECT_PIECE,     /* number; size: bytes of the decompressed data; data */
     COLLECT_COMMIT,    /* number: the sender has sent all bytes of the file */
     COLLECT_DROP,      /* number: the sender could not read the rest of the file */
-    COLLECT_BYE,       /* number: the sender has no more files */
+    COLLECT_BYE,       /* number: the sender has no more files; size: set of the rules that match
+                          nothing on its node, a bit for each */
     COLLECT_ANSWER,    /* number, verdict; text: reason */
     COLLECT_TAKEN,     /* number; size: count of pieces written */
     COLLECT_TYPES,
@@ -40,7 +41,7 @@ enum {
     COLLECT_HELLO_NUMBER = 0, /* number of HELLO; files are numbered from 1 */
     COLLECT_WINDOW = 8,       /* pieces in flight */
     COLLECT_PIECE_MAX = 512 << 10,
-    COLLECT_RULES = 64,            /* limit for the uses of --collect */
+    COLLECT_RULES = 64,            /* limit for the uses of --collect: the bits of a uint64_t */
     COLLECT_CACHE = COLLECT_RULES, /* in place of a rule: a file of --compile-cache */
     COLLECT_REASON_MAX = 400,
 };

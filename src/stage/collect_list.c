@@ -119,6 +119,7 @@ int collect_list_add(struct collect_list *l, unsigned rule, const char *pattern,
     else if (rc != 0)
         rc = dd_err_set(err, -EIO,
                         rc == GLOB_NOSPACE ? "out of memory" : "cannot read a directory");
+    l->matched += found.gl_pathc;
     for (size_t i = 0; i < found.gl_pathc && rc == 0; i++)
         rc = visit_entry(&v, AT_FDCWD, found.gl_pathv[i], found.gl_pathv[i], 0);
     globfree(&found);

@@ -16,6 +16,7 @@ struct collect_item {
 struct collect_list {
     struct collect_item *items;
     size_t n, cap;
+    size_t matched; /* paths that matched a pattern, of any kind */
     size_t skipped; /* symbolic links, sockets, pipes, devices, and files of other users */
     char first_skipped[512];
     /* Called for each directory that cannot be read. */

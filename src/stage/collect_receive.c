@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -185,6 +186,14 @@ static void receive_hello(struct receive_node *n, const struct collect_frame *f)
     receive_admit(n->receive);
 }
 
+static void receive_bye(struct receive_node *n, const struct collect_frame *f)
+{
+    char text[sizeof(n->folder) + 20];
+    (void)snprintf(text, sizeof(text), "%016" PRIx64 " %s", f->size, n->folder);
+    collect_tell(n->receive->c, STAGE_MSG_CAME, text);
+    receive_answer(n, f->number, COLLECT_HAVE, "");
+}
+
 static void receive_frame(struct receive_node *n, const struct collect_frame *f)
 {
     if (f->type == COLLECT_HELLO)
@@ -193,10 +202,9 @@ static void receive_frame(struct receive_node *n, const struct collect_frame *f)
         return;
     else if (f->type == COLLECT_OFFER)
         receive_offer(n, f);
-    else if (f->type == COLLECT_BYE) {
-        collect_tell(n->receive->c, STAGE_MSG_CAME, n->folder);
-        receive_answer(n, f->number, COLLECT_HAVE, "");
-    } else if (n->number == 0 || f->number != n->number)
+    else if (f->type == COLLECT_BYE)
+        receive_bye(n, f);
+    else if (n->number == 0 || f->number != n->number)
         return; /* this side has refused the file meanwhile */
     else if (f->type == COLLECT_PIECE)
         receive_piece(n, f);

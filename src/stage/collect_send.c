@@ -37,6 +37,7 @@ struct send {
     uint64_t offset, sent, taken; /* bytes read; pieces sent, and confirmed */
     uint64_t bytes;
     size_t came, had, missing;
+    uint64_t unmatched;              /* set of the rules that match nothing */
     char missed[STAGE_PATH_MAX + 1]; /* the last unit of the cache that lacked a file */
     unsigned char *raw, *packed;
     size_t packed_max;
@@ -125,6 +126,15 @@ static void send_plain(struct send *s, enum collect_type type)
         link_fail(s->link, "a frame", -ENOBUFS);
 }
 
+static void send_bye(struct send *s)
+{
+    const struct collect_frame f = {
+        .type = COLLECT_BYE, .number = (uint32_t)s->at, .size = s->unmatched};
+    s->bye = true;
+    if (!collect_send_frame(s->link, &f))
+        link_fail(s->link, "BYE", -ENOBUFS);
+}
+
 static bool send_unchanged(const struct send *s)
 {
     struct stat st;
@@ -181,8 +191,7 @@ static void send_next(struct send *s)
             return;
         send_close(s);
     }
-    s->bye = true;
-    send_plain(s, COLLECT_BYE);
+    send_bye(s);
 }
 
 static void send_drop(struct send *s, const char *why)
@@ -375,22 +384,33 @@ static int send_list_cache(struct send *s, struct dd_err *err)
     return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");
 }
 
+/* List the files of one rule, or report why its pattern cannot be read. 0 or -ENOMEM. */
+static int send_list_rule(struct send *s, unsigned rule, struct dd_err *err)
+{
+    char *const *t = s->c->setup.texts.v;
+    const char *pattern = t[STAGE_COLLECT_RULES + rule];
+    const size_t before = s->list.matched;
+    DD_AUTO(free) char *full = NULL;
+    int rc = collect_rule_expand(&full, pattern, t[STAGE_COLLECT_DIRECTORY], environ, err);
+    if (rc == 0)
+        rc = collect_list_add(&s->list, rule, full, err);
+    if (rc == -ENOMEM)
+        return rc;
+    if (rc < 0)
+        send_missing(s, pattern, err->text);
+    else if (s->list.matched == before)
+        s->unmatched |= UINT64_C(1) << rule;
+    return 0;
+}
+
 static int send_list(struct send *s, struct dd_err *err)
 {
     const struct dd_strv *t = &s->c->setup.texts;
     if (setenv("DDRUN_NODE", t->v[STAGE_COLLECT_NODE], 1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    for (size_t i = STAGE_COLLECT_RULES; i < t->n; i++) {
-        DD_AUTO(free) char *pattern = NULL;
-        int rc = collect_rule_expand(&pattern, t->v[i], t->v[STAGE_COLLECT_DIRECTORY], environ,
-                                     err);
-        if (rc == 0)
-            rc = collect_list_add(&s->list, (unsigned)(i - STAGE_COLLECT_RULES), pattern, err);
-        if (rc == -ENOMEM)
-            return rc;
-        if (rc < 0)
-            send_missing(s, t->v[i], err->text);
-    }
+    for (size_t i = STAGE_COLLECT_RULES; i < t->n; i++)
+        if (send_list_rule(s, (unsigned)(i - STAGE_COLLECT_RULES), err) < 0)
+            return err->rc;
     if (t->v[STAGE_COLLECT_CACHE][0] != '\0' && send_list_cache(s, err) < 0)
         return err->rc;
     if (s->list.skipped > 0) {

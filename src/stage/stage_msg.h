@@ -25,7 +25,9 @@ enum stage_msg_type {
     STAGE_MSG_COLLECT = 'C',   /* to the ddrun-stage of --collect, once: STAGE_COLLECT_* */
     STAGE_MSG_MISSING = 'M',   /* from ddrun-stage: a file that was not collected, and why */
     STAGE_MSG_COLLECTED = 'E', /* from ddrun-stage: all files are done; summary for the log */
-    STAGE_MSG_CAME = 'N',      /* from ddrun-stage: directory of a node whose files are all done */
+    STAGE_MSG_CAME = 'N',      /* from ddrun-stage: "RULES DIRECTORY" of a node whose files are all
+                                  done; RULES: set of the rules that match nothing there, 16 hex
+                                  digits */
     STAGE_MSG_ALIVE = 'A',     /* from ddrun-stage: there is progress */
     STAGE_MSG_PROGRESS = 'B',  /* from the root of the tree, once a second until all nodes have
                                   the copy: "DONE ALL NODES SLOWEST", bytes that all nodes have,

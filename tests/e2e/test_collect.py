@@ -158,6 +158,21 @@ def test_a_variable_that_is_not_set_on_the_node_is_named(place):
     assert some_line(job.err, "not collected", "NOT_SET", "not set"), job.err
 
 
+def test_a_pattern_that_matches_nothing_on_any_node_is_named_once(place):
+    """A misspelt pattern would lose the checkpoints silently. One that matches on one of the nodes is right."""
+    (place / "local/sim2/step1.pt").write_text("a")
+    job = run("--simulate-nodes=3", "--nproc-per-node=1", rule(place, "*.pt"), rule(place, "*.ptt"), "true")
+    assert job.p.returncode == 0 and tree(place / "out") == {"sim2/step1.pt"}, job.err
+    named = lines_with(job.err, "no node has a file that matches")
+    assert len(named) == 1 and f"'{place}/local/$DDRUN_NODE/*.ptt'" in named[0], job.err
+
+
+def test_a_pattern_that_matched_before_a_restart_is_not_named(place):
+    script = here(place) + "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && rm state && exit; echo $RANK >state; exit 3"
+    job = run("--nproc-per-node=1", "--simulate-nodes=2", "--max-restarts=1", rule(place, "state"), "sh", "-c", script)
+    assert job.p.returncode == 0 and "no node has a file" not in job.err, job.err
+
+
 def test_a_file_that_does_not_fit_leaves_nothing(place):
     small = place / "small"
     small.mkdir()
