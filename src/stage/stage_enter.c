@@ -27,6 +27,24 @@ static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
     return rc < 0 || m->type == STAGE_MSG_READY || m->type == STAGE_MSG_WITHOUT ? rc : -EPROTO;
 }
 
+/* Say once where the contents of an archive are if its directory does not exist and nothing leads
+ * the workers to the copy. */
+static void name_unused(const struct dd_log *log, char *const *env, char *const *argv,
+                        char *const *pairs)
+{
+    const char *rank = dd_env_get(env, "RANK");
+    if (rank == NULL || strcmp(rank, "0") != 0)
+        return;
+    for (; pairs[0] != NULL; pairs += 2)
+        if (access(pairs[0], F_OK) < 0 && errno == ENOENT && !stage_env_names(pairs[0], env, argv))
+            dd_log(log, DD_LOG_WARN,
+                   "--stage: the directory '%s' does not exist, and no variable leads the workers "
+                   "to its copy in '%s'"
+                   "\n  tip: create the directory on each node, or name an existing one: "
+                   "--stage=ARCHIVE:DIR",
+                   pairs[0], pairs[1]);
+}
+
 static int point_to_copy(struct dd_strv *env, struct dd_strv *argv, char *const *pairs)
 {
     const int rc = stage_env_vars(env, pairs);
@@ -65,8 +83,10 @@ int stage_enter(int fd, char **args)
         rc = dd_strv_copy(&argv, args);
     if (m.type == STAGE_MSG_WITHOUT)
         stage_env_without(&env, m.texts.v[0]);
-    else if (rc == 0 && n == 0)
+    else if (rc == 0 && n == 0) {
+        name_unused(&log, env.v, argv.v, m.texts.v + STAGE_READY_PAIRS);
         rc = point_to_copy(&env, &argv, m.texts.v + STAGE_READY_PAIRS);
+    }
     if (rc < 0)
         (void)dd_err_set(&err, rc, "out of memory");
     if (rc == 0 && n > 0)

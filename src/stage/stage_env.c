@@ -10,13 +10,29 @@
 
 enum { VALUE_MAX = 1 << 20 };
 
+static const struct stage_env_var {
+    const char *name;
+    bool list;
+} vars[] = {
+    {"PATH", true},         {"PYTHONPATH", true},    {"LD_LIBRARY_PATH", true},
+    {"VIRTUAL_ENV", false}, {"CONDA_PREFIX", false},
+};
+
+enum { VARS = sizeof(vars) / sizeof(vars[0]) };
+
+/* True if the path is the source or lies in it. */
+static bool is_in(const char *path, const char *source)
+{
+    const size_t n = strlen(source);
+    return strncmp(path, source, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
 int stage_env_path(char **ret, const char *path, char *const *pairs)
 {
     for (; pairs[0] != NULL; pairs += 2) {
-        const size_t n = strlen(pairs[0]);
-        if (strncmp(path, pairs[0], n) != 0 || (path[n] != '\0' && path[n] != '/'))
+        if (!is_in(path, pairs[0]))
             continue;
-        return asprintf(ret, "%s%s", pairs[1], path + n) < 0 ? -ENOMEM : 1;
+        return asprintf(ret, "%s%s", pairs[1], path + strlen(pairs[0])) < 0 ? -ENOMEM : 1;
     }
     return 0;
 }
@@ -59,15 +75,8 @@ static int point_path(struct dd_strv *env, const char *name, char *const *pairs)
 
 int stage_env_vars(struct dd_strv *env, char *const *pairs)
 {
-    static const struct {
-        const char *name;
-        bool list;
-    } vars[] = {
-        {"PATH", true},         {"PYTHONPATH", true},    {"LD_LIBRARY_PATH", true},
-        {"VIRTUAL_ENV", false}, {"CONDA_PREFIX", false},
-    };
     int rc = 0;
-    for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]) && rc >= 0; i++)
+    for (size_t i = 0; i < VARS && rc >= 0; i++)
         rc = (vars[i].list ? point_list : point_path)(env, vars[i].name, pairs);
     return rc < 0 ? rc : 0;
 }
@@ -88,12 +97,41 @@ void stage_env_without(struct dd_strv *env, const char *dir)
         env->v[kept] = NULL;
 }
 
-int stage_env_argv(struct dd_strv *argv, char *const *pairs)
+/* Return the index of the first argument that is no option. */
+static size_t script_of(char *const *argv)
 {
     size_t script = 1;
-    while (script < argv->n && argv->v[script][0] == '-')
+    while (argv[0] != NULL && argv[script] != NULL && argv[script][0] == '-')
         script++;
-    const size_t which[] = {0, script};
+    return script;
+}
+
+static bool var_names(const struct stage_env_var *var, char *const *env, const char *source)
+{
+    const char *s = dd_env_get(env, var->name);
+    const size_t n = strlen(source);
+    for (; s != NULL && var->list; s = strchr(s, ':')) {
+        s += *s == ':';
+        if (strncmp(s, source, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == ':'))
+            return true;
+    }
+    return s != NULL && is_in(s, source);
+}
+
+bool stage_env_names(const char *source, char *const *env, char *const *argv)
+{
+    bool any = false;
+    for (size_t i = 0; i < VARS && !any; i++)
+        any = var_names(&vars[i], env, source);
+    if (any || argv[0] == NULL)
+        return any;
+    const char *script = argv[script_of(argv)];
+    return is_in(argv[0], source) || (script != NULL && is_in(script, source));
+}
+
+int stage_env_argv(struct dd_strv *argv, char *const *pairs)
+{
+    const size_t which[] = {0, argv->n > 0 ? script_of(argv->v) : 1};
     for (size_t i = 0; i < 2 && which[i] < argv->n; i++) {
         char *there = NULL;
         int rc = stage_env_path(&there, argv->v[which[i]], pairs);

@@ -5,6 +5,8 @@
 
 #include "base/strv.h"
 
+#include <stdbool.h>
+
 /* pairs: source, copy, source, copy …, NULL-terminated; absolute paths without a final '/'. */
 
 /* Translate a path that is or lies in a source to the path in the copy: 1 and *ret, which the
@@ -14,6 +16,8 @@ int stage_env_path(char **ret, const char *path, char *const *pairs);
 int stage_env_vars(struct dd_strv *env, char *const *pairs);
 /* Remove the variables whose values are paths in the directory. */
 void stage_env_without(struct dd_strv *env, const char *dir);
+/* True if one of these variables, the program or its script is or lies in the source. */
+bool stage_env_names(const char *source, char *const *env, char *const *argv);
 /* Change the program and its script, the first argument that is no option. 0 or -ENOMEM. */
 int stage_env_argv(struct dd_strv *argv, char *const *pairs);
 

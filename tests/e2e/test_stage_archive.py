@@ -112,6 +112,26 @@ def test_workers_run_programs_that_only_the_archive_contains(tmp_path, mount):
         assert job.p.returncode == 0 and job.out == 2 * out, (program, job.out, job.err)
 
 
+def test_a_copy_that_nothing_leads_to_is_named_once(source, tmp_path):
+    """The directory with the name of the archive does not exist, and the workers would not know where the copy is."""
+    archive = pack(source, str(tmp_path / "packed.tar"))
+
+    def of(*argv, **env):
+        job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--stage={archive}", "--no-python", *argv, env=clean_env(**env))
+        assert job.p.returncode == 0, job.err
+        return lines_with(job.err, "packed' does not exist")
+
+    named = of("true")
+    assert len(named) == 1 and "its copy in '/" in named[0], named
+    assert len(of("true", PYTHONPATH=f"/nowhere:{tmp_path}/packed2")) == 1
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        assert of("true", **{name: f"/nowhere:{tmp_path}/packed/lib:/else"}) == []
+    assert of("true", CONDA_PREFIX=f"{tmp_path}/packed") == []
+    assert of("/bin/cat", f"{tmp_path}/packed/lib/link/module0.py") == []
+    (tmp_path / "packed").mkdir()
+    assert of("true") == []
+
+
 def test_a_zip_file_is_shown_under_the_name_that_the_user_gives(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("lib/deep/module.py", "text of the module\n")
