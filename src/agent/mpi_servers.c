@@ -293,7 +293,7 @@ static void mpi_exit(void *state, const struct round *r, struct worker_end *end)
         e->code = abort_code(code);
         e->signal = 0;
     } else if ((one.open || x.open) && e->code == 0 && r->stop_sig == 0) {
-        (void)snprintf(why, WHY_MAX, "it ended without MPI_Finalize");
+        (void)snprintf(why, WHY_MAX, "it exited with 0, but without MPI_Finalize");
         e->code = 1;
     }
     if (end->why[0] == '\0')

@@ -82,7 +82,7 @@ def test_a_killed_rank_starts_all_again(mpi, nodes):
 
 @pytest.mark.parametrize("end, code, why", [
     ("abort", 42, "MPI_Abort"),
-    ("exit0", 1, "MPI_Finalize"),
+    ("exit0", 1, "failed: it exited with 0, but without MPI_Finalize"),
     ("exit7", 7, "(exit code 7)"),
     ("kill", 137, "signal 9"),
 ])
