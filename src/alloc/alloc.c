@@ -279,17 +279,19 @@ int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
 {
     struct alloc_shown shown;
     char said[ALLOC_NNODES];
-    char spares[80] = "";
+    char more[80] = "";
     if (in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)))
         return 0;
     if (n > in->max_nodes)
-        (void)snprintf(spares, sizeof(spares), ", use --nnodes=%d:%d to keep spare nodes",
+        (void)snprintf(more, sizeof(more), ", use --nnodes=%d:%d to keep spare nodes",
                        in->max_nodes, in->max_nodes);
+    else if (strcmp(source, "pbs") == 0) /* it puts several chunks on a host unless told */
+        (void)snprintf(more, sizeof(more), ", request the nodes with -l place=scatter");
     return dd_err_set(err, -EINVAL,
                       "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
                       "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
                       alloc_show_nnodes(said, in), n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
-                      source, spares);
+                      source, more);
 }
 
 static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)

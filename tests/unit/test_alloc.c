@@ -283,7 +283,7 @@ static void nnodes_of_another_size_is_refused_in_a_script(void **state)
         {{.env = "LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots", .min = 3, .max = 3},
          "--nnodes=3 contradicts the 2 nodes of this job (node[1-2], source: lsf)"},
         {{.env = SCRIPT " PBS_NODEFILE=/first", .min = 3, .max = 3},
-         "--nnodes=3 contradicts the 2 nodes of this job (node[2-3].site, source: pbs)"},
+         "--nnodes=3 contradicts the 2 nodes of this job (node[2-3].site, source: pbs)\n  tip: omit --nnodes, request the nodes with -l place=scatter, or use --nnodes=1 for this node alone"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(&rows[i].said, rows[i].text);
