@@ -258,7 +258,8 @@ static const struct failure_cause rows[] = {
      .flags = CAUSE_ANYWHERE,
      .cause = "a file system cannot be written: it is mounted read-only, or the kernel made it so "
               "after an error",
-     .tip = "'findmnt' on the node shows the file system; choose another directory"},
+     .tip = "choose another directory; 'findmnt' on the node shows the file system, but not the "
+            "copies of --stage"},
     {.id = "lustre-eviction",
      .texts = {"Cannot send after transport endpoint shutdown", "[Errno 108]",
                "This client was evicted"},

@@ -82,6 +82,8 @@ def test_the_copy_is_read_only_where_it_is_mounted(source):
     job = run(f"--stage={source}", "sh", "-c", f"touch {source}/new || echo refused")
     assert job.out == "refused\n", (job.out, job.err)
     assert not os.path.exists(f"{source}/new")
+    job = run(f"--stage={source}", "sh", "-c", f"touch {source}/new")
+    assert job.p.returncode == 1 and some_line(job.err, "tip: ", "copies of --stage"), job.err
 
 
 def test_variables_and_scripts_point_to_the_copy_where_it_cannot_be_mounted(source):
