@@ -109,10 +109,13 @@ static void message_finish(struct agent *a, const struct msg *m)
 
 static void message_signal(struct agent *a, const struct msg *m)
 {
+    int reached = -EAGAIN; /* unknown */
     if (m->signal.end_near)
         rounds_presignal(a, m->signal.signal);
     else
-        signals_announce(a->signals, m->signal.signal);
+        reached = signals_announce(a->signals, m->signal.signal);
+    if (m->signal.id > 0 && reached >= 0)
+        uplink_send(a->uplink, MSG(SIGNALLED, .id = m->signal.id, .reached = reached));
 }
 
 static void message_stacks_request(struct agent *a, const struct msg *m)

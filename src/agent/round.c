@@ -249,10 +249,9 @@ void round_stop(struct round *r, int sig, unsigned grace_ms)
         worker_group_stop(r->group, sig, grace_ms);
 }
 
-void round_signal(const struct round *r, int sig)
+int round_signal(const struct round *r, int sig)
 {
-    if (r->group != NULL)
-        worker_group_signal(r->group, sig);
+    return r->group != NULL ? worker_group_signal(r->group, sig) : 0;
 }
 
 void round_has_signal(const struct round *r, int sig)

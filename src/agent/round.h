@@ -118,7 +118,7 @@ int round_prepare(struct round *r, struct dd_err *err);
 int round_launch(struct round *r, const struct round_link *link, struct dd_err *err);
 bool round_is_running(const struct round *r); /* True while workers or their descendants run. */
 void round_stop(struct round *r, int sig, unsigned grace_ms);
-void round_signal(const struct round *r, int sig);     /* as worker_group_signal() */
+int round_signal(const struct round *r, int sig);      /* as worker_group_signal() */
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
 /* Pass a message of the daemon to the features. */
 void round_message(const struct round *r, const struct round_message *m);

@@ -113,10 +113,10 @@ void signals_stop(struct signals *s, int sig, int code, const char *why)
     agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
 }
 
-void signals_announce(const struct signals *s, int sig)
+int signals_announce(const struct signals *s, int sig)
 {
-    if (s->parts.loop->machine.state == AM_RUNNING && dd_signal_announces(sig))
-        round_signal(s->parts.round, sig);
+    const bool runs = s->parts.loop->machine.state == AM_RUNNING;
+    return runs && dd_signal_announces(sig) ? round_signal(s->parts.round, sig) : 0;
 }
 
 /* The scheduler has signalled every node: either all processes of the step, or (Slurm with cgroups)
@@ -131,7 +131,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
            n->sig, n->everywhere);
     if (!ends_this_job(s, n->sig)) {
         if (!n->everywhere)
-            signals_announce(s, n->sig);
+            (void)signals_announce(s, n->sig);
         if (uplink_is_up(s->parts.uplink))
             uplink_send(s->parts.uplink, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
@@ -169,7 +169,7 @@ static void by_user(struct signal_state *n, enum signal_path path, const char *w
     else if (uplink_is_up(s->parts.uplink))
         uplink_send(s->parts.uplink, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
-        signals_announce(s, n->sig);
+        (void)signals_announce(s, n->sig);
 }
 
 /* The guardian has died: the kernel has sent SIGTERM (PR_SET_PDEATHSIG). */

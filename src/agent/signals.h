@@ -27,8 +27,9 @@ void signals_drain(struct signals *s); /* handle signals that have arrived; rais
 /* True while the scheduler is ending the job, process by process. Exits of workers at that time are
  * no failures, and are reported only after the reason was sent to the daemon. */
 bool signals_settling(const struct signals *s);
-/* Signal the workers of this node that catch the signal. */
-void signals_announce(const struct signals *s, int sig);
+/* Signal the workers of this node that catch the signal. Returns the number of processes, or
+ * -errno if it is unknown. */
+int signals_announce(const struct signals *s, int sig);
 bool signals_before_end(const struct signals *s); /* True if --signal-before-end ends the job */
 void signals_free(struct signals *s);             /* NULL is fine */
 

@@ -1,10 +1,13 @@
 /* ddctl signal: send a signal to the workers of all nodes, as scancel does. */
+#include "base/log.h"
+#include "base/sig.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
 #include "config.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 struct signal_options {
     const char *job;
@@ -21,6 +24,20 @@ const struct opt_table ddctl_signal_options = {
     .mixed = true,
     OPT_ROWS(rows),
 };
+
+/* Warn if the signal has had no effect. `reached` is missing if the signal ends the job. */
+static void warn_if_none(const json_t *answer, const char *name)
+{
+    const struct dd_log log = {.who = "ddctl signal",
+                               .fd = STDERR_FILENO,
+                               .level = DD_LOG_WARN,
+                               .colours = dd_log_has_colours(STDERR_FILENO)};
+    if (json_number(answer, "reached", -1) == 0 && json_number(answer, "silent", 0) == 0)
+        dd_log(&log, DD_LOG_WARN,
+               "SIG%s has had no effect: no worker catches it"
+               "\n  tip: install a handler in the program",
+               dd_signal_name(dd_signal_parse(name)));
+}
 
 int ddctl_signal(int argc, char **argv)
 {
@@ -41,6 +58,8 @@ int ddctl_signal(int argc, char **argv)
         rc = job_ask(
             &answer,
             &(struct job_question){.job = o.job, .what = "signal", .text = argv[res.script]}, &err);
+    if (rc == 0)
+        warn_if_none(answer, argv[res.script]);
     json_decref(answer);
     return rc < 0 ? job_fail(&ddctl_signal_options, rc, &err) : 0;
 }

@@ -14,8 +14,8 @@
 
 /* Changes that a request may cause. Each may free the session that sent the request. */
 struct ctl_ops {
-    /* Pass SIGUSR1 or SIGUSR2 to all workers; false: the same signal was just sent. */
-    bool (*broadcast)(void *arg, struct session *from, int sig);
+    bool (*broadcast)(void *arg, struct session *from, int64_t id,
+                      int sig); /* signal_broadcast_counted() */
     void (*stop)(void *arg, struct session *from, int sig, const char *why);
     int64_t (*stacks)(void *arg, const struct stacks_question *q); /* stacks_collect_ask() */
     /* usage_collect_ask() */

@@ -218,7 +218,7 @@ static void dispatch_signal_request(struct dispatch *d, struct session *s, const
     if (x->heard)
         signal_broadcast_heard(&d->broadcast, s, x->signal);
     else
-        (void)signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
+        signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
 }
 
 static void dispatch_idle(struct dispatch *d, struct session *s, const struct msg *m)
@@ -234,6 +234,11 @@ static void dispatch_stacks_wanted(struct dispatch *d, struct session *s, const 
 static void dispatch_stacks(struct dispatch *d, struct session *s, const struct msg *m)
 {
     stacks_collect_take(job_stacks(d->job), s, &m->stacks);
+}
+
+static void dispatch_signalled(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    signal_collect_take(job_signals(d->job), s, &m->signalled);
 }
 
 static void dispatch_usage(struct dispatch *d, struct session *s, const struct msg *m)
@@ -271,6 +276,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_STACKS_WANTED] = dispatch_stacks_wanted,
     [MSG_STACKS] = dispatch_stacks,
     [MSG_USAGE] = dispatch_usage,
+    [MSG_SIGNALLED] = dispatch_signalled,
     [MSG_WHOIS_REPLY] = dispatch_whois_reply,
     [MSG_CTL_REQUEST] = dispatch_ctl_request,
 };
@@ -328,6 +334,7 @@ static void dispatch_on_gone(void *arg, struct session *s)
         return;
     stacks_collect_forget(job_stacks(d->job), s);
     usage_collect_forget(job_usage(d->job), s);
+    signal_collect_forget(job_signals(d->job), s);
 }
 
 /* ---- exchanges ---- */
@@ -394,10 +401,10 @@ static void dispatch_on_store(void *arg, struct session *s, const struct frame *
 
 /* ---- requests of ddctl ---- */
 
-static bool dispatch_ctl_broadcast(void *arg, struct session *from, int sig)
+static bool dispatch_ctl_broadcast(void *arg, struct session *from, int64_t id, int sig)
 {
     struct dispatch *d = arg;
-    return signal_broadcast(&d->broadcast, from, sig, false);
+    return signal_broadcast_counted(&d->broadcast, from, id, sig);
 }
 
 static void dispatch_ctl_stop(void *arg, struct session *from, int sig, const char *why)

@@ -35,6 +35,7 @@ struct job {
     bool over;     /* cfg.over was called */
     struct stacks_collect *stacks;
     struct usage_collect *usage;
+    struct signal_collect *signalled;
     int64_t reading; /* id of the question for the stacks of this round; 0: none is open */
     int read_round;  /* last round whose stacks were asked for; -1: none */
     int hung_round;  /* round whose agents have got HUNG, unless a node has been active since; -1:
@@ -244,6 +245,11 @@ struct stacks_collect *job_stacks(const struct job *j)
 struct usage_collect *job_usage(const struct job *j)
 {
     return j->usage;
+}
+
+struct signal_collect *job_signals(const struct job *j)
+{
+    return j->signalled;
 }
 
 /* Send the STOP that waited for the stacks. */
@@ -637,7 +643,10 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
         .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
     const struct usage_collect_cfg usage = {
         .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine, .log = cfg->log};
-    if (stacks_collect_new(&j->stacks, &stacks) < 0 || usage_collect_new(&j->usage, &usage) < 0) {
+    const struct signal_collect_cfg signals = {
+        .base = cfg->base, .sessions = cfg->sessions, .machine = j->machine};
+    if (stacks_collect_new(&j->stacks, &stacks) < 0 || usage_collect_new(&j->usage, &usage) < 0 ||
+        signal_collect_new(&j->signalled, &signals) < 0) {
         job_free(j);
         return dd_err_set(err, -ENOMEM, "out of memory for requests to the nodes");
     }
@@ -656,6 +665,7 @@ void job_free(struct job *j)
             event_free(timers[i]);
     stacks_collect_free(j->stacks);
     usage_collect_free(j->usage);
+    signal_collect_free(j->signalled);
     rdzv_free(j->machine);
     free(j);
 }

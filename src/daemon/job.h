@@ -5,6 +5,7 @@
 
 #include "daemon/plan_cache.h"
 #include "daemon/stacks_collect.h"
+#include "daemon/signal_collect.h"
 #include "daemon/usage_collect.h"
 #include "daemon/worker_events.h"
 
@@ -44,6 +45,7 @@ void job_step(struct job *j, const struct rdzv_event *e);
 struct rdzv *job_machine(const struct job *j);
 struct stacks_collect *job_stacks(const struct job *j);
 struct usage_collect *job_usage(const struct job *j);
+struct signal_collect *job_signals(const struct job *j);
 /* Record that the workers of this agent are idle, or that one is active again. Once the workers of
  * all nodes are idle, the agents get HUNG. */
 void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m);

@@ -19,10 +19,10 @@ void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, in
         job_signal_workers(b->job, sig);
 }
 
-bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near)
+/* id: see MSG_SIGNAL. */
+static void signal_broadcast_send(const struct signal_broadcast *b, struct session *from, int sig,
+                                  bool end_near, int64_t id)
 {
-    if (!signal_broadcast_is_new(b, from, sig))
-        return false;
     dd_log(b->log, DD_LOG_DEBUG, "event=broadcast signal=%d from=%s", sig, from->name);
     job_publish(b->job,
                 &(struct journal_event){.kind = JOURNAL_SIGNAL, .signal = sig, .node = from->name});
@@ -30,6 +30,19 @@ bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig,
     struct session *s;
     LIST_FOREACH (s, &from->set->sessions, entry)
         if (s->id >= 0)
-            session_send(s, MSG(SIGNAL, .signal = sig, .end_near = end_near));
+            session_send(s, MSG(SIGNAL, .signal = sig, .end_near = end_near, .id = id));
+}
+
+void signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near)
+{
+    if (signal_broadcast_is_new(b, from, sig))
+        signal_broadcast_send(b, from, sig, end_near, 0);
+}
+
+bool signal_broadcast_counted(struct signal_broadcast *b, struct session *from, int64_t id, int sig)
+{
+    if (!signal_broadcast_is_new(b, from, sig))
+        return false;
+    signal_broadcast_send(b, from, sig, false, signal_collect_begin(job_signals(b->job), from, id));
     return true;
 }

@@ -10,9 +10,13 @@ struct signal_broadcast {
     uint64_t sent_ns[SESSION_SIGNALS]; /* time at which each was last forwarded; 0: never */
 };
 
-/* Return false for other signals and for duplicates, since a launcher may signal the agents of all
- * nodes. end_near: the time limit of the job is near. */
-bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
+/* Ignore other signals and duplicates, since a launcher may signal the agents of all nodes.
+ * end_near: the time limit of the job is near. */
+void signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
+/* The same for request `id` of ddctl, and count the processes that get the signal. The reply
+ * follows, unless this returns false: the signal is ignored. */
+bool signal_broadcast_counted(struct signal_broadcast *b, struct session *from, int64_t id,
+                              int sig);
 /* The scheduler has signalled a node itself. Publish SIGUSR1 or SIGUSR2 to the workers once for all
  * nodes, which the agents report seconds apart on a machine that stalls. */
 void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, int sig);

@@ -46,6 +46,7 @@ enum msg_type {
     MSG_FINISH,               /* daemon: the job has ended; exit with this code */
     MSG_SIGNAL_REQUEST,       /* agent: pass a signal to the workers of all nodes */
     MSG_SIGNAL,               /* daemon: pass a signal to the workers */
+    MSG_SIGNALLED,            /* agent: how many processes have got it, in reply */
     MSG_IDLE,                 /* agent: whether all workers of this node are idle */
     MSG_HUNG,                 /* daemon: the workers of all nodes are idle */
     MSG_STACKS_WANTED,        /* agent: read the stacks of all workers; one of this node is hung */
@@ -170,6 +171,11 @@ struct msg_signal_request {
 struct msg_signal {
     int signal;
     bool end_near;
+    int64_t id; /* > 0: reply with SIGNALLED */
+};
+struct msg_signalled {
+    int64_t id;
+    int reached; /* number of processes that catch the signal */
 };
 struct msg_idle {
     int round;
@@ -257,6 +263,7 @@ struct msg {
         struct msg_finish finish;
         struct msg_signal_request signal_request;
         struct msg_signal signal;
+        struct msg_signalled signalled;
         struct msg_idle idle;
         struct msg_hung hung;
         struct msg_stacks_wanted stacks_wanted;
@@ -300,6 +307,7 @@ struct msg {
 #define MSG_MEMBER_FINISH finish
 #define MSG_MEMBER_SIGNAL_REQUEST signal_request
 #define MSG_MEMBER_SIGNAL signal
+#define MSG_MEMBER_SIGNALLED signalled
 #define MSG_MEMBER_IDLE idle
 #define MSG_MEMBER_HUNG hung
 #define MSG_MEMBER_STACKS_WANTED stacks_wanted

@@ -329,16 +329,18 @@ int worker_group_protect(struct worker_group *g, pid_t pid)
     return pid_list_add(&g->protected, pid);
 }
 
-void worker_group_signal(struct worker_group *g, int sig)
+int worker_group_signal(struct worker_group *g, int sig)
 {
     DD_AUTO(pid_list) struct pid_list leaders = {0};
     for (int i = 0; i < g->n; i++)
         if (g->w[i].state == WORKER_RUNNING)
             (void)pid_list_add(&leaders, g->w[i].pid);
     if (dd_signal_announces(sig))
-        (void)children_notify(&leaders, sig);
-    for (size_t i = 0; i < leaders.n && !dd_signal_announces(sig); i++)
-        (void)kill(-leaders.v[i], sig);
+        return children_notify(&leaders, sig);
+    int reached = 0;
+    for (size_t i = 0; i < leaders.n; i++)
+        reached += kill(-leaders.v[i], sig) == 0;
+    return reached;
 }
 
 void worker_group_has_signal(struct worker_group *g, int sig)

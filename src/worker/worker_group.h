@@ -101,8 +101,9 @@ int worker_group_start(struct worker_group **ret, struct event_base *base,
 int worker_group_protect(struct worker_group *g, pid_t pid);
 
 /* Send sig to the process groups of all running workers. SIGUSR1 and SIGUSR2, which announce the
- * end of a job, go only to processes that have a handler. */
-void worker_group_signal(struct worker_group *g, int sig);
+ * end of a job, go only to processes that have a handler. Returns the number of processes, or
+ * groups, that have got the signal, or -errno. */
+int worker_group_signal(struct worker_group *g, int sig);
 /* The scheduler has sent sig to all processes of the workers: worker_group_stop() will not repeat
  * it. */
 void worker_group_has_signal(struct worker_group *g, int sig);

@@ -327,6 +327,20 @@ def test_a_signal_reaches_each_worker_once(tmp_path):
         assert caught(job) == ["0", "1", "2", "3"]
 
 
+def test_a_signal_that_no_worker_catches_is_said_to_have_no_effect(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", script=CATCHES, workers=4) as job:
+        until(lambda: job.status()["workers"][0]["state"] == "running")
+
+        def sent(name):
+            p = asked("signal", f"--job={job.name}", name)
+            assert p.returncode == 0
+            return p.stderr
+
+        assert "SIGUSR2 has had no effect: no worker catches it" in sent("USR2")
+        assert sent("USR1") == ""
+        job.finish()
+
+
 def test_a_signal_that_ends_jobs_ends_this_one(tmp_path):
     with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", workers=2) as job:
         assert "unsupported signal 'KILL'" in job.ctl("signal", "KILL", code=2)

@@ -512,6 +512,36 @@ static void a_signal_goes_to_the_workers_once(void **state)
     end(&w);
 }
 
+static void ddctl_gets_the_number_of_processes_that_a_signal_has_reached(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(CTL_REQUEST, .id = 5, .what = "signal", .text = "USR1"));
+    const int64_t id = await(&w, MSG_SIGNAL)->signal.id;
+    assert_true(id > 0);
+    say(&w, MSG(SIGNALLED, .id = id + 1, .reached = 9)); /* no such question: ignored */
+    say(&w, MSG(SIGNALLED, .id = id, .reached = 2));
+    const struct msg_ctl_reply *a = &await(&w, MSG_CTL_REPLY)->ctl_reply;
+    assert_true(a->ok && a->ends && a->id == 5);
+    assert_string_equal(a->detail, "{\"sent\":true,\"reached\":2,\"silent\":0}");
+    end(&w);
+}
+
+static void a_node_that_does_not_count_is_silent_after_the_time_limit(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(CTL_REQUEST, .id = 5, .what = "signal", .text = "USR1"));
+    (void)await(&w, MSG_SIGNAL);
+    clock_skip(USAGE_LIMIT_MS);
+    assert_non_null(strstr(await(&w, MSG_CTL_REPLY)->ctl_reply.detail, "\"silent\":1"));
+    end(&w);
+}
+
 /* ---- what workers use ---- */
 
 #define ASK_WORKERS(list)                                                                          \
@@ -618,6 +648,8 @@ int main(void)
         cmocka_unit_test(idle_workers_of_all_nodes_are_a_hang),
         cmocka_unit_test(ddctl_gets_the_stacks_of_some_ranks),
         cmocka_unit_test(ddctl_is_refused_stacks_that_it_describes_badly),
+        cmocka_unit_test(ddctl_gets_the_number_of_processes_that_a_signal_has_reached),
+        cmocka_unit_test(a_node_that_does_not_count_is_silent_after_the_time_limit),
         cmocka_unit_test(ddctl_gets_what_workers_use),
         cmocka_unit_test(a_node_cannot_answer_for_ranks_of_others),
         cmocka_unit_test(the_time_limit_ends_the_wait_for_what_workers_use),
