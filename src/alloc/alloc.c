@@ -67,14 +67,6 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     return 0;
 }
 
-const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in)
-{
-    int n = snprintf(text, ALLOC_NNODES, "%d", in->min_nodes);
-    if (in->max_nodes > in->min_nodes)
-        (void)snprintf(text + n, ALLOC_NNODES - (size_t)n, ":%d", in->max_nodes);
-    return text;
-}
-
 static int check_options(const struct alloc_input *in, struct dd_err *err)
 {
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
@@ -272,26 +264,6 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
     a->index = 0;
     a->nports = 0; /* the scheduler's ports belong to one host of the job, not to each */
     return 0;
-}
-
-int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
-                       const struct alloc_input *in, struct dd_err *err)
-{
-    struct alloc_shown shown;
-    char said[ALLOC_NNODES];
-    char more[80] = "";
-    if (in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)))
-        return 0;
-    if (n > in->max_nodes)
-        (void)snprintf(more, sizeof(more), ", use --nnodes=%d:%d to keep spare nodes",
-                       in->max_nodes, in->max_nodes);
-    else if (strcmp(source, "pbs") == 0) /* it puts several chunks on a host unless told */
-        (void)snprintf(more, sizeof(more), ", request the nodes with -l place=scatter");
-    return dd_err_set(err, -EINVAL,
-                      "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
-                      "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
-                      alloc_show_nnodes(said, in), n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
-                      source, more);
 }
 
 static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)

@@ -1,4 +1,4 @@
-/* Texts of allocations: host lists for messages, values of variables, HOST:PORT. */
+/* Texts of allocations: host lists and --nnodes for messages, values of variables, HOST:PORT. */
 #include "alloc/alloc_inner.h"
 
 #include "base/num.h"
@@ -19,6 +19,34 @@ const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes)
     if (n >= (int)sizeof(s->text))
         memcpy(s->text + sizeof(s->text) - sizeof(dots), dots, sizeof(dots));
     return s->text;
+}
+
+const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in)
+{
+    int n = snprintf(text, ALLOC_NNODES, "%d", in->min_nodes);
+    if (in->max_nodes > in->min_nodes)
+        (void)snprintf(text + n, ALLOC_NNODES - (size_t)n, ":%d", in->max_nodes);
+    return text;
+}
+
+int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
+                       const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    char said[ALLOC_NNODES];
+    char more[80] = "";
+    if (in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)))
+        return 0;
+    if (n > in->max_nodes)
+        (void)snprintf(more, sizeof(more), ", use --nnodes=%d:%d to keep spare nodes",
+                       in->max_nodes, in->max_nodes);
+    else if (strcmp(source, "pbs") == 0) /* it puts several chunks on a host unless told */
+        (void)snprintf(more, sizeof(more), ", request the nodes with -l place=scatter");
+    return dd_err_set(err, -EINVAL,
+                      "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
+                      "\n  tip: omit --nnodes%s, or use --nnodes=1 for this node alone",
+                      alloc_show_nnodes(said, in), n, n == 1 ? "" : "s", alloc_show(&shown, nodes),
+                      source, more);
 }
 
 int alloc_set(char **to, const char *fmt, ...)
