@@ -1,6 +1,8 @@
 """Helpers of the end-to-end tests: run ddrun, find its processes, and assert that nothing is left."""
 
 import atexit
+import functools
+import importlib.util
 import json
 import mmap
 import os
@@ -39,8 +41,11 @@ def program(name):
     return os.path.join(HERE, "programs", name)
 
 
+@functools.cache
 def has_module(python, name):
     """True if this Python has the module. find_spec() avoids the seconds that an import takes."""
+    if python == sys.executable:
+        return importlib.util.find_spec(name) is not None
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
