@@ -163,9 +163,8 @@ def test_an_exception_on_one_of_eight_ranks_of_mpi4py_is_the_cause(tmp_path, fau
 LOADER = """
 import threading
 from mpi4py import MPI
-from torch.utils.data import DataLoader, Dataset
 
-class Data(Dataset):
+class Data:
     def __len__(self):
         return 100
 
@@ -178,6 +177,7 @@ class Data(Dataset):
         return float(i)
 
 def load():
+    from torch.utils.data import DataLoader  # the other ranks start without PyTorch
     for _ in DataLoader(Data(), num_workers=2, collate_fn=list):
         pass
 

@@ -1,11 +1,9 @@
-"""recorded.py FAIL DIRECTORY: under PyTorch's decorator, rank 0 exits with 0, rank FAIL raises once rank 0 has been reaped and all
-other ranks run, the others stay. The ranks exchange their PIDs through DIRECTORY."""
+"""recorded.py FAIL DIRECTORY: under PyTorch's decorator, rank 0 exits with 0 and rank FAIL raises, once rank 0 has been reaped and
+all other ranks run; the others stay. The ranks exchange their PIDs through DIRECTORY."""
 
 import os
 import sys
 import time
-
-from torch.distributed.elastic.multiprocessing.errors import record
 
 
 def pid(rank):
@@ -16,7 +14,6 @@ def pid(rank):
         return ""
 
 
-@record
 def main():
     rank = int(os.environ["RANK"])
     with open(os.path.join(sys.argv[2], f"pid.{rank}"), "w", encoding="ascii") as f:
@@ -30,4 +27,8 @@ def main():
     time.sleep(600)
 
 
+if os.environ["RANK"] in ("0", sys.argv[1]):
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    main = record(main)
 main()
