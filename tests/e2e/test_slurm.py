@@ -168,7 +168,7 @@ def test_c_programs_meet_through_libddrun(slurm):
 
 
 def test_a_batch_script_trains_on_all_nodes(slurm):
-    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=1 {TORCH}\n")
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=1 {LIGHT}\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--error=err", "batch"]) as job:
         done = job.wait(LIMIT)
     with open(slurm.file("out"), encoding="utf-8") as out, open(slurm.file("err"), encoding="utf-8") as err:
@@ -209,7 +209,7 @@ def test_a_single_node_needs_nobody(slurm):
 
 def test_two_jobs_at_once_do_not_meet(slurm):
     go = slurm.file("go")
-    args = ["--nproc-per-node=1", TORCH, "--until", go, "--begun"]
+    args = ["--nproc-per-node=1", LIGHT, "--until", go, "--begun"]
     with slurm.start(*args, slurm.file("one")) as one, slurm.start(*args, slurm.file("two")) as two:
         until(lambda: slurm.exists("one.*", 4) and slurm.exists("two.*", 4), LIMIT,
               lambda: one.out + one.err + two.out + two.err)
@@ -283,8 +283,8 @@ def test_foreign_listeners_on_hashed_candidates_are_passed_over(slurm_with):
 
 
 def test_own_names_that_lead_to_loopback(slurm_with):
-    slurm = slurm_with(own_loopback=True)
-    trained(slurm, slurm.run("--nproc-per-node=1", TORCH), per_node=1)
+    slurm = slurm_with(nodes=2, own_loopback=True)
+    trained(slurm, slurm.run("--nproc-per-node=1", TORCH, srun=["-N2"]), per_node=1)
 
 
 @pytest.mark.parametrize("resolve", ["none", "dead"])
@@ -303,8 +303,8 @@ def test_names_that_lead_to_another_network(slurm_with):
 
 
 def test_nodes_with_ipv6_only(slurm_with):
-    slurm = slurm_with(family=6)
-    trained(slurm, slurm.run("--nproc-per-node=1", TORCH), per_node=1)
+    slurm = slurm_with(nodes=2, family=6)
+    trained(slurm, slurm.run("--nproc-per-node=1", TORCH, srun=["-N2"]), per_node=1)
 
 
 def test_a_dead_second_interface(slurm_with):
@@ -313,12 +313,12 @@ def test_a_dead_second_interface(slurm_with):
 
 
 @pytest.mark.parametrize("resolve", ["good", "second"])
-@pytest.mark.parametrize("interface, net", [("eth0", None), ("eth1", "second")])
-def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
-    """The nodes' names may lead to either of the two networks."""
+def test_the_interface_that_was_asked_for(slurm_with, resolve):
+    """The nodes' names may lead to either of the two networks. Where they lead to the other one, gloo must not follow them."""
     slurm = slurm_with(nodes=2, second="live", resolve=resolve)
-    done = slurm.run("--nproc-per-node=1", f"--iface={interface}", TORCH, srun=["-N2"])
-    assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
+    for interface, net, named in [("eth0", None, "good"), ("eth1", "second", "second")]:
+        done = slurm.run("--nproc-per-node=1", f"--iface={interface}", LIGHT if named == resolve else TORCH, srun=["-N2"])
+        assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
 
 
 # --- admission of nodes ---
@@ -361,21 +361,22 @@ def test_lines_of_ranks_are_never_torn(slurm, workers):
 # --- the end of a job ---
 
 
-def test_the_report_has_what_failed_first_of_all_nodes(slurm):
+@pytest.mark.parametrize("how, code", [("exit7", 7), ("segv", 139)])
+def test_the_report_has_what_failed_first_of_all_nodes(slurm, how, code):
     """The other ranks of a gloo group fail too, within milliseconds."""
     path = slurm.file("report.json")
-    with slurm.training(f"--report={path}", program=TORCH,
-                        options=["--die-rank", "5", "--die-how", "exit7", "--die-when", slurm.file("now")]) as job:
+    with slurm.training(UNTIRED, f"--report={path}", program=TORCH, ranks=4, srun=("-N2",),
+                        options=["--die-rank", "3", "--die-how", how, "--die-when", slurm.file("now")]) as job:
         slurm.file("now", "")
         done = job.wait(LIMIT)
-    assert done.rc == 7, done.err
-    assert "rank 5 on node3 failed" in done.err
+    assert done.rc == code, done.err
+    assert len([line for line in ours(done.err) if "rank 3 " in line and "node2" in line]) == 1, done.err
     with open(path, encoding="utf-8") as f:
         report = json.load(f)
-    assert (report["code"], report["nodes"], report["world_size"]) == (7, 4, 8)
-    assert (report["failures"][0]["rank"], report["failures"][0]["node"]) == (5, "node3")
+    assert (report["code"], report["nodes"], report["world_size"]) == (code, 2, 4)
+    assert (report["failures"][0]["rank"], report["failures"][0]["node"]) == (3, "node2")
     others = report["others"]
-    assert others["stopped"] + others["killed"] + others["failed_later"] == 7
+    assert others["stopped"] + others["killed"] + others["failed_later"] == 3
 
 
 def test_a_node_that_is_not_fit_is_left_out(slurm):
@@ -390,8 +391,7 @@ def test_a_node_that_is_not_fit_is_left_out(slurm):
 @pytest.mark.parametrize("rank", [0, 5])
 def test_a_worker_that_dies_gives_its_code(slurm, how, code, rank):
     node = f"node{rank // 2 + 1}"
-    with slurm.training(UNTIRED, program=TORCH if (how, rank) == ("segv", 5) else USUAL,
-                        options=["--die-rank", str(rank), "--die-how", how, "--die-when", slurm.file("now")]) as job:
+    with slurm.training(UNTIRED, options=["--die-rank", str(rank), "--die-how", how, "--die-when", slurm.file("now")]) as job:
         slurm.file("now", "")
         done = job.wait(LIMIT)
     assert done.rc == code, done.err
