@@ -9,17 +9,17 @@ from cluster import until
 from support import DDRUN, json_lines, program
 from test_slurm import LIMIT, in_time, slurm, slurm_with  # noqa: F401
 
-STAY = ("-N4", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+STAY = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 
 
 class Training:
-    """A job that trains until .end(). Importing PyTorch takes each worker seconds of CPU: a job has one worker per node where
-    that shows the same as two, and trains without PyTorch where the workers do not observe the fault."""
+    """A job that trains until .end(). Importing PyTorch takes each worker seconds of CPU: a job has as few workers as show the
+    fault, and trains without PyTorch where another test shows that a group of gloo survives the same loss."""
 
-    def __init__(self, slurm, *options, workers=1, trains="resume_torch.py", how=()):
+    def __init__(self, slurm, *options, nodes=4, workers=1, trains="resume_light.py", how=()):
         self.slurm = slurm
         self.job = slurm.start(f"--nproc-per-node={workers}", "--shutdown-timeout=3s", "--heartbeat=10s", *options,
-                               program(trains), slurm.file("checkpoint"), slurm.file("end"), *how, srun=STAY)
+                               program(trains), slurm.file("checkpoint"), slurm.file("end"), *how, srun=(f"-N{nodes}", *STAY))
 
     def __enter__(self):
         self.job.__enter__()
@@ -58,12 +58,12 @@ def assert_resumed(training, before, world):
 
 
 def test_a_worker_is_killed(slurm):
-    with Training(slurm, "--max-restarts=1", workers=2, how=["--ddp"]) as training:
-        victim = [line for line in training.begun(8) if line["rank"] == 3][0]
+    with Training(slurm, "--max-restarts=1", nodes=2, workers=2, trains="resume_torch.py", how=["--ddp"]) as training:
+        victim = [line for line in training.begun(4) if line["rank"] == 3][0]
         worker = [p for p in slurm.cluster.processes(victim["node"])
                   if "resume_torch" in p.cmdline and not os.path.basename(p.cmdline.split()[0]).startswith("ddrun")][-1]
         slurm.cluster.kill(victim["node"], worker.pid)
-        begun = assert_resumed(training, 8, 8)
+        begun = assert_resumed(training, 4, 4)
         assert {line["restarts"] for line in begun} == {1}
         assert training.job.rc == 0, training.job.err
 
@@ -78,7 +78,8 @@ def test_an_agent_is_killed(slurm):
 
 
 def test_the_agent_with_the_daemon_is_killed(slurm):
-    with Training(slurm, "--nnodes=2:4") as training:
+    """The group of gloo loses a rank and its store, and notices both."""
+    with Training(slurm, "--nnodes=2:4", trains="resume_torch.py") as training:
         training.begun(4)
         _, agent = slurm.guardian_and_agent("node1")
         slurm.cluster.kill("node1", agent.pid)
@@ -96,9 +97,10 @@ def test_a_spare_node_takes_the_place_of_a_crashed_one(slurm):
         assert [line["node"] for line in begun] == [before[0]["node"]] * 2 + [spare] * 2 + [before[4]["node"]] * 2
 
 
-@pytest.mark.parametrize("victim", ["node4", "node1"])
-def test_a_node_crashes(slurm, victim):
-    with Training(slurm, "--nnodes=2:4") as training:
+@pytest.mark.parametrize("victim, trains", [("node4", "resume_light.py"), ("node1", "resume_torch.py")])
+def test_a_node_crashes(slurm, victim, trains):
+    """No process of the node says goodbye; with node1, the store has gone as well."""
+    with Training(slurm, "--nnodes=2:4", trains=trains) as training:
         training.begun(4)
         slurm.cluster.crash(victim)
         begun = assert_resumed(training, 4, 3)
@@ -113,7 +115,7 @@ def patient(slurm_with):
 
 @pytest.mark.parametrize("victim", ["node3", "node1"])
 def test_a_node_is_cut_off_and_comes_back(patient, victim):
-    with Training(patient, "--nnodes=2:4", "--grow=now", "--rejoin-timeout=10m", trains="resume_light.py") as training:
+    with Training(patient, "--nnodes=2:4", "--grow=now", "--rejoin-timeout=10m") as training:
         training.begun(4)
         patient.cluster.cut(victim)
         training.begun(4 + 3)
@@ -130,7 +132,7 @@ def part(cluster, one, other):
 
 @pytest.mark.parametrize("stay, away", [(("node1", "node2"), ("node3", "node4")), (("node2", "node3", "node4"), ("node1",))])
 def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
-    with Training(patient, "--nnodes=1:4", "--rejoin-timeout=20s", trains="resume_light.py") as training:
+    with Training(patient, "--nnodes=1:4", "--rejoin-timeout=20s") as training:
         training.begun(4)
         part(patient.cluster, stay, away)
         for name in away:
@@ -144,7 +146,7 @@ class Saving(Training):
     """Ranks that save at USR1."""
 
     def __init__(self, slurm, *options):
-        super().__init__(slurm, "--watch-nodes=1s", *options, trains="resume_light.py")
+        super().__init__(slurm, "--watch-nodes=1s", *options)
 
     def saved(self):
         return [line["node"] for line in self.lines("saved")]
