@@ -9,10 +9,18 @@ import time
 import pytest
 
 import c10d
-from conftest import DDRUND
+from conftest import DDRUND, Server
 from support import LIMIT, PYTHON, clean_env, program, until, with_torch
 
-STORES = ("direct", "relay")
+STORES = ("direct", "relay")  # of the stopped peers; a relay serves workers of ddrun alone, never an agent of torchrun
+
+
+@pytest.fixture(scope="module")
+def standing():
+    """Yield a ddrund that serves agents of torchrun."""
+    server = Server([DDRUND, "--insecure", "--listen=127.0.0.1:0"])
+    yield server
+    server.stop()
 
 
 class Agents:
@@ -84,10 +92,10 @@ class Agents:
 
 
 @with_torch
-def test_two_agents_restart_and_the_run_id_can_be_used_again_at_once(store, tmp_path):
+def test_two_agents_restart_and_the_run_id_can_be_used_again_at_once(standing, tmp_path):
     for turn in range(2):
         (tmp_path / str(turn)).mkdir()
-        with Agents(store, tmp_path / str(turn), "again", "--nnodes=1:2") as agents:
+        with Agents(standing, tmp_path / str(turn), "again", "--nnodes=1:2") as agents:
             agents.start(2, 3)
             agents.started("0/2", "1/2")
             agents.do("fail 1")
@@ -97,9 +105,9 @@ def test_two_agents_restart_and_the_run_id_can_be_used_again_at_once(store, tmp_
 
 
 @with_torch
-def test_a_run_grows_when_a_node_comes(store, tmp_path):
+def test_a_run_grows_when_a_node_comes(standing, tmp_path):
     conf = "--rdzv-conf=last_call_timeout=1"
-    with Agents(store, tmp_path, "grow", "--nnodes=1:2", conf, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}) as agents:
+    with Agents(standing, tmp_path, "grow", "--nnodes=1:2", conf, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}) as agents:
         agents.start(2)
         agents.started("0/1")
         agents.start(3)
@@ -109,11 +117,11 @@ def test_a_run_grows_when_a_node_comes(store, tmp_path):
 
 
 @with_torch
-def test_after_all_agents_were_killed_the_run_id_begins_anew(store, tmp_path):
+def test_after_all_agents_were_killed_the_run_id_begins_anew(standing, tmp_path):
     """Otherwise new agents would meet nodes that are dead, and wait for their missed heartbeats."""
     for turn in range(2):
         (tmp_path / str(turn)).mkdir()
-        with Agents(store, tmp_path / str(turn), "killed", "--nnodes=2") as agents:
+        with Agents(standing, tmp_path / str(turn), "killed", "--nnodes=2") as agents:
             agents.start(2, 3)
             agents.started("0/2", "1/2")
             if turn == 0:
@@ -124,10 +132,10 @@ def test_after_all_agents_were_killed_the_run_id_begins_anew(store, tmp_path):
 
 
 @with_torch
-def test_a_second_run_at_the_same_store_is_not_disturbed(store, tmp_path):
+def test_a_second_run_at_the_same_store_is_not_disturbed(standing, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    with Agents(store, tmp_path / "a", "one", "--nnodes=1") as one, Agents(store, tmp_path / "b", "one.0", "--nnodes=1", "--max-restarts=1") as other:
+    with Agents(standing, tmp_path / "a", "one", "--nnodes=1") as one, Agents(standing, tmp_path / "b", "one.0", "--nnodes=1", "--max-restarts=1") as other:
         one.start(2)
         other.start(3)
         one.started("0/1")
