@@ -90,21 +90,18 @@ def test_a_signal_from_outside_blames_neither_rank_nor_node(tmp_path):
 
 @with_torch
 @pytest.mark.parametrize("fault, known, blamed", [
-    ("exception", None, "rank 2 on sim2"),
     ("loader", "dataloader-worker-killed", "rank 2 on sim2"),
     ("kill", "sigkill", "the sender of the signal"),
-    # a rank that timed out closes its connections; without stacks the report does not name rank 2
-    ("sleep", "gloo-timeout gloo-peer-lost", "(rank 2 on sim2, which was in|unknown)"),
-    # the tracebacks show the collectives, unless ddrun stops a rank before it has printed its own
+    # a rank that timed out closes its connections; the tracebacks show the collectives, unless ddrun stops a rank before it has printed its own
     ("gather", "gloo-timeout gloo-peer-lost", "(rank 2 on sim2, which waited in all_gather|unknown)"),
 ])
 def test_culprit_of_a_job_of_torch(tmp_path, fault, known, blamed):
     report = tmp_path / "report.json"
-    timeout = ["-x", "GLOO_TIMEOUT=10"] if "gloo" in str(known) else []
+    timeout = ["-x", "GLOO_TIMEOUT=10"] if "gloo" in known else []
     job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={report}", "-x", f"TMPDIR={tmp_path}", *timeout, program("faulty.py"), fault, "2")
     assert job.p.returncode != 0, job.err
     found = json.loads(report.read_text())
-    assert found["known_cause"] in (known or "none").split() if known else found["known_cause"] is None, job.err
+    assert found["known_cause"] in known.split(), job.err
     assert re.search(f"^  culprit: {blamed}", job.err, re.M), job.err
 
 
@@ -187,13 +184,10 @@ def hung(tmp_path, fault, *options):
 
 @with_torch
 @with_frames
-@pytest.mark.parametrize("fault, collective, options", [
-    ("gather", "all_gather", ["--nproc-per-node=4"]),
-    ("broadcast", "broadcast", ["--simulate-nodes=2", "--nproc-per-node=2"]),
-])
-def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, fault, collective, options):
-    err, found = hung(tmp_path, fault, *options)
-    said = rf"which waits in {collective}, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
+def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path):
+    """With all_gather in place of broadcast: test_planted_slurm.py."""
+    err, found = hung(tmp_path, "broadcast", "--simulate-nodes=2", "--nproc-per-node=2")
+    said = r"which waits in broadcast, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
     assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
     assert found["culprit"]["ranks"] == "2" and found["culprit"]["blame"] == "worker", err
     assert found["culprit"]["node"] == found["stacks"]["nodes"][-1]["name"], err
@@ -203,8 +197,8 @@ def test_the_rank_that_waits_in_another_collective_is_the_culprit(tmp_path, faul
 @with_frames
 def test_the_rank_that_waits_for_its_dataloader_is_the_culprit(tmp_path):
     """On several nodes: test_planted_slurm.py."""
-    err, found = hung(tmp_path, "stuck-loader", "--nproc-per-node=4")
-    said = r"which waits for a DataLoader process, faulty\.py:\d+, while ranks 0-1,3 wait in all_reduce, faulty\.py:\d+$"
+    err, found = hung(tmp_path, "stuck-loader", "--nproc-per-node=3")
+    said = r"which waits for a DataLoader process, faulty\.py:\d+, while ranks 0-1 wait in all_reduce, faulty\.py:\d+$"
     assert re.search(rf"^  culprit: rank 2 on \S+, {said}", err, re.M), err
     assert some_line(err, "  cause: a process of a DataLoader delivers no batch") and some_line(err, "  tip: ", "num_workers=0"), err
     assert found["known_cause"] == "dataloader-worker-stuck" and found["culprit"]["ranks"] == "2", err

@@ -39,16 +39,12 @@ def assert_culprit(done, found, rank, node, known):
 
 
 @with_torch
-@pytest.mark.parametrize("fault, known, message", [
-    ("exception", None, "ValueError: boom"),
-    ("full", "disk-full", "No space left on device"),
-])
-def test_the_rank_that_raises_an_exception_among_eight_is_the_culprit(slurm, fault, known, message):  # noqa: F811
-    done, found = faulty(slurm, fault, 5, (4, 2))
-    assert_culprit(done, found, 5, "node3", known)
+def test_the_rank_that_raises_an_exception_among_eight_is_the_culprit(slurm):  # noqa: F811
+    done, found = faulty(slurm, "exception", 5, (4, 2))
+    assert_culprit(done, found, 5, "node3", None)
     by_itself = [f for f in found["failures"] if not f["cascade"]]
     assert [(f["rank"], f["node"]) for f in by_itself] == [(5, "node3")], done.err
-    assert some_line(done.err, "error: rank 5 on node3 failed: ", message), done.err
+    assert some_line(done.err, "error: rank 5 on node3 failed: ", "ValueError: boom"), done.err
 
 
 @with_torch
