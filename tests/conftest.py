@@ -26,8 +26,8 @@ CLONE_NEWNS, CLONE_NEWNET, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x
 NETWORK = ("link set lo up", "link add eth0 type bridge", "addr add 192.0.2.1/24 dev eth0", "link set eth0 up")
 
 # Tests that share a costly fixture stay in one process; every other test goes to the next free process.
-TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
-            "test_openpbs.py", "test_gridengine.py")
+TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_store_random.py",
+            "test_lib.py", "test_openpbs.py", "test_gridengine.py")
 
 # Long tests start first, so that others run beside them.
 LONG = ("test_slurm_recovery.py", "test_faults_", "test_torchrun", "test_torch_frameworks.py", "test_tensorflow.py", "test_store_random.py",
