@@ -7,6 +7,7 @@
 #include "agent/hang_watch.h"
 #include "agent/held_ports.h"
 #include "agent/horovod_server.h"
+#include "agent/left_workers.h"
 #include "agent/load_watch.h"
 #include "agent/mpi_servers.h"
 #include "agent/nccl_query.h"
@@ -42,6 +43,7 @@ const struct round_feature *const round_features[] = {
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
     &success_criteria_feature, /* roles that never end */
+    &left_workers_feature,     /* ranks that run on when others have ended */
     &usage_reader_feature,     /* ddctl top */
     &presignal_feature,        /* --signal-before-end */
     &collecting_feature,       /* --collect */

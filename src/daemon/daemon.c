@@ -28,6 +28,7 @@ struct daemon {
     struct job_metrics *metrics;
     struct charges_follow charges;
     struct step_collect *steps;
+    struct remaining_ranks *remaining;
     struct timeline *timeline; /* NULL: no --timeline */
     struct worker_events worker_events;
     struct plan_cache plans;
@@ -214,6 +215,7 @@ static void daemon_wire_dispatch(struct daemon *d)
         .metrics = d->metrics,
         .charges = &d->charges,
         .steps = d->steps,
+        .remaining = d->remaining,
         .timeline = d->timeline,
         .ctl = {.job_id = d->cfg.job_id,
                 .cfg = &d->cfg.rdzv,
@@ -256,6 +258,15 @@ static int daemon_start_steps(struct daemon *d, struct dd_err *err)
                : dd_err_set(err, -ENOMEM, "out of memory for the step times");
 }
 
+static int daemon_start_remaining(struct daemon *d, struct dd_err *err)
+{
+    const struct remaining_ranks_cfg cfg = {
+        .base = d->base, .sessions = &d->sessions, .machine = job_machine(d->job)};
+    return remaining_ranks_new(&d->remaining, &cfg) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "out of memory for the remaining ranks");
+}
+
 static int daemon_start_job(struct daemon *d, struct dd_err *err)
 {
     d->cfg.rdzv.master_port = d->cfg.port;
@@ -284,6 +295,8 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
         rc = job_new(&d->job, &job, err);
     if (rc == 0)
         rc = daemon_start_steps(d, err);
+    if (rc == 0)
+        rc = daemon_start_remaining(d, err);
     if (rc < 0)
         return rc;
     charges_follow_init(&d->charges, &d->journal, job_machine(d->job));
@@ -331,6 +344,7 @@ void daemon_free(struct daemon *d)
     session_set_done(&d->sessions);
     store_server_free(d->store);
     admission_free(d->admission);
+    remaining_ranks_free(d->remaining);
     step_collect_free(d->steps);
     job_free(d->job);
     notify_free(d->notify);

@@ -175,6 +175,12 @@ static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
                                           .round = m->success_criteria_met.round});
 }
 
+static void dispatch_left(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    (void)s;
+    remaining_ranks_take(d->remaining, &m->left);
+}
+
 static void dispatch_done(struct dispatch *d, struct session *s, const struct msg *m)
 {
     const struct msg_done *x = &m->done;
@@ -195,6 +201,8 @@ static void dispatch_done(struct dispatch *d, struct session *s, const struct ms
     session_set_ports(s, x->ports);
     job_step(d->job, &(struct rdzv_event){
                          .kind = RDZV_DONE, .id = s->id, .round = x->round, .unfit = x->unfit});
+    if (job_is_round(d->job, x->round))
+        remaining_ranks_node_done(d->remaining);
 }
 
 static void dispatch_stop_request(struct dispatch *d, struct session *s, const struct msg *m)
@@ -269,6 +277,7 @@ static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_PROGRESS] = dispatch_progress,
     [MSG_STEPS] = dispatch_steps,
     [MSG_LOAD] = dispatch_load,
+    [MSG_LEFT] = dispatch_left,
     [MSG_DONE] = dispatch_done,
     [MSG_STOP_REQUEST] = dispatch_stop_request,
     [MSG_SIGNAL_REQUEST] = dispatch_signal_request,

@@ -4,6 +4,7 @@
 
 #include "daemon/ctl_requests.h"
 #include "daemon/exchange_relay.h"
+#include "daemon/remaining_ranks.h"
 #include "daemon/signal_broadcast.h"
 
 struct dispatch {
@@ -16,6 +17,7 @@ struct dispatch {
     struct store_server *store;
     struct timeline *timeline; /* NULL: no --timeline */
     struct step_collect *steps;
+    struct remaining_ranks *remaining;
     struct ctl_requests ctl;
     struct signal_broadcast broadcast;
     struct exchange_relay exchange;

@@ -97,6 +97,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
     [MSG_STEPS] = {"steps",
                    FIELDS(FIELD(steps, round, 0, INT32_MAX), TEXT(steps, text, LONG_BYTES))},
     [MSG_LOAD] = {"load", FIELDS(FIELD(load, round, 0, INT32_MAX), TEXT(load, text, LONG_BYTES))},
+    [MSG_LEFT] = {"left", FIELDS(FIELD(left, round, 0, INT32_MAX), TEXT(left, ranks, TEXT_BYTES))},
     [MSG_DONE] = {"done",
                   FIELDS(FIELD(done, round, 0, INT32_MAX), FIELD(done, sent_ns, 0, INT64_MAX),
                          FIELD(done, left, 0, PLAN_MAX_SLOTS),

@@ -40,6 +40,7 @@ enum msg_type {
     MSG_PROGRESS,             /* agent: the program has reached a step */
     MSG_STEPS,                /* agent: the times of the last steps of its workers */
     MSG_LOAD,                 /* agent: loads that keep its workers from computing */
+    MSG_LEFT,                 /* agent: some workers of the round have exited with 0; others run */
     MSG_DONE,                 /* agent: all workers of the round have ended */
     MSG_STOP_REQUEST,         /* agent: end the job */
     MSG_STOP,                 /* daemon: stop the workers, then send DONE */
@@ -142,6 +143,10 @@ struct msg_steps {
 struct msg_load {
     int round;
     const char *text; /* rdzv/rank_load.h */
+};
+struct msg_left {
+    int round;
+    const char *ranks; /* ranks as in "0-3,8" */
 };
 struct msg_done {
     int round;
@@ -257,6 +262,7 @@ struct msg {
         struct msg_progress progress;
         struct msg_steps steps;
         struct msg_load load;
+        struct msg_left left;
         struct msg_done done;
         struct msg_stop_request stop_request;
         struct msg_stop stop;
@@ -301,6 +307,7 @@ struct msg {
 #define MSG_MEMBER_PROGRESS progress
 #define MSG_MEMBER_STEPS steps
 #define MSG_MEMBER_LOAD load
+#define MSG_MEMBER_LEFT left
 #define MSG_MEMBER_DONE done
 #define MSG_MEMBER_STOP_REQUEST stop_request
 #define MSG_MEMBER_STOP stop

@@ -218,6 +218,8 @@ static void send_any(const struct agent *a, struct dd_rd *r)
         m.started.round = world.round;
     else if (m.type == MSG_EXIT)
         m.exit.round = world.round;
+    else if (m.type == MSG_LEFT)
+        m.left.round = world.round;
     else if (m.type == MSG_DONE)
         m.done.round = world.round;
     else if (m.type == MSG_SUCCESS_CRITERIA_MET)

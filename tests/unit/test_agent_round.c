@@ -2,8 +2,10 @@
 #include "agent/agent.h"
 #include "agent/exit_report.h"
 #include "agent/features.h"
+#include "agent/left_workers.h"
 #include "agent/success_criteria.h"
 #include "base/auto.h"
+#include "clock_world.h"
 #include "framework/tf_roles.h"
 #include "net/addr.h"
 #include "net/loop.h"
@@ -26,6 +28,7 @@ struct bed {
     struct round r;
     struct msg last; /* last message sent; its pointers are dangling */
     char why[200];   /* of the last EXIT */
+    char left[20];   /* ranks of the last LEFT */
     int sent;
     struct event_base *base;
     struct round *launched;
@@ -37,6 +40,8 @@ static void keep(void *arg, const struct msg *m)
     struct bed *b = arg;
     b->last = *m;
     b->sent++;
+    if (m->type == MSG_LEFT)
+        (void)snprintf(b->left, sizeof(b->left), "%s", m->left.ranks);
     if (m->type == MSG_EXIT)
         (void)snprintf(b->why, sizeof(b->why), "%s", m->exit.error != NULL ? m->exit.error : "");
 }
@@ -153,6 +158,52 @@ static void without_roles_there_are_no_criteria(void **state)
     assert_int_equal(b.sent, 0);
     assert_false(success_criteria_met(&b.r));
     free_bed(&b);
+}
+
+/* ---- workers that have left ---- */
+
+static const struct round_feature *const left_table[] = {&left_workers_feature, NULL};
+
+static void new_left_bed(struct bed *b)
+{
+    new_bed(b, NULL);
+    features_free(b->r.features);
+    b->r.base = b->base = event_base_new();
+    assert_int_equal(features_new(&b->r.features, left_table, &b->r, NULL), 0);
+    start_round(b);
+}
+
+static void workers_that_leave_while_others_run_are_reported_together(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_left_bed(&b);
+    exit_worker(&b, 0, 0);
+    exit_worker(&b, 2, 0);
+    assert_int_equal(b.sent, 0);
+    clock_skip(1000);
+    assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 0);
+    assert_int_equal(b.sent, 1);
+    assert_int_equal(b.last.type, MSG_LEFT);
+    assert_int_equal(b.last.left.round, 4);
+    assert_string_equal(b.left, "3,5");
+    free_bed(&b);
+    event_base_free(b.base);
+}
+
+static void workers_that_fail_or_are_stopped_have_not_left(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_left_bed(&b);
+    exit_worker(&b, 0, 1);
+    assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 1); /* there is no timer */
+    exit_worker(&b, 1, 0);
+    features_stopping(b.r.features, &b.r);
+    assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 1);
+    assert_int_equal(b.sent, 0);
+    free_bed(&b);
+    event_base_free(b.base);
 }
 
 /* ---- exits ---- */
@@ -408,6 +459,8 @@ int main(void)
         cmocka_unit_test(a_node_without_tasks_that_count_reports_success_at_the_start),
         cmocka_unit_test(success_of_a_round_says_nothing_about_the_next),
         cmocka_unit_test(without_roles_there_are_no_criteria),
+        cmocka_unit_test(workers_that_leave_while_others_run_are_reported_together),
+        cmocka_unit_test(workers_that_fail_or_are_stopped_have_not_left),
         cmocka_unit_test(exits_are_counted_by_what_caused_them),
         cmocka_unit_test(the_node_is_checked_after_a_failure_if_another_round_may_come),
         cmocka_unit_test(a_round_without_workers_is_reported_by_exit_and_done),

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { LIMIT_S = 60, USAGE_LIMIT_MS = 2000 };
+enum { LIMIT_S = 60, HEARTBEAT_S = 600, USAGE_LIMIT_MS = 2000 };
 
 struct world {
     struct event_base *base;
@@ -78,7 +78,7 @@ static void begin_with(struct world *w, int max_restarts, const struct job_stack
                                       .join_ns = LIMIT_S * DD_NS_PER_S,
                                       .rejoin_ns = LIMIT_S * DD_NS_PER_S,
                                       .nodes = w->nodes},
-                             .heartbeat_ns = LIMIT_S * DD_NS_PER_S,
+                             .heartbeat_ns = HEARTBEAT_S * DD_NS_PER_S,
                              .listen_fd = fd,
                              .port = port,
                              .leader_fd = fds[0],
@@ -215,6 +215,52 @@ static void a_follower_of_charges_knows_the_last_one_before_the_end(void **state
     end(&w);
 }
 
+static int count(const struct world *w, enum msg_type type)
+{
+    int n = 0;
+    for (int i = 0; i < w->ngot; i++)
+        n += w->got[i].type == type;
+    return n;
+}
+
+/* Wait until the daemon has handled all earlier messages. */
+static void sync_with(struct world *w)
+{
+    say(w, MSG(CTL_REQUEST, .id = 99, .what = "status", .text = ""));
+    (void)await(w, MSG_CTL_REPLY);
+}
+
+/* ---- ranks that run on ---- */
+
+static void pass_time(struct world *w, unsigned ms)
+{
+    clock_hurry(w->base, ms);
+    while (clock_hurrying.left_ms > 0)
+        assert_true(event_base_loop(w->base, EVLOOP_ONCE) == 0);
+}
+
+static void the_rank_that_still_runs_a_minute_after_the_others_is_named_once(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(LEFT, .round = 3, .ranks = "1")); /* no such round: ignored */
+    say(&w, MSG(LEFT, .round = 0, .ranks = "0"));
+    sync_with(&w);
+    pass_time(&w, 61000);
+    const struct msg_status *s = &await(&w, MSG_STATUS)->status;
+    assert_non_null(strstr(
+        s->text, "rank 1 on node0 still runs; 1 of 2 ranks exited with 0, the last one 60 s ago"));
+    assert_non_null(strstr(s->text, "\n  tip: 'ddctl stacks' shows what it executes"));
+    say(&w, MSG(LEFT, .round = 0, .ranks = "0"));
+    pass_time(&w, 61000);
+    say(&w, MSG(DONE, .round = 0, .left = 2));
+    assert_int_equal(await(&w, MSG_FINISH)->finish.code, 0);
+    assert_int_equal(count(&w, MSG_STATUS), 1);
+    end(&w);
+}
+
 /* ---- stacks ---- */
 
 static const struct job_stacks_cfg at_failure = {
@@ -226,13 +272,6 @@ static bool has_got(const struct world *w, enum msg_type type)
         if (w->got[i].type == type)
             return true;
     return false;
-}
-
-/* Wait until the daemon has handled all earlier messages. */
-static void sync_with(struct world *w)
-{
-    say(w, MSG(CTL_REQUEST, .id = 99, .what = "status", .text = ""));
-    (void)await(w, MSG_CTL_REPLY);
 }
 
 static void fail_a_worker(struct world *w)
@@ -320,14 +359,6 @@ static void workers_that_end_by_themselves_end_the_wait_for_stacks(void **state)
     assert_int_equal(await(&w, MSG_FINISH)->finish.code, 3);
     assert_false(has_got(&w, MSG_STOP));
     end(&w);
-}
-
-static int count(const struct world *w, enum msg_type type)
-{
-    int n = 0;
-    for (int i = 0; i < w->ngot; i++)
-        n += w->got[i].type == type;
-    return n;
 }
 
 /* All workers end by themselves, and the next round begins before the stacks have come. */
@@ -637,6 +668,7 @@ int main(void)
         cmocka_unit_test(a_job_that_succeeds_ends_with_0),
         cmocka_unit_test(a_failure_without_restarts_ends_with_its_code_and_the_report),
         cmocka_unit_test(a_follower_of_charges_knows_the_last_one_before_the_end),
+        cmocka_unit_test(the_rank_that_still_runs_a_minute_after_the_others_is_named_once),
         cmocka_unit_test(stop_waits_for_the_stacks_which_the_report_shows),
         cmocka_unit_test(stacks_of_ranks_of_others_are_ignored),
         cmocka_unit_test(a_stop_request_ends_the_wait_for_stacks),

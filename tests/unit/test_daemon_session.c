@@ -171,7 +171,8 @@ static void messages_of_agents_have_a_handler_and_the_daemons_own_have_none(void
         MSG_WHOIS_REPLY, MSG_CTL_REQUEST,  MSG_STACKS_WANTED,
         MSG_STACKS,      MSG_WARNINGS,     MSG_PROGRESS,
         MSG_STEPS,       MSG_USAGE,        MSG_IDLE,
-        MSG_NODE_MARKS,  MSG_LOAD,         MSG_SIGNALLED};
+        MSG_NODE_MARKS,  MSG_LOAD,         MSG_SIGNALLED,
+        MSG_LEFT};
     const size_t n = sizeof(from_agents) / sizeof(from_agents[0]);
     size_t handled = 0;
     for (int t = 0; t < MSG_TYPE_MAX; t++)

@@ -83,6 +83,7 @@ static const struct {
                   "'error':'RuntimeError: 1','trace':'Traceback','log':'/tmp/1.err',"
                   "'text':'last line'}"},
     {MSG(SUCCESS_CRITERIA_MET, .round = 5), HEAD("enough") ",'round':5}"},
+    {MSG(LEFT, .round = 5, .ranks = "0-3,8"), HEAD("left") ",'round':5,'ranks':'0-3,8'}"},
     {MSG(DONE, .round = 5, .sent_ns = 1, .left = 1, .stopped = 2, .killed = 3, .first_rank = 4,
          .first_ns = 6, .unfit = "hot", .ports = "/4000"),
      HEAD("done") ",'round':5,'sent_ns':1,'left':1,'stopped':2,'killed':3,'first_rank':4,"
