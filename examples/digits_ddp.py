@@ -3,7 +3,7 @@
 
     ddrun --nproc-per-node=2 examples/digits_ddp.py
     ddrun --simulate-nodes=2 --nproc-per-node=2 examples/digits_ddp.py
-    srun --ntasks-per-node=1 ddrun --nproc-per-node=2 examples/digits_ddp.py
+    srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 ddrun --nproc-per-node=2 examples/digits_ddp.py
 
 Needs torch and numpy, and the data file that comes with scikit-learn (pip install --no-deps
 scikit-learn); scikit-learn itself is not imported.

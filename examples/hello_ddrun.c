@@ -1,7 +1,7 @@
 /* Every worker sends its host name to all others; rank 0 prints them.
  *
  *     cc hello_ddrun.c $(pkg-config --cflags --libs ddrun) -o hello_ddrun
- *     srun --ntasks-per-node=1 ddrun --nproc-per-node=4 ./hello_ddrun
+ *     srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 ddrun --nproc-per-node=4 ./hello_ddrun
  *     ./hello_ddrun                     (alone: rank 0 of 1)
  *
  * docs/libddrun.md describes the library. */

@@ -2,7 +2,7 @@
  *
  *     cc nccl_allreduce.c $(pkg-config --cflags --libs ddrun) -I$CUDA_HOME/include \
  *         -L$CUDA_HOME/lib64 -lcudart -lnccl -ldl -o nccl_allreduce
- *     srun --ntasks-per-node=1 ddrun ./nccl_allreduce [NUMBERS]
+ *     srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 ddrun ./nccl_allreduce [NUMBERS]
  *
  * The ranks need no shared file system, no MPI and no port of their own to find each other: they
  * exchange the ids of NCCL, one for each 128 ranks, through the store that ddrun serves. */

@@ -364,8 +364,8 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
             "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start %s",
             var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts),
             n == 1 ? "one there" : "the others"),
-        "srun --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
-        in->hostname);
+        "srun --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
+        n, in->hostname);
 }
 
 static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)

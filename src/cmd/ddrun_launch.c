@@ -134,7 +134,8 @@ static void launch_warn_of_idle_nodes(const struct launch_plan *p)
         "this job has %d nodes, but with %s, %s starts workers on this node only"
         "\n  tip: start %s on each node%s%s%s%s",
         a->nnodes, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name, name,
-        slurm ? ": srun --ntasks-per-node=1 " : "", slurm ? name : "", slurm ? " ..." : "",
+        slurm ? ": srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 " : "", slurm ? name : "",
+        slurm ? " ..." : "",
         etcd_url_is(o->rdzv_endpoint)
             ? ""
             : "\n  tip: omit the options that name nodes and endpoint; ddrun then starts all nodes itself");

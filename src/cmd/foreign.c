@@ -3,12 +3,12 @@
 #include "cmd/foreign.h"
 
 #define TIP "\n  tip: "
-#define SRUN                                                                                       \
-    "a Slurm option" TIP                                                                           \
-    "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
+#define ONCE_A_NODE                                                                                \
+    "pass it to sbatch or salloc, or run: srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 "        \
+    "OPTION ddrun ..."
+#define SRUN "a Slurm option" TIP ONCE_A_NODE
 #define CPUS                                                                                       \
-    "a Slurm option" TIP                                                                           \
-    "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ...; "             \
+    "a Slurm option" TIP ONCE_A_NODE "; "                                                          \
     "ddrun divides the CPUs of a node among its workers (--bind)"
 #define GPUS                                                                                       \
     "a Slurm option" TIP                                                                           \

@@ -65,7 +65,17 @@ def test_salloc_needs_no_srun_either(slurm):  # noqa: F811
 
 def test_nothing_is_started_where_that_is_said(slurm):  # noqa: F811
     done = batch(slurm, f"{DDRUN} --launcher=none --nproc-per-node=2 true\necho $?\n")
-    assert done.out == "2\n" and "srun --ntasks-per-node=1" in done.err
+    assert done.out == "2\n" and "srun --ntasks=4 --ntasks-per-node=1 ddrun" in done.err
+
+
+@pytest.mark.parametrize("options", ["--mem=100M", "--launcher=none", "--rdzv-endpoint=node1:29400"])
+def test_the_srun_of_a_tip_starts_one_agent_a_node_whatever_the_script_requests(slurm, options):  # noqa: F811
+    """The program of the wrong command ends at once; the tip is run in the same script."""
+    done = batch(slurm, f"{DDRUN} {options} --nproc-per-node=1 --join-timeout=1s true 2>err1\n"
+                        "srun=$(sed -n 's/.*\\(srun -.*\\)ddrun \\.\\.\\..*/\\1/p' err1 | sed 's/OPTION/--mem=100M/')\n"
+                        f"eval \"$srun\" {DDRUN} --nproc-per-node=2 sh -c \"'echo \\$RANK of \\$WORLD_SIZE'\"\n",
+                 "--ntasks-per-node=2", nodes=2)
+    assert sorted(done.out.splitlines()) == [f"{rank} of 4" for rank in range(4)], done.out + done.err
 
 
 @pytest.mark.parametrize("where", ["sbatch", "salloc"])

@@ -132,7 +132,7 @@ def test_an_unknown_option_gets_a_suggestion():
 
 @pytest.mark.parametrize("args, tip", [
     (["--help=restrat"], "did you mean 'ddrun --help=restarts'?"),
-    (["--mem=4G", SCRIPT], "srun --ntasks-per-node=1 --mem=4G ddrun ..."),
+    (["--mem=4G", SCRIPT], "srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 --mem=4G ddrun ..."),
     (["-c4", SCRIPT], "--bind"),
     (["--mpi=pmi2", SCRIPT], "for example --mpi=auto"),
 ])

@@ -44,9 +44,9 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
     } rows[] = {
         /* clang-format off */
         {S "batch.0.0", "node1",
-         "in job 4, which has 3 nodes (node[1-3]), and cannot start the others\n  tip: srun --ntasks-per-node=1 ddrun"},
+         "in job 4, which has 3 nodes (node[1-3]), and cannot start the others\n  tip: srun --ntasks=3 --ntasks-per-node=1 ddrun"},
         {S "salloc.b.b", "ctl",
-         "in job 9, which has 2 nodes (node[1-2]), and cannot start the others\n  tip: srun --ntasks-per-node=1 ddrun ..., or "
+         "in job 9, which has 2 nodes (node[1-2]), and cannot start the others\n  tip: srun --ntasks=2 --ntasks-per-node=1 ddrun ..., or "
          "--nnodes=1 to use this host (ctl) alone"},
         {S "tasks4x2.0.0", "node1",
          "srun started 8 copies of ddrun on 2 nodes; it needs one per node\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun "
