@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from cluster import until
-from support import DDRUN, json_lines, program
+from support import DDRUN, HERE, json_lines, program
 from test_slurm import LIMIT, in_time, slurm, slurm_with  # noqa: F401
 
 STAY = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
@@ -75,6 +76,30 @@ def test_an_agent_is_killed(slurm):
         slurm.cluster.kill("node3", agent.pid)
         assert_resumed(training, 4, 3)
         assert "lost node3" in training.job.err
+
+
+def command_for_the_exit_code():
+    """Return the lines of docs/slurm.md that end a script with the exit code of the job."""
+    with open(os.path.join(HERE, "../../docs/slurm.md"), encoding="utf-8") as page:
+        section = page.read().partition("## The exit code of a job that has lost a node")[2].partition("\n## ")[0]
+    return "\n".join(line.strip() for line in section.splitlines() if line.startswith("    "))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_script_ends_with_the_code_of_a_job_that_has_lost_an_agent(slurm, code):
+    waits = f'until [ -e "{slurm.place}/end" ]; do sleep 0.2; done; exit {code}'
+    slurm.file("train", f'#!/bin/sh\n: >"{slurm.place}/runs.$RANK.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE"\n{waits}\n')
+    command = command_for_the_exit_code().replace("--nnodes=3:4", "--nnodes=2:3 --nproc-per-node=1")
+    command = command.replace("ddrun", DDRUN, 1).replace("train.py", slurm.file("train"))
+    slurm.file("batch", f"#!/bin/sh\n{command}\n")
+    with slurm.popen(["sbatch", "--wait", "-N3", "--no-kill", "--output=out", "--error=err", "batch"]) as job:
+        until(lambda: slurm.exists("runs.*.3", 3), LIMIT, lambda: job.out + job.err)
+        _, agent = slurm.guardian_and_agent("node3")
+        slurm.cluster.kill("node3", agent.pid)
+        until(lambda: slurm.exists("runs.*.2", 2), LIMIT, lambda: job.out + job.err)
+        slurm.file("end", "")
+        assert job.wait(LIMIT).rc == code, open(slurm.file("err"), encoding="utf-8").read()
 
 
 def test_the_agent_with_the_daemon_is_killed(slurm):
