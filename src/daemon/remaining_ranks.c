@@ -13,7 +13,7 @@ struct remaining_ranks {
     struct remaining_ranks_cfg cfg;
     struct event *timer;
     int round;            /* round of `left`; -1: none */
-    bool told;            /* the user was told in this round */
+    bool reported;        /* the user has got the message of this round */
     struct rank_set left; /* ranks that have exited with 0 on nodes where others still run */
 };
 
@@ -52,7 +52,7 @@ static int remaining_find(struct remaining *ret, const struct remaining_ranks *n
     return rc;
 }
 
-static void remaining_tell(struct session *leader, const struct remaining *found)
+static void remaining_report(struct session *leader, const struct remaining *found)
 {
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(NAMES_MAX);
     char text[TEXT_MAX];
@@ -82,8 +82,8 @@ static void remaining_on_timer(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (remaining_is_running(n) && n->cfg.sessions->leader != NULL &&
         remaining_find(&found, n) == 0 && found.ranks.n > 0 && found.left > 0) {
-        n->told = true;
-        remaining_tell(n->cfg.sessions->leader, &found);
+        n->reported = true;
+        remaining_report(n->cfg.sessions->leader, &found);
     }
     rank_set_done(&found.ranks);
 }
@@ -99,9 +99,9 @@ static void remaining_wait(struct remaining_ranks *n)
         rank_set_done(&n->left);
         n->left = (struct rank_set){0};
         n->round = round;
-        n->told = false;
+        n->reported = false;
     }
-    if (!n->told)
+    if (!n->reported)
         (void)evtimer_add(n->timer, &t);
 }
 
