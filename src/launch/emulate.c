@@ -127,6 +127,5 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
         if (sig > 0 && sig != SIGCHLD && si.si_code != SI_KERNEL)
             signal_all(pids, e->nnodes, sig);
     }
-    (void)sigprocmask(SIG_SETMASK, &old, NULL);
     return code;
 }

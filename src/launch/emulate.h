@@ -25,7 +25,8 @@ void emulate_addr(const struct emulate *e, int index, char out[32]);
 /* Run node(arg, index) in one process per index, forward signals, and wait for all. When one fails
  * or the leader exits, stop the others with SIGTERM, unless they may continue; after exit code 2
  * always. Return the first exit code that is not 0, otherwise 0. If nodes may continue: 0 if any
- * node has exited with 0, otherwise the last code. */
+ * node has exited with 0, otherwise the last code. Signals remain blocked: one that comes after the
+ * end of the job must not replace its exit code. */
 int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void *arg,
                 const struct dd_log *log);
 
