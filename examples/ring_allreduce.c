@@ -1,7 +1,7 @@
 /* Ring all-reduce over plain sockets: a distributed program that needs no framework.
  *
  *     ddrun --nproc-per-node=4 examples/ring_allreduce [NUMBERS]
- *     srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 ddrun --nproc-per-node=4 examples/ring_allreduce
+ *     srun --ntasks=$SLURM_NNODES --ntasks-per-node=1 ddrun --nproc-per-node=4 ./ring_allreduce
  *
  * It uses only the environment that ddrun sets: RANK and WORLD_SIZE, and the store at
  * MASTER_ADDR:MASTER_PORT, in which the workers publish their addresses. The store's protocol is

@@ -9,6 +9,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* While the machine has a timer, the loop wakes at least this often, and takes itself for suspended
+ * if it wakes much later: a job that a scheduler has suspended must not find its time limits
+ * exceeded when it resumes. */
+enum { LOOK_MS = 1000, LATE_MS = 1000 };
+
 static uint64_t now_ms(void)
 {
     return dd_now_ns() / DD_NS_PER_MS;
@@ -18,10 +23,22 @@ static void agent_loop_set_timer(struct agent_loop *l)
 {
     const uint64_t at = agent_machine_timer(&l->machine);
     const uint64_t now = now_ms();
-    const struct timeval wait = dd_timeval((at > now ? at - now : 0) * DD_NS_PER_MS);
+    const uint64_t left = at > now ? at - now : 0;
+    const uint64_t wait_ms = left < LOOK_MS ? left : LOOK_MS;
+    const struct timeval wait = dd_timeval(wait_ms * DD_NS_PER_MS);
     evtimer_del(l->timer);
+    l->wakes_ms = at != RDZV_NEVER ? now + wait_ms : 0;
     if (at != RDZV_NEVER)
         evtimer_add(l->timer, &wait);
+}
+
+static void agent_loop_forgive(struct agent_loop *l)
+{
+    const uint64_t now = now_ms();
+    if (l->wakes_ms == 0 || now <= l->wakes_ms + LATE_MS)
+        return;
+    agent_machine_postpone(&l->machine, now - l->wakes_ms);
+    l->wakes_ms = now;
 }
 
 static void trace_step(const struct agent_loop *l, enum am_state from, enum am_event_kind on)
@@ -36,6 +53,7 @@ void agent_step(struct agent_loop *l, struct am_event e)
 {
     struct am_action next;
     const enum am_state from = l->machine.state;
+    agent_loop_forgive(l);
     agent_machine_step(&l->machine, &e, now_ms());
     trace_step(l, from, e.kind);
     if (l->acting)
@@ -53,6 +71,7 @@ static void agent_loop_on_timer(evutil_socket_t fd, short what, void *arg)
     enum am_event_kind due;
     (void)fd;
     (void)what;
+    agent_loop_forgive(l);
     while ((due = agent_machine_due(&l->machine, now_ms())) != AM_EVENTS)
         agent_step(l, (struct am_event){.kind = due});
     agent_loop_set_timer(l);

@@ -25,7 +25,8 @@ struct agent_loop {
     struct agent_machine machine;
     struct am_cfg machine_cfg;
     bool acting;         /* actions of the machine are being carried out */
-    struct event *timer; /* next timer of the machine */
+    struct event *timer; /* next timer of the machine, at most LOOK_MS away */
+    uint64_t wakes_ms;   /* time at which `timer` fires; 0: the machine has no timer */
     agent_act_f *act;
     void *arg;
     int round;                    /* number of the last plan, for traces; -1: none */

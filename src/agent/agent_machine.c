@@ -943,6 +943,13 @@ uint64_t agent_machine_timer(const struct agent_machine *m)
     return at;
 }
 
+void agent_machine_postpone(struct agent_machine *m, uint64_t ms)
+{
+    for (int i = 0; i < AM_TIMERS; i++)
+        m->due[i] += m->due[i] != RDZV_NEVER ? ms : 0;
+    m->lost_at += m->lost_at != 0 ? ms : 0;
+}
+
 enum am_event_kind agent_machine_due(struct agent_machine *m, uint64_t now)
 {
     const uint64_t at = agent_machine_timer(m);

@@ -196,6 +196,8 @@ void agent_machine_set_index(struct agent_machine *m, int index);
 void agent_machine_step(struct agent_machine *m, const struct am_event *e, uint64_t now_ms);
 bool agent_machine_next(struct agent_machine *m, struct am_action *ret);
 uint64_t agent_machine_timer(const struct agent_machine *m); /* RDZV_NEVER: none */
+/* Move all timers by ms during which this process did not run. */
+void agent_machine_postpone(struct agent_machine *m, uint64_t ms);
 /* Take a due timer, as the event to step with; AM_EVENTS: none is due. */
 enum am_event_kind agent_machine_due(struct agent_machine *m, uint64_t now_ms);
 
