@@ -116,14 +116,9 @@ const char *dd_env_get_nonempty(char *const *env, const char *name)
 
 static char *entry_of(const char *name, const char *value)
 {
-    const size_t n = strlen(name);
-    const size_t size = strlen(value) + 1;
-    char *s = malloc(n + 1 + size);
-    if (s == NULL)
-        return NULL;
-    memcpy(s, name, n);
-    s[n] = '=';
-    memcpy(s + n + 1, value, size);
+    char *s = malloc(strlen(name) + 1 + strlen(value) + 1);
+    if (s != NULL)
+        (void)stpcpy(stpcpy(stpcpy(s, name), "="), value);
     return s;
 }
 
