@@ -389,7 +389,7 @@ def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
 
 def test_the_script_for_several_allocations_makes_one_job_of_them(etcd, tmp_path):
     """Each allocation has one node; a stand-in replaces srun."""
-    (tmp_path / "srun").write_text("#!/bin/sh\nshift\nexec \"$@\"\n", encoding="ascii")
+    (tmp_path / "srun").write_text("#!/bin/sh\nwhile [ \"${1#--}\" != \"$1\" ]; do shift; done\nexec \"$@\"\n", encoding="ascii")
     (tmp_path / "srun").chmod(0o755)
     script = os.path.join(HERE, "..", "..", "contrib", "jobs", "slurm-etcd.sbatch")
     env = clean_env(PATH=f"{tmp_path}:{BUILD}:{os.environ['PATH']}", ETCD=f"etcd://{etcd.host}/jobs", SLURM_JOB_NAME="run7")
