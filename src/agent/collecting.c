@@ -541,8 +541,7 @@ static void collecting_name_unmatched(const struct collecting *co)
     for (size_t i = 0; i < patterns->n; i++)
         if ((co->unmatched & UINT64_C(1) << i) != 0)
             dd_log(co->round->cfg->log, DD_LOG_WARN,
-                   "--collect: nothing collected: no node has a file that matches '%s'",
-                   patterns->v[i]);
+                   "--collect: no node has a file that matches '%s'", patterns->v[i]);
 }
 
 static void collecting_destroy(void *state)

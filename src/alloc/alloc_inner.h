@@ -60,6 +60,11 @@ const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
 enum { ALLOC_NNODES = 32 };
 /* Format the value of --nnodes: "2", or "2:4" if the limits differ. Return text. */
 const char *alloc_show_nnodes(char text[ALLOC_NNODES], const struct alloc_input *in);
+/* True if --nnodes permits n nodes, or is not given. */
+static inline bool alloc_permits(const struct alloc_input *in, int n)
+{
+    return in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares));
+}
 /* -EINVAL with a message if --nnodes does not permit the n nodes of the job. */
 int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
                        const struct alloc_input *in, struct dd_err *err);

@@ -234,9 +234,8 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
 /* True if --nnodes counts the tasks of the step: the user wants several agents on a node. */
 static bool agents_are_meant(const struct step *s, const struct alloc_input *in)
 {
-    const int n = s->tasks.total;
     return in->have_nproc && in->max_nodes > 0 &&
-           (in->max_nodes == 1 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)));
+           (in->max_nodes == 1 || alloc_permits(in, s->tasks.total));
 }
 
 /* srun started one agent per worker, or more agents than nodes because it took the number of tasks

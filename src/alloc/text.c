@@ -35,12 +35,12 @@ int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
     struct alloc_shown shown;
     char said[ALLOC_NNODES];
     char more[80] = "";
-    if (in->max_nodes == 0 || (n >= in->min_nodes && (n <= in->max_nodes || in->spares)))
+    if (alloc_permits(in, n))
         return 0;
     if (n > in->max_nodes)
         (void)snprintf(more, sizeof(more), ", use --nnodes=%d:%d to keep spare nodes",
                        in->max_nodes, in->max_nodes);
-    else if (strcmp(source, "pbs") == 0) /* it puts several chunks on a host unless told */
+    else if (strcmp(source, "pbs") == 0) /* may place several chunks on a host */
         (void)snprintf(more, sizeof(more), ", request the nodes with -l place=scatter");
     return dd_err_set(err, -EINVAL,
                       "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"

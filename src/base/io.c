@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +34,27 @@ int dd_write_full(int fd, const void *p, size_t n)
         n -= (size_t)w;
     }
     return 0;
+}
+
+int dd_read_full(int fd, void *p, size_t n)
+{
+    char *c = p;
+    while (n > 0) {
+        ssize_t r = read(fd, c, n);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r <= 0)
+            return r < 0 ? -errno : -ENODATA;
+        c += r;
+        n -= (size_t)r;
+    }
+    return 0;
+}
+
+bool dd_path_lies_in(const char *path, size_t len, const char *dir)
+{
+    const size_t n = strlen(dir);
+    return n <= len && memcmp(path, dir, n) == 0 && (n == len || path[n] == '/');
 }
 
 /* A file with a second name may be one of this user's that another user has linked there. */

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/time.h>
@@ -13,6 +14,7 @@
 int dd_fd_nonblock(int fd);                         /* 0 or -errno */
 int dd_fd_keep(int fd);                             /* clears close-on-exec */
 int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
+int dd_read_full(int fd, void *p, size_t n);        /* the same; -ENODATA at an early end */
 
 /* Replace a file atomically: readers see either the old or the new content. */
 int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err);
@@ -22,6 +24,10 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
  * waits for the other end of a pipe. Return a descriptor or -errno. Src: proc_sys_fs(5),
  * protected_symlinks, protected_regular, protected_fifos, protected_hardlinks. */
 int dd_open_unplanted(const char *path, int flags, mode_t mode);
+
+/* True if the path of len bytes is the directory or lies in it. Compares the texts alone; dir does
+ * not end with '/'. */
+bool dd_path_lies_in(const char *path, size_t len, const char *dir);
 
 /* Append the whole file to out. -EMSGSIZE with a message if it is longer than out->max. */
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err);

@@ -218,8 +218,8 @@ static int check_output_file(const char *option, const char *path, struct dd_err
         return 0;
     return dd_err_tip(err,
                       dd_err_set(err, -EINVAL,
-                                 "%s: cannot write '%s': it belongs to uid %u, and the directory "
-                                 "lets nobody else replace it",
+                                 "%s: cannot write '%s': it belongs to uid %u, and only that user "
+                                 "can replace it in this directory (sticky bit)",
                                  option, path, (unsigned)st.st_uid),
                       "choose another file");
 }

@@ -124,12 +124,6 @@ static int stage_absolute_source(char **ret, const char *text, bool reads, struc
     return rc;
 }
 
-static bool stage_lies_in(const char *inner, const char *outer)
-{
-    const size_t n = strlen(outer);
-    return strncmp(inner, outer, n) == 0 && inner[n] == '/';
-}
-
 /* Reject a name at or below that of another source: only one of them could be mounted. */
 static int stage_check_pair(const char *text, const char *other, struct dd_err *err)
 {
@@ -139,8 +133,8 @@ static int stage_check_pair(const char *text, const char *other, struct dd_err *
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (strcmp(a.name, b.name) == 0)
         return dd_err_set(err, -EINVAL, "--stage names '%s' twice", a.name);
-    const bool a_inside = stage_lies_in(a.name, b.name);
-    if (!a_inside && !stage_lies_in(b.name, a.name))
+    const bool a_inside = dd_path_lies_in(a.name, strlen(a.name), b.name);
+    if (!a_inside && !dd_path_lies_in(b.name, strlen(b.name), a.name))
         return 0;
     const struct stage_source *inner = a_inside ? &a : &b;
     return dd_err_tip(err,

@@ -18,8 +18,8 @@ struct signal_collect_cfg { /* all pointers are borrowed */
 int signal_collect_new(struct signal_collect **ret, const struct signal_collect_cfg *cfg);
 void signal_collect_free(struct signal_collect *c); /* without replies; NULL does nothing */
 
-/* Reply to request `id` of caller later, from the loop or in signal_collect_take(), or at once if
- * there is no node to count on. Returns the id that the agents put into SIGNALLED; 0: none. */
+/* Reply to request `id` of caller: from the loop or in signal_collect_take(), or at once if no node
+ * can count. Return the id that the agents put into SIGNALLED; 0: none. */
 int64_t signal_collect_begin(struct signal_collect *c, struct session *caller, int64_t id);
 /* Take SIGNALLED of an agent. */
 void signal_collect_take(struct signal_collect *c, const struct session *s,

@@ -340,30 +340,17 @@ static void on_gathered(const struct hmsg *m)
     fence_free(f);
 }
 
-/* Read n bytes; false: the agent is gone. */
-static bool read_full(void *p, size_t n)
-{
-    size_t at = 0;
-    while (at < n) {
-        ssize_t got = read(HMSG_FD, (char *)p + at, n - at);
-        if (got == 0 || (got < 0 && errno != EINTR))
-            return false;
-        at += got > 0 ? (size_t)got : 0;
-    }
-    return true;
-}
-
 /* Read a message; *m points into buf until the next call. */
 static bool read_message(struct dd_buf *buf, struct hmsg *m)
 {
     unsigned char head[HMSG_HEAD];
-    if (!read_full(head, sizeof(head)))
+    if (dd_read_full(HMSG_FD, head, sizeof(head)) < 0) /* the agent has exited */
         return false;
     int size = hmsg_size(head, sizeof(head));
     dd_buf_clear(buf);
     if (size <= 0 || dd_buf_append(buf, head, sizeof(head)) < 0 ||
         dd_buf_reserve(buf, (size_t)size - sizeof(head)) < 0 ||
-        !read_full(buf->data + sizeof(head), (size_t)size - sizeof(head)))
+        dd_read_full(HMSG_FD, buf->data + sizeof(head), (size_t)size - sizeof(head)) < 0)
         return false;
     buf->len = (size_t)size;
     return hmsg_decode(m, buf->data, buf->len) == size;

@@ -58,21 +58,6 @@ static int start_helper(pid_t *ret, int ends[2], const struct stage_source *sour
     return rc == 0 ? 0 : dd_err_set(err, rc, "--stage: cannot run '%s': %s", helper, strerror(-rc));
 }
 
-static bool read_full(int fd, void *to, size_t n)
-{
-    unsigned char *p = to;
-    while (n > 0) {
-        const ssize_t k = read(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 /* Read the error message, which is the rest of the output. */
 static int take_failure(const struct unpacking_archive *u)
 {
@@ -94,7 +79,7 @@ static int take_chunk(const struct unpacking_archive *u, uint8_t phase, uint32_t
         return dd_err_set(u->err, -EPROTO, "--stage: ddrun-archive sent malformed data");
     if (dd_buf_reserve(&raw, n) < 0)
         return dd_err_set(u->err, -ENOMEM, "--stage: out of memory");
-    if (!read_full(u->from, raw.data, n)) {
+    if (dd_read_full(u->from, raw.data, n) < 0) {
         dd_buf_done(&raw);
         return -ECHILD;
     }
@@ -107,7 +92,7 @@ static int read_chunks(const struct unpacking_archive *u)
     unsigned char head[STAGE_ARCHIVE_HEAD];
     int rc = 0;
     while (rc == 0) {
-        if (!read_full(u->from, head, sizeof(head)))
+        if (dd_read_full(u->from, head, sizeof(head)) < 0)
             return -ECHILD;
         struct dd_rd r = dd_rd_of(head, sizeof(head));
         const uint32_t n = dd_rd_u32(&r);

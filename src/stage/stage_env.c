@@ -1,6 +1,7 @@
 #include "stage/stage_env.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/buf.h"
 
 #include <errno.h>
@@ -20,11 +21,9 @@ static const struct stage_env_var {
 
 enum { VARS = sizeof(vars) / sizeof(vars[0]) };
 
-/* True if the path is the source or lies in it. */
 static bool is_in(const char *path, const char *source)
 {
-    const size_t n = strlen(source);
-    return strncmp(path, source, n) == 0 && (path[n] == '\0' || path[n] == '/');
+    return dd_path_lies_in(path, strlen(path), source);
 }
 
 int stage_env_path(char **ret, const char *path, char *const *pairs)
@@ -97,7 +96,7 @@ void stage_env_without(struct dd_strv *env, const char *dir)
         env->v[kept] = NULL;
 }
 
-/* Return the index of the first argument that is no option. */
+/* Return the index of the first argument that is not an option. */
 static size_t script_of(char *const *argv)
 {
     size_t script = 1;
@@ -109,10 +108,9 @@ static size_t script_of(char *const *argv)
 static bool var_names(const struct stage_env_var *var, char *const *env, const char *source)
 {
     const char *s = dd_env_get(env, var->name);
-    const size_t n = strlen(source);
     for (; s != NULL && var->list; s = strchr(s, ':')) {
         s += *s == ':';
-        if (strncmp(s, source, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == ':'))
+        if (dd_path_lies_in(s, strcspn(s, ":"), source))
             return true;
     }
     return s != NULL && is_in(s, source);

@@ -74,7 +74,7 @@ static void work_on(const struct stage_pool *p, struct stage_chunk *c, const uns
                     size_t n)
 {
     c->bytes = n;
-    /* where this node reads and has no child, nobody compares the digest */
+    /* a node without children sends no chunk that it reads, so nobody compares its digest */
     c->rc = c->read && !p->compress ? 0 : digest(c->digest, raw, n);
     if (c->rc < 0)
         (void)dd_err_set(&c->err, c->rc, "--stage: cannot compute the SHA-256 digest of a chunk");

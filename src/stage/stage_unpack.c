@@ -1,6 +1,7 @@
 #include "stage/stage_unpack.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "stage/stage_venv.h"
 
 #include <errno.h>
@@ -158,11 +159,9 @@ static int set_meta(int fd, const struct stage_entry *e)
 /* Return the number of the source in which this path lies, or -1. */
 static int source_of(const struct stage_unpack_cfg *c, const char *path, size_t len)
 {
-    for (int i = 0; c->sources != NULL && c->sources[i] != NULL; i++) {
-        const size_t n = strlen(c->sources[i]);
-        if (n <= len && memcmp(path, c->sources[i], n) == 0 && (n == len || path[n] == '/'))
+    for (int i = 0; c->sources != NULL && c->sources[i] != NULL; i++)
+        if (dd_path_lies_in(path, len, c->sources[i]))
             return i;
-    }
     return -1;
 }
 

@@ -163,7 +163,7 @@ int children_of_threads(pid_t pid, struct pid_list *l)
     return rc == -ENOMEM ? rc : 0;
 }
 
-/* Return 1: a child is dead and not reaped; 0: none is; -1: there is no child. */
+/* Return 1 if a child has exited and is not reaped, 0 if none has, -1 if there is no child. */
 static int children_look(void)
 {
     siginfo_t si = {0};

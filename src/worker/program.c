@@ -1,6 +1,7 @@
 #include "worker/program.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/buf.h"
 #include "base/opt.h"
 #include "worker/spawn.h"
@@ -45,11 +46,9 @@ static bool ends_with(const char *s, const char *end)
 /* True if the path lies in a directory that this node may lack until the workers start. */
 static bool arrives(const struct program_spec *spec, const char *path, size_t len)
 {
-    for (size_t i = 0; spec->arriving != NULL && spec->arriving[i] != NULL; i++) {
-        const size_t n = strlen(spec->arriving[i]);
-        if (n <= len && memcmp(spec->arriving[i], path, n) == 0 && (n == len || path[n] == '/'))
+    for (size_t i = 0; spec->arriving != NULL && spec->arriving[i] != NULL; i++)
+        if (dd_path_lies_in(path, len, spec->arriving[i]))
             return true;
-    }
     return false;
 }
 

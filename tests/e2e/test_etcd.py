@@ -622,7 +622,7 @@ def test_who_answers_as_no_etcd_does_is_not_believed_and_shown_as_text():
 
 
 def test_a_timeout_during_a_query_names_the_error_of_the_query_before():
-    """Each reading succeeds: the key is not there. The lease is refused once, and then there is no reply."""
+    """The key does not exist, and each query for it succeeds. The first request for a lease is refused, the second gets no reply."""
     ended = threading.Event()
     leases = []
 

@@ -197,7 +197,7 @@ static void workers_that_fail_or_are_stopped_have_not_left(void **state)
     (void)state;
     new_left_bed(&b);
     exit_worker(&b, 0, 1);
-    assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 1); /* there is no timer */
+    assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 1); /* no event is pending */
     exit_worker(&b, 1, 0);
     features_stopping(b.r.features, &b.r);
     assert_int_equal(event_base_loop(b.base, EVLOOP_ONCE), 1);

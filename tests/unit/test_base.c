@@ -281,9 +281,20 @@ static void no_uid_is_own_where_own_is_what_unmapped_ones_look_like(void **state
     assert_int_equal(self.own, geteuid());
 }
 
+static void a_path_lies_in_a_directory_by_whole_names(void **state)
+{
+    (void)state;
+    assert_true(dd_path_lies_in("/a/b", 4, "/a"));
+    assert_true(dd_path_lies_in("/a", 2, "/a"));
+    assert_true(dd_path_lies_in("/a:/b", 2, "/a"));
+    assert_false(dd_path_lies_in("/ab", 3, "/a"));
+    assert_false(dd_path_lies_in("/a", 2, "/a/b"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_path_lies_in_a_directory_by_whole_names),
         cmocka_unit_test(buf_refuses_more_than_its_limit),
         cmocka_unit_test(cursor_fails_at_the_end_and_stays_failed),
         cmocka_unit_test(cursor_writes_what_it_reads),
