@@ -168,7 +168,7 @@ def test_a_pattern_that_matches_nothing_on_any_node_is_named_once(place):
 
 
 def test_a_pattern_that_matched_before_a_restart_is_not_named(place):
-    script = here(place) + "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && rm state && exit; echo $RANK >state; exit 3"
+    script = here(place) + "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && rm -f state && exit; echo $RANK >state; exit 3"
     job = run("--nproc-per-node=1", "--simulate-nodes=2", "--max-restarts=1", rule(place, "state"), "sh", "-c", script)
     assert job.p.returncode == 0 and "no node has a file" not in job.err, job.err
 
