@@ -9,10 +9,10 @@
 #include "cmd/ddrund_options.h"
 #include "daemon/confine.h"
 #include "daemon/daemon.h"
+#include "daemon/store_memory.h"
 #include "net/addr.h"
 #include "net/listen.h"
 #include "net/loop.h"
-#include "node/memory.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -166,13 +166,6 @@ static int ddrund_run_standing(const struct ddrund_options *o, const struct dd_l
     return ddrund_serve(&l, &cfg, err);
 }
 
-/* Limit the store's share of the memory: the workers of this node need the rest. */
-static uint64_t ddrund_share_of_memory(uint64_t most)
-{
-    const uint64_t half = node_memory_limit("") / 2;
-    return half > 0 && half < most ? half : most;
-}
-
 static struct dd_log ddrund_log(void)
 {
     return (struct dd_log){.fd = STDERR_FILENO,
@@ -181,14 +174,11 @@ static struct dd_log ddrund_log(void)
                            .who = "ddrund"};
 }
 
-static struct store_limits ddrund_limits(const struct ddrund_options *o,
-                                         const struct opt_result *res)
+static struct store_limits ddrund_limits(const struct ddrund_options *o)
 {
     struct store_limits limits;
     store_limits_default(&limits);
-    limits.max_bytes = opt_is_given(res, &ddrund_options, "max-memory")
-                           ? o->max_memory
-                           : ddrund_share_of_memory(o->max_memory);
+    limits.max_bytes = o->max_memory;
     limits.max_value = o->max_value;
     return limits;
 }
@@ -208,7 +198,8 @@ int ddrund_run_job(struct daemon_cfg *cfg, int screen_fd)
     log.trace = cfg->log->trace;
     log.screen = dd_screen_open(STDERR_FILENO, screen_fd);
     cfg->log = &log;
-    cfg->limits = ddrund_limits(&o, &res);
+    cfg->limits = ddrund_limits(&o);
+    cfg->share_memory = !opt_is_given(&res, &ddrund_options, "max-memory");
     ddrund_raise_nofile();
     int rc = ddrund_serve(&l, cfg, &err);
     if (rc < 0)
@@ -230,7 +221,9 @@ int ddrund_main(int argc, char **argv)
     struct dd_log log = ddrund_log();
     log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&ddrund_options, &log);
-    const struct store_limits limits = ddrund_limits(&o, &res);
+    struct store_limits limits = ddrund_limits(&o);
+    if (!opt_is_given(&res, &ddrund_options, "max-memory"))
+        limits.max_bytes = store_memory_share(limits.max_bytes);
     ddrund_raise_nofile();
     int rc = 0;
     if (res.script < argc)

@@ -129,14 +129,16 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
                           const struct msg_ctl_request *m)
 {
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    struct store_stats store;
     const char *names = rdzv_missing(c->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
+    store_server_stats(c->store, &store);
     json_t *o = json_pack(
         "{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1, "job", c->job_id,
         "state", rdzv_state_name(rdzv_state(c->machine)), "round", rdzv_round(c->machine),
         "restarts", rdzv_restarts(c->machine), "max_restarts", c->cfg->max_restarts, "min_nodes",
         c->cfg->min_nodes, "max_nodes", c->cfg->max_nodes, "wanted", rdzv_wanted(c->machine),
         "seconds", (json_int_t)((dd_now_ns() - c->start_ns) / DD_NS_PER_S), "store_max_bytes",
-        (json_int_t)c->store_max_bytes, "missing", names != NULL ? names : "", "nodes",
+        (json_int_t)store.max_bytes, "missing", names != NULL ? names : "", "nodes",
         ctl_nodes(c, s->set), "failed", ctl_failures(c));
     ctl_put_step(c, o);
     step_collect_put(c->steps, o);

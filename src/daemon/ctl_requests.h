@@ -33,7 +33,7 @@ struct ctl_requests { /* all pointers are borrowed */
     struct job_metrics *metrics;
     struct charges_follow *charges;
     const struct step_collect *steps;
-    uint64_t store_max_bytes, start_ns;
+    uint64_t start_ns;
     const struct ctl_ops *ops;
     void *arg;
 };

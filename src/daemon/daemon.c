@@ -5,6 +5,7 @@
 #include "daemon/demux.h"
 #include "daemon/dispatch.h"
 #include "daemon/notify.h"
+#include "daemon/store_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct daemon {
     struct remaining_ranks *remaining;
     struct timeline *timeline; /* NULL: no --timeline */
     struct worker_events worker_events;
+    struct store_memory store_memory;
     struct plan_cache plans;
     struct job *job;
     struct dispatch dispatch;
@@ -171,6 +173,8 @@ static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
     int rc = report_collect_new(&d->report, &d->journal, &report, err);
     if (rc == 0 && event_log_new(&d->events, &d->journal, session_answer) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory for the event log");
+    if (rc == 0 && d->cfg.share_memory)
+        store_memory_follow(&d->store_memory, &d->journal, d->store);
     if (rc == 0 && d->cfg.notify != NULL)
         rc = notify_new(&d->notify, &d->journal, &notify, err);
     if (rc == 0 && d->cfg.timeline != NULL)
@@ -186,7 +190,6 @@ static int daemon_start_metrics(struct daemon *d, struct dd_err *err)
                                         .sessions = &d->sessions,
                                         .store = d->store,
                                         .notify = d->notify,
-                                        .store_max_bytes = d->cfg.limits.max_bytes,
                                         .start_ns = d->cfg.start_ns};
     return job_metrics_new(&d->metrics, &d->journal, &cfg, err);
 }
@@ -225,7 +228,6 @@ static void daemon_wire_dispatch(struct daemon *d)
                 .metrics = d->metrics,
                 .charges = &d->charges,
                 .steps = d->steps,
-                .store_max_bytes = d->cfg.limits.max_bytes,
                 .start_ns = job_start_ns(d->job),
                 .ops = &dispatch_ctl_ops,
                 .arg = &d->dispatch},

@@ -87,7 +87,7 @@ static void job_metrics_put_daemon(const struct job_metrics *m, struct metrics *
     store_server_stats(m->cfg.store, &st);
     metrics_set(v, METRIC_STORE_KEYS, st.keys);
     metrics_set(v, METRIC_STORE_MEMORY, st.bytes);
-    metrics_set(v, METRIC_STORE_MEMORY_LIMIT, m->cfg.store_max_bytes);
+    metrics_set(v, METRIC_STORE_MEMORY_LIMIT, st.max_bytes);
     metrics_set(v, METRIC_STORE_WAITING, st.waiters);
     metrics_set(v, METRIC_STORE_CONNECTIONS, st.conns);
     metrics_set(v, METRIC_STORE_OPENED, st.conns_total);

@@ -22,8 +22,7 @@ struct job_metrics_cfg { /* all pointers are borrowed until job_metrics_free() *
     const struct session_set *sessions;
     const struct store_server *store;
     const struct notify *notify; /* NULL: no web hook */
-    uint64_t store_max_bytes;
-    uint64_t start_ns; /* start of the leader's ddrun; 0: now */
+    uint64_t start_ns;           /* start of the leader's ddrun; 0: now */
 };
 
 int job_metrics_new(struct job_metrics **ret, struct journal *j, const struct job_metrics_cfg *cfg,

@@ -12,7 +12,7 @@
 
 struct net_peer {
     int fd; /* -1: netlink is unavailable */
-    bool has_diag;
+    enum { DIAG_UNKNOWN, DIAG_MISSING, DIAG_WORKS } diag;
     uint32_t seq;
     struct dd_uid uid;
 };
@@ -53,9 +53,12 @@ static bool has_tcp_diag(struct net_peer *p)
 {
     struct peer_request r;
     char bytes[4096];
-    peer_request_probe(&r);
-    ssize_t n = call(p, &r, bytes, sizeof(bytes));
-    return n > 0 && peer_answer_probed(bytes, (size_t)n);
+    if (p->diag == DIAG_UNKNOWN) {
+        peer_request_probe(&r);
+        const ssize_t n = call(p, &r, bytes, sizeof(bytes));
+        p->diag = n > 0 && peer_answer_probed(bytes, (size_t)n) ? DIAG_WORKS : DIAG_MISSING;
+    }
+    return p->diag == DIAG_WORKS;
 }
 
 int net_peer_new(struct net_peer **ret)
@@ -65,7 +68,6 @@ int net_peer_new(struct net_peer **ret)
         return -ENOMEM;
     dd_uid_read(&p->uid);
     p->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    p->has_diag = has_tcp_diag(p);
     *ret = p;
     return 0;
 }
@@ -106,7 +108,7 @@ static int peer_uid_quick(struct net_peer *p, const struct net_addr *local,
     int rc = peer_uid_ask(p, family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket with an IPv4 peer */
         rc = peer_uid_ask(p, AF_INET6, local, remote, ret);
-    return rc == 0 || (rc == -ENOENT && p->has_diag) ? rc : -EAGAIN;
+    return rc == 0 || (rc == -ENOENT && has_tcp_diag(p)) ? rc : -EAGAIN;
 }
 
 int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,

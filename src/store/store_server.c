@@ -587,6 +587,11 @@ int store_server_take(struct store_server *s, const void *p, size_t n, struct dd
     return store_relay_take(s->c10d.relay, p, n, err);
 }
 
+void store_server_limit(struct store_server *s, size_t max_bytes)
+{
+    store_engine_account(s->c10d.engine)->max = max_bytes;
+}
+
 void store_server_stats(const struct store_server *s, struct store_stats *ret)
 {
     *ret = (struct store_stats){
@@ -595,6 +600,7 @@ void store_server_stats(const struct store_server *s, struct store_stats *ret)
         .ops = s->c10d.ops_done,
         .keys = store_keys(s->c10d.engine),
         .bytes = store_engine_account(s->c10d.engine)->used,
+        .max_bytes = store_engine_account(s->c10d.engine)->max,
         .waiters = store_waiters(s->c10d.engine),
         .refused = s->refused,
     };

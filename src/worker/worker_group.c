@@ -177,28 +177,49 @@ static int group_exec(const struct spawn_request *request, struct dd_err *err)
     return rc;
 }
 
+struct group_fork {
+    struct spawn_request request;
+    pid_t pid; /* -errno: not forked; 0: not to be forked */
+    uint64_t at_ns;
+};
+
+/* Fork the workers that do not run yet. The kernel copies each page that the parent writes between
+ * two forks, so all requests are made before the first fork. */
+static int group_fork_each(struct worker_group *g, const struct group_start *s,
+                           struct group_fork *forks, struct dd_err *err)
+{
+    const char *path = NULL;
+    int rc = 0;
+    for (int i = 0; i < g->n && rc == 0; i++) {
+        path = s->paths[i] != NULL ? s->paths[i] : path;
+        if (g->w[i].state != WORKER_RUNNING)
+            rc = request_make(&forks[i].request, g, s, i, err);
+        forks[i].request.path = path;
+    }
+    for (int i = 0; i < g->n && rc >= 0; i++) {
+        if (g->w[i].state == WORKER_RUNNING)
+            continue;
+        forks[i].at_ns = dd_now_ns();
+        forks[i].pid = rc = group_exec(&forks[i].request, err);
+    }
+    return rc < 0 ? rc : 0;
+}
+
 static int group_fork(struct worker_group *g, const struct group_start *s,
                       const struct worker_group_cfg *cfg, struct dd_err *err)
 {
-    const char *path = NULL;
     struct spawn_mask mask;
-    int rc = 0;
+    DD_AUTO(free) struct group_fork *forks = calloc((size_t)g->n, sizeof(*forks));
+    if (forks == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     spawn_begin(&mask);
     group_try_warm(g, s, cfg);
-    for (int i = 0; i < g->n && rc >= 0; i++) {
-        struct spawn_request r;
-        const uint64_t now = dd_now_ns();
-        path = s->paths[i] != NULL ? s->paths[i] : path;
-        if (g->w[i].state == WORKER_RUNNING)
-            continue;
-        rc = request_make(&r, g, s, i, err);
-        r.path = path;
-        if (rc >= 0)
-            rc = group_exec(&r, err);
-        worker_began(g, &s->specs[i], i, rc, now);
-    }
+    const int rc = group_fork_each(g, s, forks, err);
+    for (int i = 0; i < g->n; i++)
+        if (g->w[i].state != WORKER_RUNNING)
+            worker_began(g, &s->specs[i], i, forks[i].pid, forks[i].at_ns);
     spawn_end(&mask);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 /* Explain a report that comes when the specs, with the names of programs, are gone. */

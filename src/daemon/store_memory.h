@@ -1,0 +1,25 @@
+/* Limits the memory of the store to half of what this process may use: the workers need the rest.
+ * In a job this is looked up when the workers of the first round have started, which it would delay
+ * otherwise: it takes as long as the start of a worker. */
+#ifndef DD_DAEMON_STORE_MEMORY_H
+#define DD_DAEMON_STORE_MEMORY_H
+
+#include "daemon/journal.h"
+
+#include <stddef.h>
+
+struct store_server;
+
+struct store_memory {
+    struct journal_subscriber subscriber;
+    struct store_server *store;
+    bool limited;
+};
+
+/* Both must live until the journal is no longer used. */
+void store_memory_follow(struct store_memory *m, struct journal *j, struct store_server *store);
+
+/* Return the lower of `most` and half of the memory of this machine and its cgroups, in bytes. */
+size_t store_memory_share(size_t most);
+
+#endif
