@@ -37,12 +37,8 @@ static int invocation_read(struct invocation *v, int argc, char **argv, bool lau
         .o = &v->command_line.options,
         .start_ns = dd_now_ns(),
         .log = {.fd = STDERR_FILENO, .colours = dd_log_has_colours(STDERR_FILENO), .who = "ddrun"},
-        .machine = &v->machine,
-        .tmp = DD_SCRATCH_NONE,
-        .shm = DD_SCRATCH_NONE,
-        .stage_dir = DD_SCRATCH_NONE,
-        .compile_cache.dir = DD_SCRATCH_NONE,
-        .stage_spare = DD_SCRATCH_NONE};
+        .machine = &v->machine};
+    node_dirs_init(&v->run.dirs);
     int code = command_line_read(&v->command_line, argc, argv, launched, &v->run.log);
     if (code >= 0)
         return code;

@@ -130,13 +130,13 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     a->directory = r->directory;
     a->staging = (struct staging_cfg){.paths = &r->stage_paths,
                                       .helper = r->stage_helper,
-                                      .dir = &r->stage_dir,
-                                      .spare = &r->stage_spare,
+                                      .dir = &r->dirs.of[NODE_DIR_STAGE],
+                                      .spare = &r->dirs.of[NODE_DIR_STAGE_SPARE],
                                       .mount = strcmp(o->stage.mount, "no") != 0,
                                       .keep = o->stage.keep};
     a->compile_cache = (struct staging_cfg){.paths = &r->compile_cache.path,
                                             .helper = r->stage_helper,
-                                            .dir = &r->compile_cache.dir,
+                                            .dir = &r->dirs.of[NODE_DIR_CACHE],
                                             .kind = r->compile_cache.kind,
                                             .most = o->compile_cache.most};
     a->collecting = (struct collecting_cfg){.patterns = &r->collect.patterns,
@@ -164,8 +164,8 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     a->bind.numa = node_numa_mode(o->numa_binding);
     a->mpi.protocols = agent_cfg_mpi_of(r);
     a->mpi.pmix_helper = r->pmix_helper;
-    a->mpi.tmp = &r->tmp;
-    a->mpi.shm = &r->shm;
+    a->mpi.tmp = &r->dirs.of[NODE_DIR_TMP];
+    a->mpi.shm = &r->dirs.of[NODE_DIR_SHM];
     a->error_names = &r->error_names;
     a->relay_store = strcmp(o->store, "relay") == 0;
     a->warm.on = o->warm != NULL;

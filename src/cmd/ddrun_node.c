@@ -21,22 +21,14 @@ enum {
 static void run_remove_scratch(const struct run *r)
 {
     error_names_remove(&r->error_names);
-    (void)dd_scratch_remove(&r->tmp);
-    (void)dd_scratch_remove(&r->shm);
-    (void)dd_scratch_remove(&r->stage_dir);
-    (void)dd_scratch_remove(&r->stage_spare);
-    (void)dd_scratch_remove(&r->compile_cache.dir);
+    node_dirs_remove(&r->dirs);
 }
 
 static int run_agent(void *arg)
 {
     struct run *r = arg;
     r->log.waits_ms = CMD_LOG_WAIT_MS;
-    dd_scratch_own(&r->tmp);
-    dd_scratch_own(&r->shm);
-    dd_scratch_own(&r->stage_dir);
-    dd_scratch_own(&r->stage_spare);
-    dd_scratch_own(&r->compile_cache.dir);
+    node_dirs_own(&r->dirs);
     dd_core_empty();
     int code = agent_run(&r->agent);
     run_remove_scratch(r); /* the guardian may have been killed before it removed them */
@@ -49,19 +41,13 @@ static int run_guardian(struct run *r)
     const struct guardian_cfg guardian = {.grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS,
                                           .terminal = &r->terminal,
                                           .log = &r->log};
-    const struct dd_scratch *const dirs[KEEPER_DIRS] = {&r->tmp, &r->shm, &r->stage_dir,
-                                                        &r->stage_spare, &r->compile_cache.dir};
     struct scratch_keeper keeper;
-    scratch_keeper_start(&keeper, dirs);
+    scratch_keeper_start(&keeper, &r->dirs);
     r->agent.guardian = getpid();
     int code = guardian_run(run_agent, r, &guardian);
     run_remove_scratch(r);
     scratch_keeper_end(&keeper);
-    dd_scratch_sweep(&r->tmp);
-    dd_scratch_sweep(&r->shm);
-    dd_scratch_sweep(&r->stage_dir);
-    dd_scratch_sweep(&r->stage_spare);
-    dd_scratch_sweep(&r->compile_cache.dir);
+    node_dirs_sweep(&r->dirs);
     return torchrun_exit_code(r->o, code);
 }
 

@@ -34,17 +34,13 @@ void run_done(struct run *r)
     free(DD_TAKE(r->directory));
     free(DD_TAKE(r->log_dir));
     error_names_done(&r->error_names);
+    node_dirs_done(&r->dirs);
     run_warm_done(r);
-    dd_scratch_done(&r->tmp);
-    dd_scratch_done(&r->shm);
     dd_strv_done(&r->stage_paths);
     r->stage_paths = (struct dd_strv){0};
     collect_dirs_done(&r->collect);
-    dd_scratch_done(&r->stage_dir);
-    dd_scratch_done(&r->stage_spare);
     dd_strv_done(&r->compile_cache.path);
     r->compile_cache.path = (struct dd_strv){0};
-    dd_scratch_done(&r->compile_cache.dir);
     etcd_url_done(&r->etcd);
     if (r->etcd_password != NULL)
         explicit_bzero(r->etcd_password, strlen(r->etcd_password));
@@ -424,64 +420,4 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
         rc = run_find_warm(r, err);
     run_fill_agent(r);
     return rc < 0 ? rc : prepare_check_size(r, err);
-}
-
-/* Find a directory in which other users cannot rename entries: TMPDIR, or else /tmp. */
-static int prepare_find_tmp(const struct run *r, char **ret, struct dd_err *err)
-{
-    const char *tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR");
-    int rc = dd_scratch_parent(ret, tmp_dir != NULL ? tmp_dir : "/tmp", err);
-    return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
-}
-
-/* Without a directory for the files of PMIx, --mpi=auto serves PMI-1 only, as if ddrun-pmix were
- * missing. */
-static int without_pmix(struct run *r, int rc, struct dd_err *err)
-{
-    if ((r->agent.mpi.protocols & MPI_SERVERS_PMI1) == 0)
-        return dd_err_where(err, rc, "PMIx");
-    r->agent.mpi.protocols &= ~MPI_SERVERS_PMIX;
-    dd_log(&r->log, DD_LOG_WARN, "PMIx is not available to the workers: %s", err->text);
-    err->text[0] = '\0';
-    return 0;
-}
-
-/* True if `when` is "on", or "auto" on a node with GPUs. */
-static bool prepare_wants(const struct run *r, const char *when)
-{
-    return strcmp(when, "on") == 0 || (strcmp(when, "auto") == 0 && r->gpus > 0);
-}
-
-/* Make private directories for the files of PMIx, Open MPI, PyTorch's flight recorder and CUDA, and
- * error files of the workers unless they have a log directory. */
-int run_make_scratch(struct run *r, struct dd_err *err)
-{
-    DD_AUTO(free) char *dir = NULL;
-    if (r->stage_paths.n > 0 &&
-        stage_dirs_make(&r->stage_dir, &r->stage_spare, &r->o->stage, r->env.v, err) < 0)
-        return err->rc;
-    if (r->compile_cache.path.n > 0)
-        compile_cache_dirs_make(&r->compile_cache.dir, r->o->stage.dir, r->env.v, &r->log);
-    dd_scratch_sweep(&r->compile_cache.dir);
-    /* copies of a job that was killed with its guardian occupy space that this job needs */
-    dd_scratch_sweep(&r->stage_dir);
-    dd_scratch_sweep(&r->stage_spare);
-    const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
-    const bool pmix = (r->agent.mpi.protocols & MPI_SERVERS_PMIX) != 0;
-    const bool flight = prepare_wants(r, r->o->failure.flight_recorder);
-    r->agent.ras.on = prepare_wants(r, r->o->failure.nccl_ras);
-    const bool cuda = hang_options_cuda_core(&r->o->hang);
-    int rc = pmix || flight || cuda || !logs ? prepare_find_tmp(r, &dir, err) : 0;
-    if (rc == 0 && dir != NULL && !logs)
-        (void)error_names_new(&r->error_names, dir, r->agent.slots, NULL);
-    if (rc == 0 && (pmix || flight || cuda))
-        rc = dd_scratch_new(&r->tmp, dir, err);
-    r->agent.flight.tmp = flight ? &r->tmp : NULL;
-    r->agent.cuda_core.tmp = cuda ? &r->tmp : NULL;
-    if (rc < 0)
-        return pmix ? without_pmix(r, rc, err) : 0;
-    if (pmix)
-        (void)dd_scratch_new(&r->shm, "/dev/shm", NULL);
-    err->text[0] = '\0';
-    return 0;
 }

@@ -3,10 +3,10 @@
 #define DD_CMD_DDRUN_RUN_H
 
 #include "agent/agent.h"
-#include "base/scratch.h"
 #include "cmd/collect_dirs.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/local_machine.h"
+#include "cmd/node_dirs.h"
 #include "node/cpu_kind.h"
 #include "web/etcd_url.h"
 
@@ -40,20 +40,17 @@ struct run {
     struct agent_cfg agent;
     char *directory, *log_dir; /* absolute directory of --chdir, and --log-dir made absolute for it;
                                   NULL: none */
-    struct dd_scratch tmp, shm; /* private directories of this node's run: in the temporary
-                                   directory, and in /dev/shm */
+    struct node_dirs dirs;
     struct error_names error_names;
     struct {
         struct warm_command command;
         struct dd_strv modules; /* empty: not named by the user */
         char *plan;
     } warm;
-    struct dd_strv stage_paths;               /* absolute paths of --stage */
-    struct dd_scratch stage_dir, stage_spare; /* directories for the copies of --stage */
+    struct dd_strv stage_paths; /* absolute paths of --stage */
     struct collect_dirs collect;
     struct {
         struct dd_strv path; /* DIR, absolute; empty: no --compile-cache */
-        struct dd_scratch dir;
         char kind[NODE_CPU_KIND];
     } compile_cache;
 };
@@ -81,7 +78,7 @@ int run_check_for(struct run *r);
 int run_find_warm(struct run *r, struct dd_err *err);
 void run_warm_done(struct run *r);
 /* Make the private directories that the options need. Return < 0 if a required one cannot be
- * made. */
+ * made. (ddrun_scratch.c) */
 int run_make_scratch(struct run *r, struct dd_err *err);
 /* If this process is to start the nodes of the job, give a plan in *ret, otherwise NULL. */
 int run_plan_launch(const struct run *r, char **argv, struct launch_plan **ret, struct dd_err *err);

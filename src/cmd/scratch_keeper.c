@@ -21,14 +21,14 @@ static int keep_at(int from, int to)
 
 /* Close all descriptors but the pipe and the directories, or a reader of ddrun's output would wait
  * for this process. Move the descriptors to high numbers first, so that dup2() overwrites none. */
-static int keep_only(int *pipe_fd, struct dd_scratch dirs[KEEPER_DIRS], int n)
+static int keep_only(int *pipe_fd, struct dd_scratch dirs[NODE_DIRS], int n)
 {
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int high = fcntl(*pipe_fd, F_DUPFD_CLOEXEC, FIRST_FD + KEEPER_DIRS + 1);
+    int high = fcntl(*pipe_fd, F_DUPFD_CLOEXEC, FIRST_FD + NODE_DIRS + 1);
     if (null < 0 || high < 0)
         return -errno;
     for (int i = 0; i < n; i++)
-        dirs[i].fd = fcntl(dirs[i].fd, F_DUPFD_CLOEXEC, FIRST_FD + KEEPER_DIRS + 1);
+        dirs[i].fd = fcntl(dirs[i].fd, F_DUPFD_CLOEXEC, FIRST_FD + NODE_DIRS + 1);
     for (int fd = 0; fd < FIRST_FD; fd++)
         (void)dup2(null, fd);
     *pipe_fd = keep_at(high, FIRST_FD);
@@ -39,7 +39,7 @@ static int keep_only(int *pipe_fd, struct dd_scratch dirs[KEEPER_DIRS], int n)
 }
 
 /* Retry: workers and helpers that are being killed may still create files. */
-static void remove_all(const struct dd_scratch dirs[KEEPER_DIRS], int n)
+static void remove_all(const struct dd_scratch dirs[NODE_DIRS], int n)
 {
     bool left = true;
     for (int i = 0; left && i < TRIES; i++) {
@@ -51,7 +51,7 @@ static void remove_all(const struct dd_scratch dirs[KEEPER_DIRS], int n)
     }
 }
 
-__attribute__((noreturn)) static void keeper_run(int pipe_fd, struct dd_scratch dirs[KEEPER_DIRS],
+__attribute__((noreturn)) static void keeper_run(int pipe_fd, struct dd_scratch dirs[NODE_DIRS],
                                                  int n)
 {
     char done;
@@ -70,16 +70,15 @@ __attribute__((noreturn)) static void keeper_run(int pipe_fd, struct dd_scratch 
     _exit(0);
 }
 
-void scratch_keeper_start(struct scratch_keeper *k,
-                          const struct dd_scratch *const dirs[KEEPER_DIRS])
+void scratch_keeper_start(struct scratch_keeper *k, const struct node_dirs *dirs)
 {
-    struct dd_scratch exist[KEEPER_DIRS];
+    struct dd_scratch exist[NODE_DIRS];
     int n = 0;
     int ends[2];
     *k = (struct scratch_keeper){.fd = -1};
-    for (int i = 0; i < KEEPER_DIRS; i++)
-        if (dirs[i]->path != NULL)
-            exist[n++] = *dirs[i];
+    for (int i = 0; i < NODE_DIRS; i++)
+        if (dirs->of[i].path != NULL)
+            exist[n++] = dirs->of[i];
     if (n == 0 || pipe2(ends, O_CLOEXEC) < 0)
         return;
     k->pid = fork();

@@ -3,12 +3,9 @@
 #ifndef DD_CMD_SCRATCH_KEEPER_H
 #define DD_CMD_SCRATCH_KEEPER_H
 
-#include "base/scratch.h"
+#include "cmd/node_dirs.h"
 
-#include <stddef.h>
 #include <sys/types.h>
-
-enum { KEEPER_DIRS = 5 };
 
 struct scratch_keeper {
     pid_t pid; /* 0: none */
@@ -18,8 +15,7 @@ struct scratch_keeper {
 /* Start the keeper if a directory exists. Call this before guardian_run(), which does not wait for
  * children that exist already. Failures are ignored: the next job of the user removes the
  * directories. */
-void scratch_keeper_start(struct scratch_keeper *k,
-                          const struct dd_scratch *const dirs[KEEPER_DIRS]);
+void scratch_keeper_start(struct scratch_keeper *k, const struct node_dirs *dirs);
 /* End the keeper after the directories have been removed. */
 void scratch_keeper_end(struct scratch_keeper *k);
 
