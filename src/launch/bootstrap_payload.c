@@ -212,10 +212,12 @@ int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, si
     get_list(&r, &p.argv);
     get_list(&r, &p.env);
     if (r.failed || dd_rd_left(&r) > 0 || p.argv.n == 0)
-        return dd_err_set(err, -EPROTO,
-                          "cannot decode the payload (%zu bytes) from the starting node"
-                          "\n  tip: install the same version of ddrun on all nodes",
-                          n);
+        return dd_err_set(
+            err, -EPROTO,
+            "cannot decode the payload (%zu bytes) from the starting node: invalid, or "
+            "out of memory"
+            "\n  tip: install the same version of ddrun on all nodes",
+            n);
     *ret = p;
     p = (struct bootstrap_payload){0};
     return 0;
@@ -232,8 +234,10 @@ void bootstrap_payload_done(struct bootstrap_payload *p)
 
 /* ---- environment ---- */
 
-/* Src: measured with OpenPBS 23.06.06 (TM tasks) and OpenSSH 9.2. GPU variables belong to one node:
- * the cgroup hook of PBS sets UUIDs. */
+/* Source of a variable of a started node: the launching shell, the node itself, the node if it sets
+ * the variable and otherwise the shell, or neither (the variable is unset). UUIDs of GPUs are never
+ * taken from the shell: the cgroup hook of PBS sets those of one node. Src: measured with OpenPBS
+ * 23.06.06 (TM tasks) and OpenSSH 9.2. */
 enum rule { SHELLS, OWN, OWN_FIRST, NOBODYS };
 
 static const struct {

@@ -1,12 +1,13 @@
-/* The payload of a started node, for all that a starter does not forward reliably: the command, its
- * environment, directory, umask and limits, and the allocation, which is then the same on all
- * nodes. Pure.
+/* Encodes and decodes the payload of a started node. It contains what a starter does not forward
+ * reliably (the command and its environment, directory, umask and limits), and the allocation, so
+ * that all nodes have the same one. Pure.
  *
- *   payload    = u8 3 | u32_be umask | u32_be n, n soft limits u64_be (by number; ~0: none) |
+ *   payload    = u8 version, 3 | u32_be umask |
+ *                u32_be n, n soft limits u64_be (by number of RLIMIT_*; ~0: none) |
  *                str directory | allocation | list arguments | list environment
  *   allocation = str source | str job id | str run id | str requeue id | u8 requeued |
  *                str nodes, folded | u32_be nnodes | str host address |
- *                u32_be n, n ports u32_be | str secret | u8 on slurm | u64_be end time |
+ *                u32_be n, n ports u32_be | str secret | u8 on slurm | u64_be end time in s |
  *                list GPUs of each node
  *   list       = u32_be n, n str
  *   str        = u32_be length | bytes without NUL

@@ -19,8 +19,8 @@ struct caller {
     LIST_ENTRY(caller) entry;
     struct bootstrap_server *server;
     struct link *link;
-    int index; /* node of this connection; -1: no payload fetched yet, or a node that must leave */
-    bool away; /* the node must leave */
+    int index; /* node of this connection; -1: no payload fetched yet, or a node that must exit */
+    bool away; /* the node has been ordered to exit */
 };
 
 struct bootstrap_server {
@@ -50,8 +50,9 @@ static int send_msg(struct link *l, enum launch_msg_type type, int node, uint32_
     return rc < 0 ? rc : link_send(l, FRAME_LAUNCH, out.data, out.len);
 }
 
-/* A node connects over several addresses at once; the first connection over which it has received
- * the payload remains. Meanwhile the task may have gone to another node. */
+/* A node connects over several addresses at once; the first connection over which the node has
+ * received the payload remains. By then, another node may have been assigned to start this one,
+ * which is then ordered to exit. */
 static void take_fetched(struct caller *c)
 {
     struct bootstrap_server *d = c->server;
@@ -94,7 +95,8 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
              cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
         lose(c);
     else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 &&
-             f->data[0] < LAUNCH_STREAMS) /* the output of the node has not ended yet */
+             f->data[0] < LAUNCH_STREAMS) /* drop the output, but grant credit: the node must not
+                                             wait for it before it exits */
         (void)send_msg(l, LAUNCH_CREDIT, f->data[0], (uint32_t)f->len - 1);
 }
 

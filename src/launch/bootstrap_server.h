@@ -22,12 +22,13 @@ struct bootstrap_server_cfg {
     /* Set *ret to the task of a node that has connected. The memory to which it points must stay
      * valid until the next callback. Return false if the node is not expected. */
     bool (*task)(void *arg, int index, struct launch_task *ret);
-    /* Called once for each node that has the payload. Return false if the node is no longer
-     * expected: its agent is ordered to leave. */
+    /* Called when a node has received the payload, until it has returned true once for this node.
+     * Return false if the node is no longer expected: its agent is ordered to exit. */
     bool (*on_fetched)(void *arg, int index);
-    /* Called after on_fetched. */
+    /* Called for each message of a node for which on_fetched has returned true. */
     void (*on_message)(void *arg, int index, const struct launch_msg *m);
-    /* n 0: end of the stream. Return < 0 to disconnect the node. */
+    /* Called for output of such a node. which: 0: stdout, 1: stderr; n 0: end of the stream. Return
+     * < 0 to disconnect the node. */
     int (*on_output)(void *arg, int index, int which, const void *p, size_t n);
     void (*on_gone)(void *arg, int index); /* the node has disconnected */
     void *arg;
@@ -39,11 +40,11 @@ int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
  * (free()); NULL: out of memory. */
 char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
                                 const struct launch_ticket *start);
-/* Send to a node that is connected; otherwise do nothing. */
+/* Send a message to a node. Do nothing if the node is not connected, or d is NULL. */
 void bootstrap_server_send(const struct bootstrap_server *d, int index, enum launch_msg_type type,
                            int node, uint32_t value);
-bool bootstrap_server_is_connected(const struct bootstrap_server *d,
-                                   int index); /* true if the node is connected */
+/* True if the node is connected; false if d is NULL. */
+bool bootstrap_server_is_connected(const struct bootstrap_server *d, int index);
 void bootstrap_server_free(struct bootstrap_server *d);
 
 #endif

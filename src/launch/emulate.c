@@ -16,8 +16,7 @@ enum { BAD_INPUT = 2 };
 
 void emulate_addr(const struct emulate *e, int index, char out[32])
 {
-    /* 127.64.0.0 to 127.127.255.255, 1024 addresses per job; does not contain 127.0.0.1 and
-     * 127.0.1.1 */
+    /* 127.64.0.0 to 127.127.255.255, 1024 addresses per job: neither 127.0.0.1 nor 127.0.1.1 */
     uint32_t host = 0x7f400000U + (uint32_t)(e->random % 4096) * EMULATE_MAX + (uint32_t)index + 1;
     (void)snprintf(out, 32, "127.%u.%u.%u", host >> 16 & 255, host >> 8 & 255, host & 255);
 }
@@ -47,7 +46,8 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
 {
     DD_AUTO(alloc) struct alloc *a = calloc(1, sizeof(*a));
     if (a == NULL || fill(a, e, index) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory for %d simulated nodes", e->nnodes);
+        return dd_err_set(err, -ENOMEM, "out of memory for %d simulated node%s", e->nnodes,
+                          e->nnodes == 1 ? "" : "s");
     int rc = e->rdzv_id != NULL ? alloc_name_run(a, e->rdzv_id, err) : 0;
     if (rc == 0)
         *ret = DD_TAKE(a);

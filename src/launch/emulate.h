@@ -8,11 +8,11 @@
 
 enum { EMULATE_MAX = 1024 };
 
-/* Properties of a simulated job, common to all nodes. Deterministic for a given `random`. */
+/* Properties of a simulated job, common to all nodes. */
 struct emulate {
     int nnodes;
-    uint64_t random; /* determines job name, addresses and secret */
-    uint64_t secret[2];
+    uint64_t random;     /* determines the job's name and the addresses */
+    uint64_t secret[2];  /* 128 random bits */
     const char *rdzv_id; /* --rdzv-id, which names the run; NULL: not given */
     bool go_on;          /* the other nodes may continue without a failed one */
 };

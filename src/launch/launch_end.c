@@ -10,7 +10,7 @@
 
 enum {
     STARTER_KILL_MS = 2000,
-    FAIL_MS = 300,   /* collect further nodes that cannot be started, to report them together */
+    FAIL_MS = 300,   /* after a failed start: time for other failures to be reported, too */
     COMING_MS = 500, /* after cancelling: wait for nodes that are about to connect */
     TRIES_MAX = 3,   /* SIGTERM, then SIGKILL, then stop waiting */
 };
@@ -149,7 +149,7 @@ void launch_end_request_without_agent(struct launch_end *e, int sig, bool again)
 void launch_end_on_exited(struct launch_end *e, int index, int code)
 {
     const struct launcher_cfg *cfg = e->cfg;
-    /* The agent of this node knows the exit code of the job, unless the job continues without this
+    /* The exit code of this node's agent is that of the job, unless the job continues without this
      * node. */
     const bool knows = index == cfg->here && (!cfg->go_on || code == 0);
     if (cfg->parent != NULL) {

@@ -47,8 +47,8 @@ void launch_end_check_soon(const struct launch_end *e);
 void launch_end_stop(struct launch_end *e, int sig, bool at_once);
 /* A signal or the parent has requested the end. */
 void launch_end_request(struct launch_end *e);
-/* As launch_end_request(), for a node without an agent. again: the signal repeats the request;
- * signal the starters at once. */
+/* On a node without an agent, to be called after launch_end_request(): begin the grace period.
+ * again: the signal repeats the request; signal the starters at once. */
 void launch_end_request_without_agent(struct launch_end *e, int sig, bool again);
 /* Signal the remaining processes after the grace period. */
 void launch_end_in_grace(struct launch_end *e);

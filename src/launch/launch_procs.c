@@ -288,7 +288,8 @@ int launch_procs_start_starter(struct launch_procs *p, int index, char *const *a
     pipes[0][1] = -1;
     close_pipes(pipes);
     const char *key = cfg->key_for_stdin;
-    if (c->stdin_fd >= 0 && key != NULL) /* launch_procs_reap() reports the exit of a starter */
+    /* an error means that the starter has exited, which launch_procs_reap() reports */
+    if (c->stdin_fd >= 0 && key != NULL)
         (void)dd_write_full(c->stdin_fd, key, strlen(key));
     return rc;
 }

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Codes of a starter: KILLED + N: signal N ended it, or what it ran; NOT_RUN: no process. */
+/* Exit codes of a starter. KILLED + N: signal N killed the starter or its command; NOT_RUN: the
+ * starter could not be run. */
 enum { NODE_TREE_SLOW_S = 30, SSH_FAILED = 255, KILLED = 128, NOT_RUN = -1 };
 
 enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EXITED };
@@ -216,9 +217,10 @@ static void node_tree_start_subtree(struct node_tree *t, struct tree_node *c)
         node_tree_start_from_here(t, nodes, n);
 }
 
-/* Redistribute the nodes of parents that failed. Skip a parent that is about to connect: it has its
- * task, and cannot be reached yet. Take all nodes first and distribute them afterwards, so that no
- * node is taken twice, and no more than the fan-out are started from here. */
+/* Redistribute the nodes that their parents have not started yet. Skip a parent that is about to
+ * connect: it has its task, and cannot be reached yet. Take all nodes first and distribute them
+ * afterwards, so that no node is taken twice, and no more than the fan-out are started from here.
+ */
 static void node_tree_redistribute(struct node_tree *t)
 {
     DD_AUTO(free) int *late = calloc((size_t)t->nnodes, sizeof(*late));
@@ -476,7 +478,7 @@ bool node_tree_tick(struct node_tree *t)
     t->ticks++;
     if (t->ticks == NODE_TREE_SLOW_S)
         node_tree_log_slow(t);
-    if (t->ticks % NODE_TREE_SLOW_S == 0) /* repeat: a new parent may fail, too */
+    if (t->ticks % NODE_TREE_SLOW_S == 0) /* repeat: a new parent may be late, too */
         node_tree_redistribute(t);
     return true;
 }

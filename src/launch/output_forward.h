@@ -57,8 +57,8 @@ void output_forward_push(struct output_forward *f);
 bool output_forward_sources_done(const struct output_forward *f, int except);
 bool output_forward_flushed(
     const struct output_forward *f); /* true if all output has been written */
-void output_forward_wait(
-    struct output_forward *f); /* call on_change when all may have been written */
+/* Arrange for on_change to be called when all output may have been written. */
+void output_forward_wait(struct output_forward *f);
 /* The job has ended after a request: wait at most 2 s for a reader that does not read. */
 void output_forward_limit_wait(struct output_forward *f);
 

@@ -67,8 +67,8 @@ static int push_quoted(struct dd_strv *out, const struct start *s)
 }
 
 /* srun gives a step as many GPUs per task as the job requested, and ddrun starts one task per node:
- * request all GPUs of the node, with their type. SLURM_GPUS_PER_TASK is "1" or "a100:1". Src:
- * measured, 22.05. */
+ * request the GPUs of all tasks of the job, with their type. SLURM_GPUS_PER_TASK is "1" or
+ * "a100:1". Src: measured, 22.05. */
 static int push_gpus(struct dd_strv *out, const struct start *s)
 {
     const char *each = dd_env_get_nonempty(s->env, "SLURM_GPUS_PER_TASK");

@@ -13,7 +13,7 @@ struct start {
     const char *host;    /* name of the node; NULL: all nodes */
     int nnodes;
     const char *const *command; /* command to run there */
-    char *const *env;           /* environment of the script */
+    char *const *env;           /* environment of the batch script, for %gpus; NULL: none */
 };
 
 struct starter {

@@ -28,8 +28,8 @@ const char *tm_words(int error)
     return "unknown error";
 }
 
-/* True if the first word of the line is this host, by its whole name or up to the first dot of
- * either. */
+/* True if `word` is the name of this host; whole: including the domains, otherwise up to the first
+ * dot of both. */
 static bool is_host(const char *word, size_t len, const char *host, bool whole)
 {
     size_t n = strlen(host);

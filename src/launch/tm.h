@@ -31,9 +31,9 @@ struct tm_calls {
 /* Describe an error number, as the end of a message. */
 const char *tm_words(int error);
 
-/* Return the number of the first line that names this host, counted without empty lines: by its
- * whole name, or else by its name up to the first dot; -1: none. *lines becomes the number of
- * lines. */
+/* Return the index, from 0, of the first line that names this host: by its whole name, or else by
+ * its name up to the first dot; -1: none. *lines becomes the number of lines. Empty lines do not
+ * count. */
 int tm_line_of(const char *text, size_t len, const char *host, int *lines);
 
 /* Return the exit code for the status of a task: its own, 128 + a signal, or 255 for other values.
