@@ -73,8 +73,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
     char nnodes[ALLOC_NNODES];
-    bool has_spares = in->spares && (in->hosts != NULL ||
-                                     in->hostfile != NULL); /* the list numbers the nodes, too */
+    /* with spares, --node-rank is a position in the list, which may exceed --nnodes */
+    bool has_spares = in->spares && (in->hosts != NULL || in->hostfile != NULL);
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
         return dd_err_tip(err,
                           dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for --nnodes=%s",

@@ -37,8 +37,8 @@ bool alloc_is_mpi(const struct alloc_input *in);
 /* -EINVAL or ALLOC_WRONG_FOR_ALL if an MPI launcher has started several ddruns on this node, or not
  * one on each node of the list, as far as the launcher's variables show. */
 int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, struct dd_err *err);
-/* Return which of n nodes this is, from the rank of the only process on each node, if names do not
- * help; -ENOENT: unknown. */
+/* Return the index of this node among n nodes, from the MPI launcher's variables, for a list that
+ * does not contain this machine's name; -ENOENT: unknown. */
 int alloc_mpi_place(const struct alloc_input *in, int n);
 
 /* ---- texts (text.c) */
@@ -73,9 +73,10 @@ int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 
 /* True for text that can be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */
 bool alloc_id_ok(const char *text);
 uint64_t alloc_hash(const char *text);
-/* Append a hash of the command to requeue_id, which several ddruns of the scheduler's job have.
- * Only the words of the command are the same in all runs and on all nodes: ddruns are not numbered,
- * and a requeued job may get other nodes. --rdzv-id replaces the hash. 0 or -ENOMEM. */
+/* Append a hash of the command to requeue_id, which would otherwise be the same for all ddruns of
+ * the scheduler's job. Only the words of the command are the same in all runs and on all nodes:
+ * ddruns are not numbered, and a requeued job may get other nodes. --rdzv-id replaces the hash. 0
+ * or -ENOMEM. */
 int alloc_add_command(struct alloc *a, const struct alloc_input *in);
 int alloc_no_memory(struct dd_err *err);
 

@@ -72,8 +72,8 @@ static const char *pbs_value(const char *text, const char *name)
     return NULL;
 }
 
-/* Set *ret to the end of what starts at a date, which strptime() reads by `format`, and takes
- * `length`, a clock time as in take_clock(). */
+/* Set *ret to `start`, a date that strptime() parses by `format`, plus `length`, a time as in
+ * take_clock(). -ENOENT: one of them is NULL or invalid. */
 static int end_of(const char *start, const char *format, const char *length, int64_t *ret)
 {
     struct tm tm = {.tm_isdst = -1};
@@ -334,7 +334,8 @@ static bool slurm_is(const char *text, const char *name, const char *words)
 
 /* Src: scontrol(1), squeue(1); Slurm 22.05.8, measured 2026-11-21: a job that has come to its limit
  * is JobState=COMPLETING or TIMEOUT with Reason=TimeLimit, a cancelled one is CANCELLED or
- * COMPLETING with Reason=None; PreemptTime is a date from the first signal of a preemption on. */
+ * COMPLETING with Reason=None; PreemptTime is a date as soon as Slurm has sent the first signal of
+ * a preemption. */
 enum alloc_end alloc_slurm_why(const char *text)
 {
     if (slurm_is(text, " JobState=", "CANCELLED"))

@@ -50,7 +50,9 @@ int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct 
     return 0;
 }
 
-/* With --master-addr, torchrun's default rank is 0; with an endpoint, the daemon assigns ranks. */
+/* Return the index of this node: --node-rank, or 0 for the only node without an endpoint
+ * (torchrun's default) and for the host of the endpoint or of --master-addr; -1: the daemon assigns
+ * it. */
 static int find_index(const struct alloc_input *in, const char *host, int nnodes)
 {
     if (in->node_rank >= 0)

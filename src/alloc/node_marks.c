@@ -123,8 +123,8 @@ static struct span slurm_reason(struct span line)
 }
 
 /* Src: scontrol(1); Slurm 22.05.8, measured 2026-11-23: one line for each node, "NodeName=node2 …
- * State=MIXED+DRAIN … Reason=bad DIMM [root@2026-11-23T16:59:52]". The reason is the last field, so
- * that text in it is not taken for a state. */
+ * State=MIXED+DRAIN … Reason=bad DIMM [root@2026-11-23T16:59:52]". Since the reason is the last
+ * field, text in it is not taken for a state. */
 static int slurm_read(const struct alloc_marks_row *row, const char *text, struct dd_buf *out)
 {
     static const char head[] = "NodeName=";

@@ -17,7 +17,7 @@ const char *alloc_marks_scheduler(const struct alloc_marks_row *row); /* "Slurm"
 const char *alloc_marks_variable(const struct alloc_marks_row *row);
 /* True if the scheduler may have the nodes under names without domains only. */
 bool alloc_marks_other_names(const struct alloc_marks_row *row, const struct hostlist *nodes);
-/* A command that asks for all nodes. */
+/* A command that prints the states of all nodes of the job. */
 struct alloc_marks_words {
     struct dd_strv words;
     const char *directory; /* of the program if PATH may not contain it; NULL: unknown */

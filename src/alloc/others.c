@@ -1,5 +1,6 @@
 /* LSF, Grid Engine, OAR and Cobalt: the job's id is in a variable, its nodes are in a file or
- * another variable. One row each. Flux sets neither: its row only explains how to start ddrun.
+ * another variable. One row each. Flux sets no variable with the nodes: its row only explains how
+ * to start ddrun.
  *
  * Src: manuals, public sources and pages of sites; none of these systems was run.
  * - A node file has one line per slot or core. Lines of Grid Engine are "host slots queue
@@ -22,11 +23,13 @@ struct other {
     const char *also; /* alternative name of the first variable in jobs; NULL: none */
     const char *needs; /* variable that must also be set, because the first one's name is too
                           common; NULL: none */
-    const char *files; /* variables with the path of the node file; the first that is set counts */
+    const char *files; /* variables with the path of the node file, comma separated; the first that
+                          is set counts; NULL: none */
     bool first_word;   /* only the first word of each line counts */
-    int (*list)(struct hostlist **ret, const struct alloc_input *in,
-                struct dd_err *err); /* function for systems without a file */
-    bool elsewhere;                  /* the script does not run on a node of the job */
+    /* Reads the nodes if no variable in `files` is set; -ENODATA: no variable has them. NULL: there
+     * is no other source. */
+    int (*list)(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err);
+    bool elsewhere;  /* the script does not run on a node of the job */
     const char *tip; /* what to do in a script if ddrun cannot start the other nodes; say_start() */
 };
 
@@ -80,7 +83,10 @@ static int words(struct hostlist **ret, const struct alloc_input *in, const char
     for (size_t i = 0; i < w.n; i += step) {
         if (!hostlist_name_ok(w.v[i]))
             return dd_err_set(err, -EINVAL, "%s: invalid host name '%.80s'", name, w.v[i]);
-        if (push_new(nodes, w.v[i]) < 0)
+        const int rc = push_new(nodes, w.v[i]);
+        if (rc == -E2BIG)
+            return dd_err_set(err, rc, "%s has more than %d nodes", name, HOSTLIST_MAX);
+        if (rc < 0)
             return alloc_no_memory(err);
     }
     *ret = DD_TAKE(nodes);
@@ -445,7 +451,8 @@ static int flux_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
     return dd_err_set(err, -EINVAL, "not a Flux job"); /* flux_detect() never returns 1 */
 }
 
-/* Return the job's id from the name that Flux's PMI reports. Src: flux-core's shell; not run. */
+/* Return the job's id, which Flux's PMI also reports as the name of the job. Src: flux-core's
+ * shell; not run. */
 static bool flux_own(char *const *env, char ret[ALLOC_ID_SIZE])
 {
     return alloc_own_is(env, "FLUX_JOB_ID", ret);

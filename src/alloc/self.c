@@ -1,5 +1,6 @@
-/* Determines which host of a list is this machine. Names are compared last: those of the scheduler,
- * the resolver and gethostname() often differ, mostly after the first dot. */
+/* Determines which host of a list is this machine: by full name, then by address, then by name up
+ * to the first dot. Names of the scheduler, the resolver and gethostname() often differ after it.
+ */
 #include "alloc/alloc_inner.h"
 
 #include <arpa/inet.h>

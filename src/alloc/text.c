@@ -40,7 +40,7 @@ int alloc_check_nnodes(const struct hostlist *nodes, int n, const char *source,
     if (n > in->max_nodes)
         (void)snprintf(more, sizeof(more), ", use --nnodes=%d:%d to keep spare nodes",
                        in->max_nodes, in->max_nodes);
-    else if (strcmp(source, "pbs") == 0) /* may place several chunks on a host */
+    else if (strcmp(source, "pbs") == 0) /* PBS may place several chunks on a host */
         (void)snprintf(more, sizeof(more), ", request the nodes with -l place=scatter");
     return dd_err_set(err, -EINVAL,
                       "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
