@@ -22,8 +22,9 @@ int node_cpus_get(struct node_cpus *ret,
                   struct dd_err *err); /* reads sched_getaffinity(), for machines of any size */
 void node_cpus_done(struct node_cpus *c);
 
-/* Compute the share of worker i of n: consecutive CPUs of the mask, with all hyperthreads of a
- * core, within one NUMA node unless that makes the share of a worker smaller by a quarter. root:
+/* Compute the share of worker i of n: consecutive CPUs of the mask, with all hyperthreads of a core
+ * (single CPUs if there are fewer cores than workers), within one NUMA node unless a NUMA node
+ * would get no worker, or the share of a worker would be 3/4 of an even share or less. root:
  * "", or a directory with sys/devices/system for tests; if files are missing, assume one NUMA node
  * and no siblings. Return 0 with *ret filled (same size as c->set, allocated by the caller); 1:
  * fewer CPUs than workers, do not bind; -ENOMEM. */

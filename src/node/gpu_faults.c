@@ -63,10 +63,10 @@ static enum severity ecc(const struct gpu_case *c, char *text, size_t n)
 {
     if (!(c->now->known & GPU_KNOWS_ECC) || c->now->ecc_uncorrected == 0)
         return FINE;
-    (void)snprintf(text, n, "has had %llu uncorrectable memory error%s since its last reset; %s",
-                   (unsigned long long)c->now->ecc_uncorrected,
-                   c->now->ecc_uncorrected == 1 ? "" : "s",
-                   is_cleared(c) ? "according to its driver, it can be used" : RESET);
+    (void)snprintf(
+        text, n, "has had %llu uncorrectable memory error%s since its driver was loaded; %s",
+        (unsigned long long)c->now->ecc_uncorrected, c->now->ecc_uncorrected == 1 ? "" : "s",
+        is_cleared(c) ? "according to its driver, it can be used" : RESET);
     return is_cleared(c) ? WARNS : FAILS;
 }
 
@@ -141,8 +141,8 @@ static enum severity held_by_others(const struct gpu_case *c, char *text, size_t
         if (!p->alive || (double)p->bytes < gib)
             continue;
         (void)snprintf(text, n,
-                       "has %.1f GiB of memory held by process %u, which is not of this "
-                       "job's workers",
+                       "has %.1f GiB of memory held by process %u, which is not a worker of this "
+                       "job",
                        (double)p->bytes / gib, p->pid);
         return WARNS;
     }

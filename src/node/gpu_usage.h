@@ -31,8 +31,9 @@ int gpu_usage_read(const char *text, struct gpu_usage ret[GPU_USAGE_MAX]);
 int gpu_usage_of_worker(const struct gpu_usage *v, int n, const char *visible, bool shared,
                         int local_rank, const struct gpu_usage *ret[GPU_USAGE_MAX]);
 
-/* Return the GPU whose clock is furthest below its highest one, of those that have work: a kernel
- * ran at least half of the time, and the driver does not report it as idle. NULL: none. */
+/* Return the GPU whose clock is the smallest fraction of its maximum, of those that have work: a
+ * kernel ran at least half of the time, and the driver does not report the GPU as idle. NULL: none.
+ */
 const struct gpu_usage *gpu_usage_slowest(const struct gpu_usage *const *v, int n);
 
 #endif

@@ -81,8 +81,9 @@ int health_tmpdir_check(const struct node_health *h, const struct node_health_ta
     return rc == 0 ? 0 : cannot_write(h->cfg.tmpdir, rc, why);
 }
 
-/* Read the file back, from the disk if the kernel can drop its pages. */
-static bool reads_back(int fd, const unsigned char *wrote)
+/* Read the file back, from the disk if the kernel can drop its pages. Return NULL if it contains
+ * what was written, otherwise the reason. */
+static const char *read_back(int fd, const unsigned char *wrote)
 {
     unsigned char got[PROBE];
     size_t n = 0;
@@ -90,7 +91,10 @@ static bool reads_back(int fd, const unsigned char *wrote)
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     while (n < sizeof(got) && (k = pread(fd, got + n, sizeof(got) - n, (off_t)n)) > 0)
         n += (size_t)k;
-    return n == sizeof(got) && memcmp(got, wrote, n) == 0;
+    if (k < 0)
+        return strerror(errno);
+    return n == sizeof(got) && memcmp(got, wrote, n) == 0 ? NULL
+                                                          : "its content is not what was written";
 }
 
 int health_storage_check(const struct node_health *h, const struct node_health_target *t,
@@ -106,10 +110,10 @@ int health_storage_check(const struct node_health *h, const struct node_health_t
         rc = -errno;
     if (rc < 0)
         return cannot_write(t->path, rc, why);
-    return reads_back(fd, wrote)
+    const char *reason = read_back(fd, wrote);
+    return reason == NULL
                ? 0
-               : dd_err_set(why, 1, "cannot read back what was written to a file in %.300s",
-                            t->path);
+               : dd_err_set(why, 1, "cannot read back a file in %.300s: %s", t->path, reason);
 }
 
 int health_disk_check(const struct node_health *h, const struct node_health_target *t,

@@ -1,4 +1,4 @@
-/* Declarations of the part of NVML that this file uses. Src: docs.nvidia.com/deploy/nvml-api. */
+/* Src of the declarations and numbers of NVML: docs.nvidia.com/deploy/nvml-api. */
 #include "node/nvml.h"
 
 #include "base/auto.h"
@@ -364,7 +364,7 @@ static void store_xid(const struct api *api, const struct event_data *e,
         (void)snprintf(x->bus, sizeof(x->bus), "%.31s", pci.bus_id);
         x->n++;
         if (!gpu_xid_is_hardware(x->xid) || gpu_xid_is_hardware(e->data))
-            x->xid = e->data; /* prefer it to the errors of programs that it often causes */
+            x->xid = e->data; /* keep failed hardware: it often causes errors of programs */
         return;
     }
 }
