@@ -251,7 +251,8 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
     json_t *address;
     const json_t *other = judge_look_of(j, judge_num(n, "to", -1));
     const char *to = judge_node_name(j, judge_num(n, "to", -1));
-    const char *advice = "correct /etc/hosts or DNS: ddrun also asks Slurm, most programs do not";
+    const char
+        *advice = "correct /etc/hosts or DNS: ddrun also asks Slurm, but most programs do not";
     if (judge_str(n, "error")[0] != '\0')
         judge_findf(j, l, advice, "cannot resolve the name %s: %s", to, judge_str(n, "error"));
     else if (other != NULL)
@@ -263,8 +264,8 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
                             json_string_value(address));
 }
 
-/* Compare a number with the one that most nodes have; report the nodes that differ. Skip nodes that
- * do not know theirs. what: singular. */
+/* Compare a number with the one that most nodes have; report the nodes that differ. Skip nodes
+ * whose result lacks the number. what: name of the counted things, singular. */
 static void judge_equal(struct judge *j, const char *name, const char *what, const char *advice)
 {
     size_t i;

@@ -25,10 +25,10 @@ enum { DOCTOR_START_MS = 30000 }; /* time within which all nodes have started */
 
 /* With `net`, all nodes begin to measure at the same time: the first node releases the others when
  * all have reached it, or each begins when its time limit is over. In the latter case the previous
- * node may begin up to doctor_late_ms() later than this node, which waits for the previous one. */
+ * node may begin up to doctor_late_ms() later than this node; this node waits for it. */
 
-/* Return by how many milliseconds another node may have started later than this one, if it has
- * reached this one within limit_ms. Pure. */
+/* Return the maximum time, in ms, by which another node may have started later than this one if it
+ * has reached this one within limit_ms. Pure. */
 unsigned doctor_late_ms(unsigned limit_ms);
 
 /* Connect to the next node and to the first one as an agent would, with the job's key and ports,

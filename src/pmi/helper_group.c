@@ -13,7 +13,7 @@
 
 enum { ID_SIZE = 8 };
 
-/* Propose a unique identifier. Identifiers count down from 2^32, as in PRRTE, because Open MPI
+/* Propose a unique identifier. Identifiers count down from 2^32 - 1, as in PRRTE, because Open MPI
  * itself uses the low numbers. */
 static uint64_t propose(const struct space *s, unsigned count)
 {

@@ -1,6 +1,6 @@
-/* Direct modex: data that a rank has published, requested by a rank of another node. Once all ranks
- * of all nodes have published, each node sends its ranks' first data to all others; earlier
- * requests wait for that. */
+/* Direct modex: data that a rank has published, requested by a rank of another node. Each node
+ * sends the first data of its ranks to all others once all of them have published; requests wait
+ * until the data of all nodes have arrived. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"

@@ -92,7 +92,7 @@ __attribute__((format(printf, 4, 5))) static int pmi_client_ask(struct pmi_clien
     if (refused || found == NULL)
         return dd_err_set(c->err, -EPROTO,
                           "the outer launcher %s a PMI-1 request (PMI_FD=%d): '%s'",
-                          refused ? "refused" : "did not understand", c->fd,
+                          refused ? "refused" : "sent an unexpected reply to", c->fd,
                           dd_log_escape(shown, sizeof(shown), c->in, strlen(c->in)));
     if (word != NULL) {
         found += strlen(word);

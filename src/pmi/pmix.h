@@ -1,6 +1,6 @@
 /* PMIx for the workers of one node in one round, for Open MPI: the agent's side of the helper
  * ddrun-pmix, which contains libpmix. libpmix starts threads, leaks memory and can be a server only
- * once per process, so the helper lives for one round and exits with its agent. */
+ * once per process, so the helper runs for one round and exits with its agent. */
 #ifndef DD_PMI_PMIX_H
 #define DD_PMI_PMIX_H
 
