@@ -3,8 +3,9 @@
  * A worker reads its rank from the environment, exchanges data with the others through the store of
  * its round, and gets an event before the round is stopped. Without ddrun a program is rank 0 of 1.
  *
- * A round is one life of the worker group. All stored data belongs to it: after a restart nothing
- * is left. When the round is over, every call that waits returns -ECANCELED.
+ * A round lasts from a start of the worker group to its end; a restart begins the next round. All
+ * stored data belongs to the round and is lost with it. When the round is over, every call that
+ * waits returns -ECANCELED.
  *
  * Functions return 0 or more, or a negative errno; ddrun_error() describes it. All may be called by
  * several threads at once. Timeouts are in milliseconds; DDRUN_FOREVER waits as long as the round

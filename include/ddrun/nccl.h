@@ -34,8 +34,8 @@ struct ddrun_nccl_id {
     char internal[128];
 };
 
-/* The functions of one NCCL; NULL if an older NCCL lacks it. An ncclResult_t is an int,
- * an ncclComm_t a pointer, an ncclConfig_t is passed by pointer. */
+/* The functions of one NCCL; a pointer is NULL if this NCCL is too old to have the function. An
+ * ncclResult_t is an int, an ncclComm_t a pointer, an ncclConfig_t is passed by pointer. */
 struct ddrun_nccl {
     int (*get_version)(int *version);
     int (*get_unique_id)(struct ddrun_nccl_id *id);
@@ -160,6 +160,7 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
                                          int n, struct ddrun_nccl_id_list *ret, int *can_scale)
 {
     int rank, k;
+    char why[80];
     for (rank = 0; rank < n; rank++) {
         const char *note = (const char *)v[rank].data;
         k = ddrun_nccl_id_of(rank, n, ret->n);
@@ -167,8 +168,10 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
             return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids",
                                     "the ranks disagree on which ranks create them (ranks_per_id)");
         *can_scale &= note[0] != 0;
-        if (note[1] != 0)
-            return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank failed to create one");
+        if (note[1] != 0) {
+            (void)snprintf(why, sizeof(why), "member %d failed to create one", rank);
+            return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", why);
+        }
         if (k >= 0)
             memcpy(&ret->v[k], note + 2, sizeof(ret->v[k]));
     }

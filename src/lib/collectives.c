@@ -5,8 +5,9 @@
  * the reply to the last request until all members have arrived. Data that is too long for a record
  * is stored under a key of its own, xN.PLACE.
  *
- * Once a member knows that all have arrived at N, all have left N-1 and bN is no longer needed. So
- * with its next collective the first member deletes b and d, and each member its own x. */
+ * When all members have arrived at N, all have left N-1: no member needs bN, and the keys d and x
+ * of N-1, any more. With its next collective the first member deletes b and d, and each member its
+ * own x. */
 #include "lib/lib_inner.h"
 #include "lib/allgather_records.h"
 

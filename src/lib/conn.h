@@ -25,8 +25,9 @@ int deadline_poll(int fd, short events, uint64_t deadline); /* 0: ready; -ETIMED
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err);
 
-/* Connect and do the handshake. -ETIMEDOUT; -ECONNREFUSED after one second, whatever the deadline;
- * -EACCES: the connection was lost during the handshake, or refused by this machine; -EPROTO. */
+/* Connect and do the handshake. -ETIMEDOUT; -ECONNREFUSED: refused for one second, or until an
+ * earlier deadline; -EACCES: the connection was lost during the handshake, or refused by this
+ * machine; -EPROTO: the server is not a store. */
 int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, struct dd_err *err);
 void conn_free(struct conn *c);
 

@@ -104,8 +104,7 @@ int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline)
         __atomic_store_n(&d->reached, true, __ATOMIC_RELAXED);
     if (rc != -ECONNREFUSED || !__atomic_load_n(&d->reached, __ATOMIC_RELAXED))
         return rc;
-    __atomic_store_n(&d->over, true,
-                     __ATOMIC_RELAXED); /* calls on the other connections will notice it, too */
+    __atomic_store_n(&d->over, true, __ATOMIC_RELAXED); /* all later calls fail at once */
     return -ECANCELED;
 }
 

@@ -143,7 +143,7 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
     if (d->local != NULL)
         return wait_local(d, keys, n, deadline);
     rc = wait_for_keys(d, keys, n, timeout_ms == 0 ? deadline_in(1) : deadline);
-    return rc < 0 ? lib_fail(rc, "%s, '%.100s' first", what, keys[0]) : 0;
+    return rc < 0 ? lib_fail(rc, "%s ('%.100s'%s)", what, keys[0], n > 1 ? ", ..." : "") : 0;
 }
 
 int ddrun_delete(struct ddrun *d, const char *key, int timeout_ms)

@@ -21,7 +21,9 @@ struct request {
     char *text;
     web_done_f *done;
     void *arg;
-    int tries; /* number of helpers that ended while serving this request */
+    int tries; /* number of helpers that could not be started, or ended while serving this request
+                */
+    int rc;    /* why the request could not be sent: negative errno; 0: it has been sent */
 };
 
 struct web {
@@ -92,6 +94,7 @@ static int start_helper(struct web *w)
     w->pid = fork();
     if (w->pid == 0)
         web_exec_helper(&w->cfg, pair[1], self);
+    const int rc = w->pid < 0 ? -errno : -ENOMEM; /* if the start fails */
     close(pair[1]);
     if (w->pid < 0)
         w->pid = 0;
@@ -100,7 +103,7 @@ static int start_helper(struct web *w)
                       : NULL;
     if (w->readable == NULL || event_add(w->readable, NULL) < 0) {
         (void)end_helper(w);
-        return -ENOMEM;
+        return rc;
     }
     if (w->cfg.started != NULL)
         w->cfg.started(w->cfg.arg, w->pid);
@@ -145,10 +148,16 @@ static void fail_first(struct web *w, const char *why)
 
 static void on_later(evutil_socket_t fd, short what, void *arg)
 {
+    struct web *w = arg;
+    const struct request *r = TAILQ_FIRST(&w->waiting);
+    char why[200];
     (void)fd;
     (void)what;
-    fail_first(arg, "cannot start the helper ddrun-web, or send it the request");
-    send_next(arg);
+    (void)snprintf(why, sizeof(why),
+                   "cannot start the helper ddrun-web, or send it the request: %s",
+                   strerror(r != NULL ? -r->rc : 0));
+    fail_first(w, why);
+    send_next(w);
 }
 
 static void send_next(struct web *w)
@@ -160,8 +169,10 @@ static void send_next(struct web *w)
         return;
     for (; r->tries < TRIES_MAX;
          r->tries++) { /* the helper may have been killed while it was idle */
-        if ((w->fd >= 0 || start_helper(w) == 0) &&
-            send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+        r->rc = w->fd >= 0 ? 0 : start_helper(w);
+        if (r->rc == 0 && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+            r->rc = -errno;
+        if (r->rc == 0) {
             w->sent = true;
             return;
         }

@@ -299,7 +299,7 @@ static void nccl_that_makes_no_id_fails_everywhere(void **state)
     for (int i = 0; i < n; i++) {
         assert_int_equal(made[i].rc, -EIO);
         assert_int_equal(calls[i].inits, 0);
-        assert_string_equal(made[i].nccl.error, "NCCL ids: a rank failed to create one");
+        assert_string_equal(made[i].nccl.error, "NCCL ids: member 0 failed to create one");
     }
     world_free(w);
 }

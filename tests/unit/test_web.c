@@ -656,7 +656,8 @@ static void each_request_has_its_own_answer(void **state)
     assert_int_equal(web_post(w, &r[1], keep_error, said[1]), 0);
     for (int i = 0; i < 100 && said[1][0] == '\0'; i++)
         assert_true(event_base_loop(cfg.base, EVLOOP_ONCE) >= 0);
-    assert_string_equal(said[0], "cannot start the helper ddrun-web, or send it the request");
+    assert_string_equal(said[0], "cannot start the helper ddrun-web, or send it the request: "
+                                 "Too many open files");
     assert_string_equal(said[1], "http://second");
     web_free(w);
     event_base_free(cfg.base);
