@@ -1,7 +1,7 @@
 /* JAX: variables for jax.distributed.initialize() without arguments. JAX has no variables of its
  * own for rank and size; it takes them from five variables of Slurm, all of which must be set. In a
- * Slurm job, slurm_variables.c has set them; elsewhere they are set only on request, since other
- * programs would then call Slurm. Src: JAX 0.10.2, measured. */
+ * Slurm job, slurm_variables.c has set them; elsewhere they are set only on request, since they
+ * make other programs call Slurm's commands. Src: JAX 0.10.2, measured. */
 #include "framework/rows.h"
 
 #include "base/auto.h"

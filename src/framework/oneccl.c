@@ -1,5 +1,5 @@
-/* oneCCL, which expects an MPI launcher by default: rank and size on the node are
- * PyTorch's. Src: oneCCL's source of March 2025. */
+/* oneCCL expects an MPI launcher by default: let it take rank and size on the node from PyTorch's
+ * variables. Src: oneCCL's source of March 2025. */
 #include "framework/rows.h"
 
 int framework_oneccl(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)

@@ -1,7 +1,7 @@
-/* Slurm's own variables, corrected for each worker. Slurm sees one task, the agent, so that all its
- * children would read the node index as rank. Programs that read SLURM_PROCID (JAX, TensorFlow's
- * resolver, submitit, idr_torch) need the values that srun would set with one task per worker. Src:
- * submitit 1.5.4, idr_torch 2.4.0, TensorFlow's resolver of 2.5. */
+/* Slurm's own variables, corrected for each worker. For Slurm the agent is the only task of the
+ * node, so its children would all read the node index as rank. Programs that read SLURM_PROCID
+ * (JAX, TensorFlow's resolver, submitit, idr_torch) need the values that srun would set with one
+ * task per worker. Src: submitit 1.5.4, idr_torch 2.4.0, TensorFlow's resolver of 2.5. */
 #include "framework/rows.h"
 
 #include "base/buf.h"

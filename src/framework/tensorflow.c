@@ -78,7 +78,7 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
     if (p->endpoints.n != (size_t)p->world_size)
         return dd_err_set(
             err, -ENOTSUP,
-            "TF_CONFIG needs one reserved port for each of %d worker%s, but the nodes have reserved "
+            "TF_CONFIG needs %d reserved port%s, one for each worker, but the nodes have reserved "
             "only %zu",
             p->world_size, p->world_size == 1 ? "" : "s", p->endpoints.n);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);

@@ -61,9 +61,10 @@ int tf_roles_parse(struct tf_roles *ret, const char *text, struct dd_err *err)
     if (rc < 0)
         return dd_err_set(
             err, rc,
-            "invalid task list '%s': expected chief, worker, ps and evaluator, each at most once "
-            "and with its number (one '*' for the rest), with a chief or workers, and at most one "
-            "chief and one evaluator, such as chief:1,ps:2,worker:*",
+            "invalid task list '%s': expected TYPE:NUMBER, separated by commas, such as "
+            "chief:1,ps:2,worker:*, where each type (chief, worker, ps, evaluator) occurs at most "
+            "once, there are workers or a chief, at most one chief and one evaluator, and '*' (the "
+            "rest) occurs at most once",
             text);
     *ret = r;
     return 0;

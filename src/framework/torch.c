@@ -34,9 +34,9 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
     return rc == 0 && in->store_port != NULL ? dd_env_set(env, "MASTER_PORT", in->store_port) : rc;
 }
 
-/* torchrun's rule: the user's value, or 1 if several workers share the node. PBS always sets the
- * variable to the CPUs of the whole chunk: divide that number among the workers of the node. Src:
- * OpenPBS 23.06, measured. */
+/* Set OMP_NUM_THREADS as torchrun does: the user's value, or 1 if several workers share the node.
+ * PBS always sets this variable to the CPUs of the whole chunk: divide that number among the
+ * workers of the node. Src: OpenPBS 23.06, measured. */
 static int threads(struct dd_strv *env, int nlocal)
 {
     const char *omp = dd_env_get_nonempty(env->v, "OMP_NUM_THREADS");

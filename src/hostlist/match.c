@@ -4,8 +4,9 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* Replaces '*' while the expression is expanded: the parser accepts ':' because of IPv6 addresses,
- * and no pattern may contain ':'. */
+/* Replaces '*' while the expression is expanded, and in the parser's message: the parser accepts
+ * ':' because of IPv6 addresses, no pattern may contain ':', and the parser's own words contain
+ * none. */
 enum { STAND_IN = ':' };
 
 static void match_replace(char *text, char from, char to)

@@ -131,7 +131,7 @@ static const char *read_range(const char **p, struct range *ret, size_t *ret_lon
     if (width > HOSTLIST_NAME_MAX)
         return "has more than 255 digits";
     if (ret->last < ret->now)
-        return "is a descending range: expected the smaller number first";
+        return "is a descending range; the smaller number must come first";
     ret->width = (int)width;
     *ret_longest = (size_t)snprintf(NULL, 0, "%0*" PRIu64, ret->width, ret->last);
     return NULL;

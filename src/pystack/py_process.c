@@ -78,8 +78,8 @@ static int read_memory(void *arg, uint64_t addr, void *to, size_t n)
     return got < 0 && errno != EIO ? -errno : got == 0 ? -ESRCH : -EFAULT;
 }
 
-/* Blame Yama for a refusal if its scope is not 0: opening auxv, which Yama does not limit, has
- * succeeded. */
+/* Name Yama as the reason of a refusal if its scope is not 0: opening auxv, which Yama does not
+ * limit, has succeeded. */
 static int explain_refusal(int rc, struct dd_err *err)
 {
     const int scope = rc == -EPERM || rc == -EACCES ? py_process_scope() : 0;

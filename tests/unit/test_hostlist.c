@@ -67,7 +67,7 @@ static void parse_refuses_what_is_wrong_and_says_where(void **state)
         {"n[ 1-2]", "' 1-2' is not a number or a range"},
         {"n[1 - 2]", "'1 - 2' is not a number or a range"},
         {"ok,n[5,3-1]",
-         "'3-1' is a descending range: expected the smaller number first (character 8 of"},
+         "'3-1' is a descending range; the smaller number must come first (character 8 of"},
         {"n[18446744073709551616]", "has a number of more than 64 bits"},
         {"n[1-999999999999999999999999]", "has a number of more than 64 bits"},
         {"a@b", "'@' is not allowed in a host name (character 2 of host list 'a@b')"},
