@@ -41,7 +41,7 @@ enum {
 struct manager {
     struct tm_calls call;
     char library[256];
-    unsigned task; /* 0: not started yet */
+    unsigned task; /* number of the task in TM; 0: not started yet */
     sigset_t signals;
     pid_t parent;
     uint64_t orphan_ns; /* time at which the loss of the parent was noticed; 0: not lost */
@@ -193,7 +193,9 @@ static void tell(const struct manager *t, int sig)
     (void)t->call.kill(t->task, sig, &event);
 }
 
-/* Wait for `ms`, or until a signal arrives. Return false if the parent exited ORPHAN_S ago. */
+/* Wait `ms` milliseconds, or until a signal arrives. Return false if the parent exited ORPHAN_S
+ * ago.
+ */
 static bool rest(struct manager *t, unsigned ms)
 {
     const struct timespec pause = {.tv_nsec = (long)ms * (long)DD_NS_PER_MS};

@@ -123,7 +123,7 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
             told = true;
         }
         int sig = sigwaitinfo(&waited, &si);
-        /* the terminal sends its signals to all processes */
+        /* do not forward a signal of the terminal, which the kernel sends to all processes */
         if (sig > 0 && sig != SIGCHLD && si.si_code != SI_KERNEL)
             signal_all(pids, e->nnodes, sig);
     }

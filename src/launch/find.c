@@ -68,8 +68,8 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
 {
     if (st->ours)
         return dd_installed_find(out, st->program, PKGLIBEXECDIR) && launch_helper_works(out, err);
-    const char *path = dd_env_get_nonempty(
-        environ, "PATH"); /* a shell may have a PATH that it does not export */
+    /* search the standard directories if the shell has not exported its PATH */
+    const char *path = dd_env_get_nonempty(environ, "PATH");
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
         size_t n = strcspn(s, ":");
         if (n > 0 && is_there(out, s, n, st->program))

@@ -38,8 +38,8 @@ struct launch_end {
 int launch_end_init(struct launch_end *e); /* creates the events; -ENOMEM */
 void launch_end_done(struct launch_end *e);
 
-/* Schedule a check from the event loop, since callers may be in the middle of a change: pass on
- * output, and see whether all has ended. */
+/* Schedule a check, which passes on output, and ends the loop if all has ended. It runs from the
+ * event loop, because callers may be in the middle of a change. */
 void launch_end_check_soon(const struct launch_end *e);
 
 /* Send all nodes the order to stop. at_once: no workers run yet. Without at_once, cancel the nodes
@@ -58,11 +58,11 @@ void launch_end_on_parent_lost(struct launch_end *e);
 
 /* What the tree of nodes reports: */
 void launch_end_on_exited(struct launch_end *e, int index, int code);
-void launch_end_on_failed(struct launch_end *e); /* a node cannot be started */
+void launch_end_on_failed(struct launch_end *e); /* a required node cannot be started */
 void launch_end_on_none_left(struct launch_end *e);
 void launch_end_on_connected(struct launch_end *e);
 
-/* Kill the processes of a start that failed half-way. */
+/* End the processes of a start that failed half-way; `code` becomes the exit code. */
 void launch_end_give_up(struct launch_end *e, int code);
 /* Return the exit code of the launcher. */
 int launch_end_code(const struct launch_end *e);

@@ -1,4 +1,5 @@
-/* Runs one command on each node of an allocation with its starter, and on this node directly. */
+/* Runs one command on each node of an allocation: on this node directly, on others with a starter.
+ */
 #ifndef DD_LAUNCH_NODE_COMMANDS_H
 #define DD_LAUNCH_NODE_COMMANDS_H
 

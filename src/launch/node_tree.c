@@ -432,8 +432,7 @@ void node_tree_receive(struct node_tree *t, int from, const struct launch_msg *m
 {
     struct tree_node *by = &t->nodes[from];
     if (m->type < LAUNCH_CONNECTED ||
-        m->type >
-            LAUNCH_EXITED) /* not a message for this direction; its `node` may be out of range */
+        m->type > LAUNCH_EXITED) /* only a parent sends this; its `node` may be out of range */
         return;
     struct tree_node *c = &t->nodes[m->node];
     if (m->type == LAUNCH_CONNECTED && c->state == NODE_STARTING && c->parent != from &&

@@ -30,9 +30,9 @@ struct starter {
     bool tree;         /* each start is expensive for this machine, and any node can start others */
     bool must_outlive; /* it exits on the job's signals and loses the exit code: start it with
                           signals ignored */
-    const char *unset; /* variables to unset, which would change its behaviour, comma separated;
+    const char *unset; /* variables that would change its behaviour, to be unset, comma separated;
                           NULL: none */
-    const char *options; /* options of the program, without a command of the user; NULL: none */
+    const char *options; /* options of the program, not used with --launch-command; NULL: none */
     const char *command; /* words of the command: %program, %host, %n (number of nodes), %command,
                             %line (one argument: exec and the command quoted for a shell), %quoted
                             (each word of the command quoted for a shell), %gpus (srun options for
@@ -43,7 +43,7 @@ struct starter {
  * this source. NULL: none. */
 const struct starter *starter_find(const struct starter *after, const char *name,
                                    const char *source);
-/* Choices of an option; "auto" and "none" are not starters. */
+/* Choices of --launcher; "auto" and "none" are not starters. */
 #define STARTER_NAMES                                                                              \
     "auto,none,srun,pbs_tmrsh,pbsdsh,tm,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
 /* Append the command line that runs s->command with this starter. Return 0 or -ENOMEM. */
