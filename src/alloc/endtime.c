@@ -299,8 +299,8 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
                      {"COBALT_ENDTIME", "cobalt,cobalt-xc", AT},
                      {"PBS_WALLTIME", "pbs", LENGTH}};
     enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
-    bool is_scheduler =
-        false; /* if so, only the variable of its row counts: others may be of another job */
+    /* true: only this scheduler's variable counts, since others may be of another job */
+    bool is_scheduler = false;
     for (size_t i = 0; i < VARIABLES; i++)
         is_scheduler |= is_among(variables[i].sources, source);
     for (size_t i = 0; i < ROWS; i++)

@@ -15,7 +15,7 @@ const char *alloc_marks_scheduler(const struct alloc_marks_row *row); /* "Slurm"
 /* Return the variable with the nodes of the job, for a job whose host list does not name them;
  * NULL: none. */
 const char *alloc_marks_variable(const struct alloc_marks_row *row);
-/* True if the scheduler may have the nodes under names without domains only. */
+/* True if the scheduler may list these nodes only by their names without domains. */
 bool alloc_marks_other_names(const struct alloc_marks_row *row, const struct hostlist *nodes);
 /* A command that prints the states of all nodes of the job. */
 struct alloc_marks_words {

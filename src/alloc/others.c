@@ -100,7 +100,7 @@ static int lsf_list(struct hostlist **ret, const struct alloc_input *in, struct 
     return var(in, "LSB_HOSTS") != NULL ? words(ret, in, "LSB_HOSTS", 1, err) : -ENODATA;
 }
 
-/* Parse "3-4,7": nid00003 and so on. */
+/* Parse "3-4,7" to the names nid00003, nid00004 and nid00007. */
 static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;

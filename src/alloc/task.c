@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 /* All variables of a row must be set, except local_size if the row has none. The batch script has
- * srun's variables, too, but no step. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS, their
- * documents. */
+ * srun's variables, too, but not SLURM_STEP_ID. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS,
+ * their documents. */
 static const struct row {
     const char *launcher;
     const char *mark; /* variable that must be set, too; NULL: none */

@@ -11,7 +11,8 @@ int node_health_parse(struct node_health_list *ret, const char *text, struct dd_
 
 struct node_health;
 
-/* Note the present state as reference. The caller owns *ret. */
+/* Record the GPUs and ports that this node has now, with which the checks compare. The caller owns
+ * *ret. */
 int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
                     struct dd_err *err);
 /* True if the selected checks have nothing to check on this node: no GPU, no active port. */
@@ -33,6 +34,6 @@ const char *node_health_name(const struct node_health *h);     /* "gpu", "storag
 const char *node_health_doing(const struct node_health *h);    /* object that it examined last */
 const char *node_health_warnings(const struct node_health *h); /* sentences, one a line */
 const char *
-node_health_note(const struct node_health *h); /* why a part was skipped; "": none was */
+node_health_note(const struct node_health *h); /* why a part of it was skipped; "": none was */
 
 #endif

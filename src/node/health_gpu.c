@@ -1,4 +1,5 @@
-/* GPUs: the PCI devices of any vendor respond, and NVML reports no fault of NVIDIA's. */
+/* GPUs: check that the PCI devices of any vendor respond, and that NVML reports no fault of NVIDIA
+ * GPUs. */
 #include "node/health_inner.h"
 
 #include "base/auto.h"
@@ -91,7 +92,7 @@ struct tally {
     int n;
     int most_links; /* active links of the GPU that has the most */
     int seen, failed;
-    bool listed[HEALTH_GPUS_MAX]; /* GPUs of the page */
+    bool listed[HEALTH_GPUS_MAX]; /* GPUs of the page that the driver still lists */
     char why[GPU_SENTENCE + 1];   /* why the first faulty GPU failed */
 };
 
@@ -112,7 +113,7 @@ static const struct health_xid *xid_of(const struct health_page *page, const cha
     return NULL;
 }
 
-/* Read the facts of a GPU; again for up to FREEING_MS while the driver frees the memory of
+/* Read the facts of a GPU. Repeat this for up to FREEING_MS while the driver frees the memory of
  * processes that have ended. */
 static bool read_settled(const struct node_health *h, const struct nvml *n, int i,
                          struct gpu_facts *f)

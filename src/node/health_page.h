@@ -39,9 +39,9 @@ struct health_port {
 };
 
 struct health_page {
-    char check[HEALTH_SENTENCE_MAX + 1];    /* name of the check that runs, as in --health */
-    char doing[HEALTH_SENTENCE_MAX + 1];    /* object that the check examines, in case it hangs */
-    char note[HEALTH_SENTENCE_MAX + 1];     /* why a part was skipped, for the debug log */
+    char check[HEALTH_SENTENCE_MAX + 1]; /* name of the check that runs, as in --health */
+    char doing[HEALTH_SENTENCE_MAX + 1]; /* object that the check examines, in case it hangs */
+    char note[HEALTH_SENTENCE_MAX + 1];  /* why a part of a check was skipped, for the debug log */
     char warnings[HEALTH_WARNINGS_MAX + 1]; /* sentences, one a line */
     struct health_gpu gpus[HEALTH_GPUS_MAX];
     struct health_xid xids[HEALTH_GPUS_MAX];

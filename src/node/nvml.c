@@ -364,7 +364,7 @@ static void store_xid(const struct api *api, const struct event_data *e,
         (void)snprintf(x->bus, sizeof(x->bus), "%.31s", pci.bus_id);
         x->n++;
         if (!gpu_xid_is_hardware(x->xid) || gpu_xid_is_hardware(e->data))
-            x->xid = e->data; /* keep failed hardware: it often causes errors of programs */
+            x->xid = e->data; /* keep an XID of failed hardware, which often causes others */
         return;
     }
 }
