@@ -17,7 +17,7 @@ enum {
     MEMLOCK_LEAST_MIB = 64,
     SHM_LEAST_MIB = 64,
     NPROC_LEAST = 1024,
-    OFFSET_MOST_MS = 60000, /* less than the 300 s of MUNGE: users compare timestamps of logs */
+    OFFSET_MOST_MS = 60000, /* less than MUNGE's limit, 300 s: users compare timestamps of logs */
 };
 
 struct judge {

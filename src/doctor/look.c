@@ -125,7 +125,7 @@ static void look_put_variable(json_t *list, const char *name, const char *value,
         list, json_pack("{s:s,s:o,s:s}", "name", name, "value", look_text(value), "why", why));
 }
 
-/* True if an interface has this name, or a name that begins with it. */
+/* True if an interface has this name; begin: or a name that begins with it. */
 static bool look_is_interface(const struct net_iface *ifs, size_t n, const char *name, bool begin)
 {
     const size_t len = strlen(name) + (begin ? 0 : 1);
@@ -404,7 +404,7 @@ static void look_on_answer(void *arg, struct link *l, const struct frame *f)
     uint64_t now = dd_now_ns();
     if (f->type != FRAME_CONTROL || f->len >= sizeof(said))
         return;
-    if (p->answer != NULL) { /* "go" */
+    if (p->answer != NULL) { /* the message is "go" */
         p->meet->released = true;
         look_hang_up(p);
         return;

@@ -1,5 +1,5 @@
-/* Measures one TCP connection between two nodes, without encryption, as workers use them: its round
- * trips and its bandwidth in one direction (ddctl doctor --net).
+/* Measures one TCP connection between two nodes, unencrypted like the connections of workers: its
+ * round trips, and its bandwidth in one direction (ddctl doctor --net).
  *
  * The server listens at a port that the kernel chooses, in a process of its own, so that a node can
  * measure and be measured at the same time. A connection begins with the token of the server, which
@@ -23,7 +23,7 @@ enum {
     PAIR_ECHOES_MAX = 2000,
     PAIR_STREAM_MS = 1000,
     PAIR_STREAM_MIB_MAX = 4096,
-    PAIR_CALL_MS = 5000, /* one system call: the peer may be a busy node */
+    PAIR_CALL_MS = 5000, /* limit of one system call, since the peer may be busy */
     PAIR_MS_MAX = PAIR_CONNECT_MS + PAIR_ECHO_MS + PAIR_STREAM_MS + 2 * PAIR_CALL_MS,
 };
 

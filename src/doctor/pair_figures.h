@@ -13,8 +13,8 @@
 enum {
     PAIR_FEWEST = 3,    /* least number of pairs for which outliers are marked */
     PAIR_LATE_US = 50,  /* least difference from the median round trip of an outlier */
-    PAIR_ROWS_MAX = 64, /* most pairs that the table lists in full; of more, it lists the outliers
-                           and failures only */
+    PAIR_ROWS_MAX = 64, /* maximum number of pairs of which the table lists all; of more pairs, it
+                           lists only outliers and failures */
     PAIR_RATE_TEXT = 32,
 };
 

@@ -407,8 +407,8 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
         dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
         return dd_err_set(
             err, -EPROTO,
-            "inconsistent configuration from the agent: %zu nodes, %d sizes, node rank '%s', "
-            "attempt '%s'",
+            "inconsistent configuration from the agent: number of nodes %zu, of sizes %d, node rank "
+            "'%s', attempt '%s'",
             hostlist_count(nodes), s->nnodes, t[HMSG_NODE_RANK], t[HMSG_ATTEMPT]);
     PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
     s->directory = t[HMSG_DIRECTORY];

@@ -1,6 +1,6 @@
 /* libpmix listens on a loopback port for the ranks, and its only thread reads the first bytes of
- * each connection with blocking calls, so that a silent connection of another user would stop all
- * ranks. In this program, the function below replaces libc's accept(); it passes only connections
+ * each connection with blocking calls: a silent connection of another user would stop all ranks. In
+ * this program, the function below replaces libc's accept(); it passes only connections
  * of this user to libpmix. Src: libpmix 4.2.2, pmix_ptl_base_connection_handler(); ld.so(8) on the
  * order of symbol lookup. Only libpmix's listener thread calls it. */
 #include "net/peer_uid.h"

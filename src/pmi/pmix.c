@@ -242,7 +242,8 @@ static int send_setup(struct pmix *p)
                         p, &(struct hmsg){.type = HMSG_SETUP, .data = data.data, .len = data.len});
 }
 
-/* Reap the helper, which has closed its socket. The signal does not reach one that is exiting. */
+/* Reap the helper, which has closed its socket. SIGKILL does not change the exit status of a helper
+ * that is already exiting. */
 static int pmix_explain_exit(struct pmix *p, struct dd_err *err)
 {
     int status = 0;
