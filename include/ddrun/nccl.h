@@ -1,7 +1,8 @@
 /* NCCL communicators for the workers of a ddrun job, and RCCL's, which has the same names.
  *
  * Header only, on top of libddrun. NCCL is not linked: the header uses the copy that the process
- * has loaded, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1.
+ * has loaded, else the one that DDRUN_NCCL_LIBRARY names, else the first of libnccl.so.2,
+ * librccl.so.1, libnccl.so and librccl.so that can be loaded.
  * <nccl.h> may be included before or after, or not at all: this header declares, under names of its
  * own, only those parts of NCCL's binary interface that have never changed. Programs need -ldl if
  * their libc has no dlopen.
@@ -55,7 +56,7 @@ struct ddrun_nccl {
 struct ddrun_nccl_opts {
     void *config;     /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
     int nonblocking;  /* not 0, without a config: like a config with blocking = 0 */
-    int ranks_per_id; /* 0: 128; ranks that share a root of the bootstrap */
+    int ranks_per_id; /* number of ranks that share a root of NCCL's bootstrap; 0: 128 */
     int tries;        /* attempts, each with new ids, after a failure on any rank; 0: 1 */
 };
 

@@ -179,7 +179,7 @@ static int owner(struct rendezvous *r, struct kv_name name, struct topic **ret)
 
 /* ---- requests of workers ---- */
 
-/* Reset the scope of this key for a new round of Horovod's rendezvous. */
+/* Reset the scope of this key for Horovod's next rendezvous in this round. */
 static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, int local)
 {
     const bool all = scope_of(name).kind == SCOPE_GLOBAL;
@@ -404,7 +404,7 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
     int rc = kv_value_new(&v, r->kv, len);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot store Horovod addresses from another node: %s",
-                          rc == -ENOSPC     ? "all values exceed 2 GiB"
+                          rc == -ENOSPC     ? "the values exceed 2 GiB in total"
                           : rc == -EMSGSIZE ? "a value exceeds 16 MiB"
                                             : strerror(-rc));
     if (delta_unpack(v->data, len, bytes, packed) < 0) {

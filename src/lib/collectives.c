@@ -135,7 +135,7 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
         return lib_fail_as(-EINVAL,
                            bad < 0 || bad >= d->size
                                ? "group '%s': rank %d is out of range for world size %d"
-                               : "group '%s': rank %d is duplicate",
+                               : "group '%s' contains rank %d more than once",
                            name, bad, d->size);
     return me >= 0
                ? me

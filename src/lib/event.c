@@ -1,4 +1,4 @@
-/* Heartbeats and steps to ddrun, and events from it. */
+/* Reports heartbeats and steps to ddrun, and receives events from it. */
 #include "lib/lib_inner.h"
 
 #include "base/num.h"
@@ -17,7 +17,7 @@ int ddrun_heartbeat(struct ddrun *d)
         return 0;
     int rc = -errno;
     if (d->heartbeat_fd < 0 ||
-        futimens(d->heartbeat_fd, NULL) < 0) /* in a container without the path */
+        futimens(d->heartbeat_fd, NULL) < 0) /* in a container, the path may not exist */
         return lib_fail_as(rc, "cannot touch the heartbeat file '%.200s': %s", d->heartbeat,
                            strerror(-rc));
     return 0;
@@ -88,7 +88,7 @@ static int event_parse(const char *text, struct ddrun_event *ret)
     return 0;
 }
 
-/* Fetch event number n. 1: stored in *ret; 0: its type is unknown. */
+/* Fetch event number n. 1: stored in *ret; 0: its kind is unknown. */
 static int fetch(struct ddrun *d, int n, struct ddrun_event *ret, uint64_t deadline)
 {
     struct wire w;

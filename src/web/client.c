@@ -94,7 +94,7 @@ static int start_helper(struct web *w)
     w->pid = fork();
     if (w->pid == 0)
         web_exec_helper(&w->cfg, pair[1], self);
-    const int rc = w->pid < 0 ? -errno : -ENOMEM; /* if the start fails */
+    const int rc = w->pid < 0 ? -errno : -ENOMEM; /* result if the start fails */
     close(pair[1]);
     if (w->pid < 0)
         w->pid = 0;
@@ -182,14 +182,18 @@ static void send_next(struct web *w)
 }
 
 /* If the helper was killed, start another one for the same request. If it exited by itself, a new
- * one would exit, too. ended: it has closed its socket; false: its answer is of no use. */
-static void on_lost_helper(struct web *w, bool ended)
+ * one would exit, too. rc: why its answer cannot be read, negative errno; 0: it has closed its
+ * socket. */
+static void on_lost_helper(struct web *w, int rc)
 {
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
     const int status = end_helper(w);
     const bool killed = WIFSIGNALED(status);
-    char why[120] = "cannot read the answer of the helper ddrun-web";
-    if (ended)
+    char why[120];
+    if (rc < 0)
+        (void)snprintf(why, sizeof(why), "cannot read the answer of the helper ddrun-web: %s",
+                       strerror(-rc));
+    else
         (void)snprintf(
             why, sizeof(why),
             "the helper ddrun-web ended without an answer (%s %d; ddrun-web --check tests "
@@ -207,9 +211,11 @@ static bool web_read_answer(struct web *w)
     ssize_t n = packet != NULL ? recv(w->fd, packet, WEB_PACKET_MAX, MSG_DONTWAIT) : -1;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    const bool ended = n == 0 || (n < 0 && errno == ECONNRESET);
-    if (n <= 0 || !w->sent || web_answer_decode(&a, packet, (size_t)n) < 0)
-        on_lost_helper(w, ended);
+    int rc = n < 0 && errno != ECONNRESET ? -errno : 0;
+    if (n > 0)
+        rc = w->sent ? web_answer_decode(&a, packet, (size_t)n) : -EPROTO;
+    if (n <= 0 || rc < 0)
+        on_lost_helper(w, rc);
     else
         complete(w, &a);
     send_next(w);

@@ -19,7 +19,7 @@ struct entry {
     int64_t epoch;
     bool started; /* a round has started: this is the job to join */
     char secret[ENTRY_SECRET +
-                1]; /* the job's, in hexadecimal digits; "": the nodes have their own secret */
+                1]; /* secret of the job, hexadecimal digits; "": the nodes have another secret */
 };
 
 /* The caller frees *ret. -ENOMEM. */

@@ -399,7 +399,7 @@ static void lib_refuses_groups_that_cannot_be(void **state)
         const char *said;
     } rows[] = {
         {"a", {1}, 1, "does not contain this rank (0)"},
-        {"a", {0, 0}, 2, "rank 0 is duplicate"},
+        {"a", {0, 0}, 2, "contains rank 0 more than once"},
         {"a", {0, 2}, 2, "rank 2"},
         {"a", {-1, 0}, 2, "rank -1"},
         {"a", {0, 1, 0}, 3, "expected 1 to 2"},
