@@ -1,4 +1,4 @@
-/* Frameworks: from the plan to the environment of one worker. Pure.
+/* Derives the environment of one worker from the plan, for all frameworks. Pure.
  *
  * One file per contract, each a row of the table in framework.c, applied in its order. A value
  * that the user has set is kept where the contract leaves a choice (network interfaces, threads);

@@ -34,8 +34,8 @@ static int coordinator(struct dd_strv *env, const struct framework_input *in)
                                       (int)(strrchr(ours, ':') - ours), ours, port);
 }
 
-/* Set positions among the visible GPUs: all of them for the only worker of a node, otherwise one
- * each. */
+/* Set JAX_LOCAL_DEVICE_IDS, positions among the visible GPUs: all positions for the only worker of
+ * a node, otherwise one for each worker. */
 static int devices(struct dd_strv *env, const struct framework_input *in)
 {
     DD_AUTO(buf) struct dd_buf ids = DD_BUF_INIT(1 << 16);

@@ -18,7 +18,8 @@
 struct hostlist;
 
 int hostlist_new(struct hostlist **ret);
-/* Expand an expression of names separated by commas or white space, with any number of brackets
+/* Expand an expression of names separated by commas or white space, with up to 16 brackets in a
+ * name
  * ("r[1-4]n[01-16,20].site"). -EINVAL with a message that contains the position; -E2BIG: over
  * HOSTLIST_MAX; -ENOMEM. An empty expression is an empty list. */
 int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err);
@@ -44,8 +45,8 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* keeps fir
 int hostlist_fold(const struct hostlist *h, struct dd_buf *out);
 
 /* Return 1 if the pattern names this host, else 0; -EINVAL, -E2BIG or -ENOMEM with a message. A
- * pattern is an expression in which '*' stands for any characters. Case does not matter. A name in
- * the pattern without a dot also matches the part of the host's name before its first dot. */
+ * pattern is an expression in which '*' stands for any characters. Case does not matter. A name of
+ * the pattern that has no dot is compared with the host's name up to its first dot. */
 int hostlist_matches(const char *pattern, const char *name, struct dd_err *err);
 
 /* True for a valid host name: 1 to 255 letters, digits, '-', '_', '.' or ':' (IPv6). */
