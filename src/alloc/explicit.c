@@ -78,8 +78,8 @@ static int check(const struct alloc *a, const struct alloc_input *in,
     if (meet->port == 0 && (a->nnodes > 1 || a->index != 0))
         return dd_err_set(
             err, -EINVAL,
-            "invalid endpoint '%.200s': port 0 is possible only on the only node of a job, since "
-            "other nodes cannot find the port"
+            "invalid endpoint '%.200s': port 0 is possible only for a job of one node, on this "
+            "host: other nodes cannot find the port"
             "\n  tip: choose a port, for example %d",
             in->rdzv_endpoint != NULL ? in->rdzv_endpoint : meet->host, ENDPOINT_PORT);
     return 0;

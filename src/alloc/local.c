@@ -17,7 +17,7 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
                            alloc_show_nnodes(nnodes, in)),
                 "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
                 "with --rdzv-endpoint=HOST:PORT"),
-            "on one machine: --simulate-nodes=%d", in->min_nodes);
+            "use --simulate-nodes=%d to simulate the nodes on this machine", in->min_nodes);
     return 1;
 }
 

@@ -73,7 +73,7 @@ int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, 
             dd_err_set(err, ALLOC_WRONG_FOR_ALL,
                        "%s started %d copies of ddrun on this node (%s); it needs one per node",
                        r->name, here, r->local_size),
-            "%s ddrun --nproc-per-node=%d ...", write, here);
+            "run: %s ddrun --nproc-per-node=%d ...", write, here);
     if (here != 1 || all < 1 || (size_t)all == n || in->max_nodes > 0)
         return 0;
     return dd_err_set(err, -EINVAL,

@@ -255,11 +255,11 @@ static int refuse_tasks(const struct step *s, const struct alloc_input *in, stru
     if (in->have_nproc)
         return dd_err_tip(
             err, rc,
-            "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=%d for %d agents on purpose",
+            "run: srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun ..., or add --nnodes=%d to run %d agents",
             s->tasks.n, s->tasks.n, s->tasks.total, s->tasks.total);
-    return dd_err_tip(err, rc,
-                      "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun --nproc-per-node=%d ...",
-                      s->tasks.n, s->tasks.n, s->tasks.most);
+    return dd_err_tip(
+        err, rc, "run: srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun --nproc-per-node=%d ...",
+        s->tasks.n, s->tasks.n, s->tasks.most);
 }
 
 /* Add one entry per agent. Agents of one host are adjacent, regardless of --distribution: with the
@@ -363,7 +363,7 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
             "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start %s",
             var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts),
             n == 1 ? "one there" : "the others"),
-        "srun --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
+        "run: srun --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
         n, in->hostname);
 }
 

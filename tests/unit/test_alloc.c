@@ -331,11 +331,11 @@ static void variables_are_refused_with_their_name(void **state)
         {"LSB_JOBID=../9 LSB_MCPU_HOSTS=a", "LSB_JOBID=../9 is not a valid job id"},
         {"FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2", "Flux job of 2 nodes"},
         {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
-         "mpiexec started 2 copies of ddrun on this node (PALS_LOCAL_SIZE); it needs one per node\n  tip: mpiexec -n 2 --ppn 1 "
+         "mpiexec started 2 copies of ddrun on this node (PALS_LOCAL_SIZE); it needs one per node\n  tip: run: mpiexec -n 2 --ppn 1 "
          "--cpu-bind none ddrun --nproc-per-node=2"},
         {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 copy of ddrun (PMI_SIZE), but the job has 2 nodes (node[1-2].site)\n  tip: run: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or name the nodes to use with --hosts=LIST"},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots JSM_NAMESPACE_RANK=3 JSM_NAMESPACE_SIZE=8 JSM_NAMESPACE_LOCAL_SIZE=4",
-         "jsrun started 4 copies of ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); it needs one per node\n  tip: jsrun -n 2 -r 1 -a 1 "
+         "jsrun started 4 copies of ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); it needs one per node\n  tip: run: jsrun -n 2 -r 1 -a 1 "
          "-c ALL_CPUS -g ALL_GPUS ddrun --nproc-per-node=4"},
         {"COBALT_JOBID=6 COBALT_PARTNAME=3-4", "from the script of a job of Cobalt with 2 nodes (nid[00003-00004]), and cannot start the others\n  tip: check that aprun is in PATH"},
         {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "in the script of a Flux job (FLUX_ENCLOSING_ID), no variable names the nodes\n  tip: run: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},

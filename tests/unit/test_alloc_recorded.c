@@ -44,16 +44,16 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
     } rows[] = {
         /* clang-format off */
         {S "batch.0.0", "node1",
-         "in job 4, which has 3 nodes (node[1-3]), and cannot start the others\n  tip: srun --ntasks=3 --ntasks-per-node=1 ddrun"},
+         "in job 4, which has 3 nodes (node[1-3]), and cannot start the others\n  tip: run: srun --ntasks=3 --ntasks-per-node=1 ddrun"},
         {S "salloc.b.b", "ctl",
-         "in job 9, which has 2 nodes (node[1-2]), and cannot start the others\n  tip: srun --ntasks=2 --ntasks-per-node=1 ddrun ..., or "
+         "in job 9, which has 2 nodes (node[1-2]), and cannot start the others\n  tip: run: srun --ntasks=2 --ntasks-per-node=1 ddrun ..., or "
          "--nnodes=1 to use this host (ctl) alone"},
         {S "tasks4x2.0.0", "node1",
-         "srun started 8 copies of ddrun on 2 nodes; it needs one per node\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun "
+         "srun started 8 copies of ddrun on 2 nodes; it needs one per node\n  tip: run: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun "
          "--nproc-per-node=4 ..."},
         {S "resv.0.1", "node1",
          "srun started 3 copies of ddrun on 2 nodes; it needs one per node\n  tip: without --ntasks, srun takes the number of tasks "
-         "from the script that calls it\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
+         "from the script that calls it\n  tip: run: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
         {S "gpupertask.1.3", "node2", "--ntasks-per-node=1 ddrun --nproc-per-node=3 ..."},
         {P "all0.script", "node1",
          "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty; all of its chunks may have "
