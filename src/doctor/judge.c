@@ -440,7 +440,7 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes, const js
     judge_equal(&j, "gpus", "GPU",
                 "with --nproc-per-node=gpu, the number of workers differs; a GPU may be lost");
     judge_equal(&j, "cpus", "CPU",
-                "a launcher may have bound ddrun, or the node is of another type");
+                "a launcher may have bound ddrun to some CPUs, or the node is of another type");
     judge_keys(&j);
     judge_versions(&j);
     int rc = judge_pairs(&j);

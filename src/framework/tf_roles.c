@@ -61,10 +61,10 @@ int tf_roles_parse(struct tf_roles *ret, const char *text, struct dd_err *err)
     if (rc < 0)
         return dd_err_set(
             err, rc,
-            "invalid task list '%s': expected TYPE:NUMBER, separated by commas, such as "
-            "chief:1,ps:2,worker:*, where each type (chief, worker, ps, evaluator) occurs at most "
-            "once, there are workers or a chief, at most one chief and one evaluator, and '*' (the "
-            "rest) occurs at most once",
+            "invalid task list '%s': expected TYPE:NUMBER separated by commas, such as "
+            "chief:1,ps:2,worker:*"
+            "\n  tip: name each of chief, worker, ps and evaluator at most once, a chief or workers at "
+            "least, one chief and one evaluator at most, and '*' for the rest at most once",
             text);
     *ret = r;
     return 0;

@@ -143,7 +143,8 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (read(fd, bytes, sizeof(bytes)) != 0)
         return;
-    f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node: end of file on stdin");
+    f->rc = dd_err_set(f->err, -ECONNRESET,
+                       "the starting node has ended the connection: end of file on stdin");
     event_base_loopbreak(f->parent->base);
 }
 
@@ -189,7 +190,8 @@ static void on_lost(void *arg, struct link *l, bool clean, const char *why)
     link_free(l);
     f->parent->link = NULL;
     if (f->rc == -ETIMEDOUT)
-        f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node: %s", why);
+        f->rc = dd_err_set(f->err, -ECONNRESET, "lost the connection to the starting node: %s",
+                           why);
     event_base_loopbreak(f->parent->base);
 }
 

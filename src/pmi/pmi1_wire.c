@@ -64,7 +64,8 @@ static int take_word(struct pmi_request *r, char *word, struct dd_err *err)
         if (strcmp(fields[i].name, word) != 0 || *field_of(r, fields[i].offset) != NULL)
             continue;
         if (strlen(value) >= fields[i].max)
-            return dd_err_set(err, -EPROTO, "the field '%s' of %zu bytes exceeds the limit of %zu",
+            return dd_err_set(err, -EPROTO,
+                              "the field '%s' of %zu bytes exceeds the limit, %zu bytes",
                               fields[i].name, strlen(value), fields[i].max - 1);
         *field_of(r, fields[i].offset) = value;
     }

@@ -134,7 +134,8 @@ int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, u
         dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &c.fd) < 0)
         return dd_err_set(err, -EINVAL, "%s",
                           size == 0 ? "no outer launcher with PMI-1"
-                                    : "invalid text for the PMI-1 exchange"); /* may be a secret */
+                                    : "the text for the PMI-1 exchange is empty, too long or has a "
+                                      "blank"); /* without the text, which may be a secret */
     int rc = pmi_client_exchange(&c, ret, rank, size, text);
     close(c.fd);
     return rc;

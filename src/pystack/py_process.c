@@ -45,7 +45,7 @@ static int py_process_open_error(int rc, struct dd_err *err)
     return rc == -ENOENT || rc == -ESRCH ? dd_err_set(err, -ESRCH, "the process has ended")
            : rc == -EACCES || rc == -EPERM
                ? dd_err_set(err, rc, "reading its memory is not permitted")
-               : dd_err_set(err, rc, "cannot open its /proc/PID/auxv: %s", strerror(-rc));
+               : dd_err_set(err, rc, "cannot open its file auxv in /proc: %s", strerror(-rc));
 }
 
 static ssize_t read_by_call(const struct source *s, uint64_t addr, void *to, size_t n)

@@ -155,9 +155,12 @@ static struct curl_slist *headers_of(const struct web_request *r)
 static int ddrun_web_answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
-    const struct web_answer no_text = {
-        .status = a->status, .from = a->from, .error = "the reply is not text, or too long"};
-    if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
+    const int rc = web_answer_encode(&text, a);
+    const struct web_answer no_text = {.status = a->status,
+                                       .from = a->from,
+                                       .error = rc == -EMSGSIZE ? "the reply is too long"
+                                                                : "the reply is not UTF-8 text"};
+    if (rc < 0 && web_answer_encode(&text, &no_text) < 0)
         return -1;
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
 }

@@ -190,7 +190,7 @@ static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_
         p += n + (p[n] == '&');
     }
     if (rc == 0 && (u->cert == NULL) != (u->key == NULL))
-        rc = dd_err_set(err, -EINVAL, "cert=FILE and key=FILE need each other");
+        rc = dd_err_set(err, -EINVAL, "cert=FILE and key=FILE must be given together");
     if (rc == 0 && u->password_file != NULL && u->user == NULL)
         rc = dd_err_set(err, -EINVAL, "password-file=FILE needs a user: etcd://USER@HOST");
     return rc;
