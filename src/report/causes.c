@@ -8,7 +8,9 @@
 
 static const struct failure_cause killed_by_oom = {
     .id = "oom-killer",
-    .cause = "the kernel's OOM killer ended the worker: the memory limit of its cgroup is reached",
+    .cause =
+        "the kernel's OOM killer ended the worker: the memory limit of its cgroup is reached, or "
+        "the node is out of memory",
     .tip = "request more memory (Slurm: --mem), or reduce the batch size or the number of data "
            "loaders",
 };
@@ -16,7 +18,7 @@ static const struct failure_cause killed_by_oom = {
 static const struct failure_cause child_killed_by_oom = {
     .id = "oom-killer-child",
     .cause = "the kernel's OOM killer ended a process in the job's cgroup on this node: the memory "
-             "limit is reached",
+             "limit of the cgroup is reached, or the node is out of memory",
     .tip = "request more memory (Slurm: --mem), or reduce the batch size or the number of data "
            "loaders",
 };
@@ -267,7 +269,7 @@ static const struct failure_cause rows[] = {
      .cause = "a Lustre server has evicted this node, so that operations on open files fail",
      .tip = "rerun on another node; 'dmesg' and 'lfs check servers' on this one show the eviction"},
     {.id = "fuse-lost",
-     .texts = {"Transport endpoint is not connected: '"}, /* without a path, it is a socket */
+     .texts = {"Transport endpoint is not connected: '"}, /* a path follows, unlike for sockets */
      .flags = CAUSE_ANYWHERE,
      .cause = "a FUSE file system has lost the process that served it",
      .tip = "mount it again; if it is an image of --stage, 'dmesg' on the node may show that the "
@@ -496,10 +498,10 @@ static const struct failure_cause rows[] = {
      .signal = SIGKILL,
      .flags = CAUSE_SENDER,
      .cause =
-         "a process other than ddrun sent SIGKILL; the kernel counted no OOM kill in the worker's "
-         "cgroup",
-     .tip = "common senders are the scheduler at a limit, an administrator, and the OOM killer for "
-            "a parent cgroup; check 'dmesg -T' on the node"},
+         "a process other than ddrun sent SIGKILL; ddrun found no OOM kill in the worker's cgroup",
+     .tip =
+         "common senders are the scheduler at a limit and administrators; 'dmesg -T' on the node "
+         "shows OOM kills that ddrun cannot see"},
     {.id = "sigterm",
      .signal = SIGTERM,
      .flags = CAUSE_SENDER,
@@ -574,8 +576,9 @@ static int signal_of(const struct report_exit *e)
     return e->signal > 0 ? e->signal : e->code > 128 ? e->code - 128 : 0;
 }
 
-/* Return what explains the end: the message in the error file, or the output from the last
- * exception on; NULL: the program raised none, or a signal from outside ended it later. */
+/* Return the text that explains the end: the message of the error file, ddrun's own reason, or the
+ * output from the last exception on; NULL: there is none, or a signal of another process ended the
+ * worker after the exception. */
 static const char *message_of(const struct report_exit *e)
 {
     size_t len;
@@ -588,7 +591,8 @@ static const char *message_of(const struct report_exit *e)
 static bool row_matches(const struct failure_cause *c, const struct report_exit *e,
                         const char *message)
 {
-    if (c->texts[0] == NULL) /* an exception explains more than a crash while the program exits */
+    /* an exception explains more than a crash in the exit that follows it */
+    if (c->texts[0] == NULL)
         return c->signal == signal_of(e) && message_of(e) == NULL;
     if (c->code != 0 && c->code != e->code)
         return false;

@@ -24,12 +24,12 @@ enum {
 
 struct failure_cause {
     const char *id;       /* stable, for programs: "cuda-out-of-memory" */
-    const char *texts[4]; /* one of them must occur in the message; empty: only the signal counts */
+    const char *texts[4]; /* one of them must occur in the message; empty: the signal decides */
     const char *also[2];  /* one of them must also occur in the output or error file; empty: any */
-    int signal, code;     /* 0: any. Exit code 128 + N counts as signal N */
-    int flags;            /* CAUSE_* */
-    const char *cause;    /* one sentence */
-    const char *tip;      /* NULL: no tip */
+    int signal, code; /* signal: only without texts; code 0: any. Code 128 + N counts as signal N */
+    int flags;        /* CAUSE_* */
+    const char *cause;           /* one sentence */
+    const char *tip;             /* NULL: no tip */
     const char *tip_for_culprit; /* tip if the others waited for a known rank; NULL: `tip` */
 };
 
@@ -53,7 +53,7 @@ const struct failure_cause *failure_cause_early_exit(void);
 /* Return the cause of a hang in MPI in which no rank can be blamed without native frames. */
 const struct failure_cause *failure_cause_hung_in_mpi(void);
 
-/* Return row i of the table, for tests; NULL: there are fewer. */
+/* Return row i of the table, for tests; NULL: the table has at most i rows. */
 const struct failure_cause *failure_cause_row(unsigned i);
 
 #endif

@@ -14,9 +14,9 @@ enum report_blame {
     REPORT_BLAME_SENDER,  /* another process sent the worker a signal */
     REPORT_BLAME_UNKNOWN, /* another rank, which is not known */
 };
-/* e: the failure of the first line. Append the rank to blame, and why: "rank 5 on node3, the first
- * of 8 ranks to fail". The ranks for which the others waited, if these are to blame, are added to
- * ret. */
+/* Append the rank to blame for e, the failure of the first line, and the reason: "rank 5 on node3,
+ * the first of 8 ranks to fail". If the ranks for which the others waited are to blame, add these
+ * to ret. 0, -ENOMEM or -EMSGSIZE. */
 int report_culprit_why(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                        enum report_blame *ret_blame, struct dd_buf *out);
 

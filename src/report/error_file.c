@@ -46,7 +46,8 @@ static const char *skip_wrapper(const char *trace)
     return own && next != NULL ? next + 1 : trace;
 }
 
-/* Return the end of the traceback, without its heading and final message. */
+/* Return a copy of the end of the traceback, without its heading and final message; NULL: out of
+ * memory. */
 static char *last_of(const char *stack, const char *message)
 {
     static const char heading[] = "Traceback (most recent call last):\n";

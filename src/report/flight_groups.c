@@ -129,7 +129,8 @@ static int flight_by_rank(const void *x, const void *y)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Return all ranks with their records, ordered by rank; NULL: out of memory, or none. */
+/* Return all ranks with their records, ordered by rank, which the caller frees; NULL: out of
+ * memory, or there are no ranks. */
 static struct flight_of_rank *flight_ranks(const struct flight_groups *g, size_t *ret_n)
 {
     size_t n = 0, at = 0;

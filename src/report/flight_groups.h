@@ -23,15 +23,16 @@ struct flight_groups {
     size_t n;
 };
 
-/* Add ranks first to last, whose record is r. 0 or -ENOMEM, as flight_groups_merge(). */
+/* Add ranks first to last, whose record is r. 0, also if there are too many groups, or -ENOMEM. */
 int flight_groups_add(struct flight_groups *g, const struct flight_record *r, int first, int last);
+/* Add all groups of `from`. 0 or -ENOMEM. */
 int flight_groups_merge(struct flight_groups *to, const struct flight_groups *from);
 void flight_groups_done(struct flight_groups *g);
 
 /* Return an array with an object for each group. NULL: out of memory. */
 struct json_t *flight_groups_json(const struct flight_groups *g);
-/* Add the groups of a peer's array; NULL: none. With workers >= 0 it may contain only the ranks
- * first to first + workers - 1. -EPROTO; -EPERM: other ranks; -ENOMEM. */
+/* Add the groups of a peer's array; NULL: none. With workers >= 0, the array may contain only the
+ * ranks first to first + workers - 1. 0, -EPROTO, -EPERM: other ranks, or -ENOMEM. */
 int flight_groups_parse(struct flight_groups *ret, const struct json_t *list, int first,
                         int workers);
 

@@ -153,7 +153,7 @@ static void flight_fill(struct flight_record *r, const json_t *entry)
     const json_int_t number = json_integer_value(json_object_get(entry, "collective_seq_id"));
     const uint64_t bytes = flight_bytes(entry);
     r->number = number > 0 ? number : 0;
-    r->bytes = bytes <= INT64_MAX ? bytes : 0; /* 0: unknown, as the message to the daemon has it */
+    r->bytes = bytes <= INT64_MAX ? bytes : 0; /* 0: unknown; integers in JSON are signed */
     flight_record_copy(r->name, colon != NULL ? colon + 1 : name);
     flight_group(r->group, json_object_get(entry, "process_group"));
     flight_place(r->place, entry);
@@ -189,7 +189,7 @@ static int flight_put_size(struct dd_buf *out, uint64_t bytes)
         bytes /= 1024;
     for (; bytes >= UINT64_C(10240) && i + 1 < sizeof(units) / sizeof(units[0]); i++)
         bytes /= 1024;
-    return dd_buf_printf(out, ", %" PRIu64 " %s", bytes, units[i]);
+    return dd_buf_printf(out, ", %" PRIu64 " %s", bytes, i == 0 && bytes == 1 ? "byte" : units[i]);
 }
 
 static int flight_put_collective(struct dd_buf *out, const struct flight_record *r)

@@ -30,8 +30,8 @@ struct flight_of_rank {
 
 /* Copy a text without control characters, cut to what fits; NULL is "". */
 void flight_record_copy(char out[FLIGHT_TEXT_MAX], const char *text);
-/* Read the dump of one rank. Texts are cut and have no control characters. -EPROTO: not a dump;
- * -EMSGSIZE, -ENOMEM. */
+/* Read the dump of one rank. Texts are cut and have no control characters. 0; -EPROTO: not a dump;
+ * -EMSGSIZE: beyond a limit of pickle_decode(); -ENOMEM. */
 int flight_record_read(struct flight_record *ret, const void *p, size_t n);
 
 /* Append "in all_reduce, collective 2 of default_pg, 256 KiB, called at train.py:26", or "after …,

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of reading a text. family: last element of metrics, which the last HELP line has begun. */
+/* State of reading a text. */
 struct metrics_reader {
-    json_t *metrics, *family;
+    json_t *metrics;
+    json_t *family; /* last element of metrics, begun by the last HELP line; NULL: none yet */
 };
 
-/* Return a copy of the text up to end, which the caller frees; NULL: out of memory. */
+/* Return a copy of the text from begin to end, which the caller frees; NULL: out of memory. */
 static char *metrics_cut(const char *begin, const char *end)
 {
     char *text = end > begin ? strndup(begin, (size_t)(end - begin)) : strdup("");

@@ -9,8 +9,9 @@
  * source file is unknown, or the frame is of a library. -ENODATA: there is no frame; or -ENOMEM,
  * -EMSGSIZE. */
 int native_stack_parse(const char *text, struct dd_buf *frames);
-/* Append the native frames below the innermost Python frame, marked as such, and the Python frames.
- * If no native frame is the interpreter's, append only the Python frames. */
+/* Append the native frames that the innermost Python frame has called, marked by
+ * STACK_FRAME_NATIVE, and then the Python frames. If no native frame is the interpreter's, append
+ * only the Python frames. */
 int native_stack_merge(const char *native, const char *python, struct dd_buf *frames);
 /* Append why the tool has printed no frame, as "gdb: …". */
 int native_stack_reason(const char *tool, const char *text, struct dd_buf *reason);

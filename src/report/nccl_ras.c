@@ -299,7 +299,8 @@ static int ras_subtract(struct rank_set *to, const struct rank_set *from,
     return rc;
 }
 
-/* Append what `ranks` have launched, by the first finding in which the first of them is behind. */
+/* Append what `ranks` have launched, according to the first finding in which the first of these
+ * ranks is behind. */
 static int ras_put_behind(const struct nccl_ras *s, const struct rank_set *ranks,
                           struct dd_buf *out)
 {
@@ -311,9 +312,10 @@ static int ras_put_behind(const struct nccl_ras *s, const struct rank_set *ranks
                 !rank_set_has(&set->ranks, ranks->v[0].first))
                 continue;
             return dd_buf_printf(
-                out, "ha%s launched %llu %s operations of NCCL communicator %s, while %s at %llu",
+                out, "ha%s launched %llu %s operation%s of NCCL communicator %s, while %s at %llu",
                 rank_set_count(ranks) == 1 ? "s" : "ve", (unsigned long long)set->operation,
-                f->operation[0] != '\0' ? f->operation : "collective", f->communicator,
+                f->operation[0] != '\0' ? f->operation : "collective",
+                set->operation == 1 ? "" : "s", f->communicator,
                 f->size == 2 ? "the other rank is" : "others are",
                 (unsigned long long)ras_last_operation(f));
         }

@@ -29,20 +29,20 @@ enum nccl_ras_kind {
     NCCL_RAS_STATUS, /* ranks have a different status */
     NCCL_RAS_ERROR,  /* ranks have reported errors */
     NCCL_RAS_SILENT, /* ranks have not answered NCCL */
-    NCCL_RAS_DEAD,   /* NCCL has given up processes */
+    NCCL_RAS_DEAD,   /* NCCL considers processes dead */
     NCCL_RAS_KIND_MAX,
 };
 
 struct nccl_ras_named {
     int number; /* rank in the communicator; -1: NCCL has named only the process */
-    int pid;    /* 0: unknown */
+    int pid;    /* of the rank's process; 0: unknown */
 };
 
 /* Ranks of a communicator for which NCCL reports the same. */
 struct nccl_ras_set {
     uint64_t operation;       /* COUNTS: number of the last operation launched; 0: none */
     char what[NCCL_RAS_NAME]; /* STATUS: the status; ERROR: the error */
-    int count;                /* number of ranks, named or not */
+    int count;                /* number of ranks, of NCCL_RAS_DEAD of processes, named or not */
     struct nccl_ras_named *v; /* ranks that NCCL has named and that are not in `ranks` */
     size_t n;
     struct rank_set ranks; /* ranks of the job */

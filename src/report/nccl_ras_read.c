@@ -1,5 +1,5 @@
-/* NCCL's answer to VERBOSE STATUS, as text. Src: NCCL 2.24 to 2.31, src/ras/client_support.cc and
- * "RAS" in NVIDIA's user guide. Lines that are not known are skipped. */
+/* Reads NCCL's answer to VERBOSE STATUS, a text. Src: NCCL 2.24 to 2.31, src/ras/client_support.cc
+ * and "RAS" in NVIDIA's user guide. Lines that are not known are skipped. */
 #include "report/nccl_ras.h"
 
 #include <ctype.h>

@@ -61,7 +61,7 @@ static int ras_put_finding(const struct nccl_ras_finding *f, struct dd_buf *out)
     if (f->communicator[0] != '\0')
         rc = dd_buf_printf(out, "communicator %s", f->communicator);
     if (rc == 0 && f->communicator[0] != '\0' && f->size > 0)
-        rc = dd_buf_printf(out, " of %d ranks", f->size);
+        rc = dd_buf_printf(out, " of %d rank%s", f->size, f->size == 1 ? "" : "s");
     if (rc == 0 && f->communicator[0] != '\0')
         rc = dd_buf_puts(out, ": ");
     if (rc == 0 && f->kind == NCCL_RAS_COUNTS)
@@ -98,7 +98,7 @@ int nccl_ras_text(const struct nccl_ras *s, const char *indent, size_t lines, st
             rc = ras_put_finding(&s->v[i], out);
     }
     if (rc == 0 && most < s->n)
-        rc = dd_buf_printf(out, "%s%zu further differences\n", indent, s->n - most);
+        rc = dd_buf_printf(out, "%s%zu further findings\n", indent, s->n - most);
     return rc == 0 ? report_clean(out, before) : rc;
 }
 

@@ -9,7 +9,7 @@
 
 enum { FIELDS = 5, RANK_MAX = 1 << 28, VALUE_MAX = 1 << 16 };
 
-/* In the order in which a job starts. */
+/* 'ddctl timeline' prints the phases in this order. */
 const struct phase_row phase_rows[PHASE_KIND_MAX] = {
     [PHASE_BOOTSTRAP] = {"bootstrap", .of_rank = false},
     [PHASE_START] = {"start", .of_rank = false},

@@ -29,7 +29,7 @@ enum phase_kind {
     PHASE_FIRST_STORE, /* a worker has connected to the store; recorded by the daemon */
     PHASE_SPAWNED,     /* a worker was forked */
     PHASE_WORKER,      /* from the fork of a worker to its exit */
-    PHASE_FIRST_OUTPUT,
+    PHASE_FIRST_OUTPUT, /* a worker has written its first output */
     PHASE_KIND_MAX
 };
 

@@ -9,7 +9,7 @@ struct pickle_value {
     json_t *v;
     int depth;     /* containers within this one, itself included; 0: no container */
     bool recalled; /* another container may contain it, too, so it must not change */
-    size_t memo;   /* 1 + index of the value in the memo; 0: it is not there */
+    size_t memo;   /* 1 + index of the value in the memo; 0: not in the memo */
 };
 
 struct pickle_memo {

@@ -12,7 +12,7 @@ static long long profile_number(const json_t *o, const char *name)
     return (long long)json_integer_value(json_object_get(o, name));
 }
 
-/* Copy a text, so that it cannot control the terminal. Backslashes stay: in keys, ddrund has
+/* Copy a text, and escape what could control the terminal. Backslashes stay: in keys, ddrund has
  * escaped what is not printable. */
 static const char *profile_string(char out[TEXT_MAX], const json_t *o, const char *name)
 {

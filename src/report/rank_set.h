@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { RANK_SET_MAX = 1 << 28 /* a set parsed from text has lower ranks only */ };
+enum { RANK_SET_MAX = 1 << 28 /* ranks in a text are lower */ };
 
 /* Ranks as ordered, disjoint ranges. */
 struct rank_range {
@@ -28,7 +28,7 @@ int rank_set_text_short(const struct rank_set *s, struct dd_buf *out);
 /* Append "rank 2" or "ranks 0-1,3-7", shortened as by rank_set_text_short(); "ranks" if the set is
  * empty. */
 int rank_set_name(const struct rank_set *s, struct dd_buf *out);
-/* Parse "0-1,3-7". -EINVAL: invalid; the text may come from a peer. */
+/* Add the ranks of a text such as "0-1,3-7", which may come from a peer. 0, -EINVAL or -ENOMEM. */
 int rank_set_parse(struct rank_set *s, const char *text);
 void rank_set_done(struct rank_set *s);
 

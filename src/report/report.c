@@ -264,8 +264,9 @@ void report_finish(struct report *r, const char *cause, int code, uint64_t now_n
     r->end_ns = now_ns;
 }
 
-/* True if e, reported after cascade failures, is their cause. Without an exception, or with a
- * CAUSE_SENDER one and no fatal signal, e may be a reaction to the stop of the round. */
+/* True if e, reported after cascade failures, is their cause. Without a known cause and an
+ * exception, e may be a reaction to the stop of the round; so may an exception that a signal has
+ * raised, such as KeyboardInterrupt (CAUSE_SENDER without a fatal signal). */
 static bool explains(const struct report_exit *e)
 {
     size_t len;

@@ -17,15 +17,17 @@ enum {
     REPORT_WARNINGS = 32,
     REPORT_STRAGGLERS = 32,
     REPORT_CHARGES = 64,
-    REPORT_TEXT_MAX = 15000,
-    REPORT_JSON_MAX = 250000
+    REPORT_TEXT_MAX = 15000,  /* bytes of the report for users */
+    REPORT_JSON_MAX = 250000, /* bytes of the report as JSON */
 };
 
 /* A failed worker. Texts are borrowed as arguments; NULL and "" mean unknown. */
 struct report_exit {
-    int rank, local_rank, pid, code, signal; /* pid 0: could not be started */
-    bool oom;       /* the OOM killer killed a process in the worker's cgroup */
-    uint64_t at_ns; /* time of the exit */
+    int rank, local_rank;
+    int pid;          /* 0: could not be started */
+    int code, signal; /* signal 0: none; code after a signal: 128 + signal */
+    bool oom;         /* the OOM killer killed a process in the worker's cgroup */
+    uint64_t at_ns;   /* time of the exit */
     const char *node;
     const char *error; /* message of the error file, or ddrun's own reason */
     const char *trace; /* from the worker's error file */
@@ -66,16 +68,16 @@ int report_exit_add(struct report *r, const struct report_exit *e, bool by_itsel
 void report_stacks_take(struct report *r, struct stacks *s);
 /* Add the workers of a node that did not fail by themselves. 0 or -ENOMEM. */
 int report_ends_add(struct report *r, const struct report_ends *e);
-/* Add a warning about a node; the same warning is added once. Beyond REPORT_WARNINGS it is dropped.
- * 0 or -ENOMEM. */
+/* Add a warning about a node, unless the report has the same one already. Beyond REPORT_WARNINGS
+ * the warning is dropped. 0 or -ENOMEM. */
 int report_warning_add(struct report *r, const char *node, const char *text);
-/* Record that this rank of the node holds up the others from now on. Beyond REPORT_STRAGGLERS it is
- * dropped. 0 or -ENOMEM. */
+/* Record that this rank of the node holds up the others from now on. Beyond REPORT_STRAGGLERS the
+ * record is dropped. 0 or -ENOMEM. */
 int report_straggler_add(struct report *r, const char *node, int rank, const char *text,
                          uint64_t now_ns);
 void report_straggler_over(struct report *r, const char *node, uint64_t now_ns);
 /* Set the number of rounds whose first failure is charged to the node; why: the last failure.
- * Beyond REPORT_CHARGES nodes it is dropped. 0 or -ENOMEM. */
+ * Beyond REPORT_CHARGES nodes the charge is dropped. 0 or -ENOMEM. */
 int report_charge_set(struct report *r, const char *node, int n, const char *why);
 /* Record that an unfit node has ended the job. check: the health check that failed; "": unknown. 0
  * or -ENOMEM. */

@@ -101,7 +101,7 @@ static json_t *culprit(const struct report *r, const struct report_exit *e)
         return unfit_culprit(&r->unfit);
     if (report_culprit_why(r, e, &ranks, &blame, &why) < 0)
         return NULL;
-    const bool others = ranks.n > 0; /* other ranks than the one that failed first are to blame */
+    const bool others = ranks.n > 0; /* the ranks for which the others waited are to blame */
     const bool known = others || blame != REPORT_BLAME_UNKNOWN || !report_is_of_job(e);
     if (!others && known && rank_set_add(&ranks, e->rank, e->rank) < 0)
         return NULL;

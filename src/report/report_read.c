@@ -32,8 +32,7 @@ struct reader {
 static void reader_fail(struct reader *rd, const char *name)
 {
     if (rd->rc == 0)
-        rd->rc = dd_err_set(rd->err, -EINVAL,
-                            "not a report of ddrun: '%s' is missing or not as this version expects",
+        rd->rc = dd_err_set(rd->err, -EINVAL, "not a report of ddrun: '%s' is missing or invalid",
                             name);
 }
 
@@ -42,7 +41,8 @@ static void reader_no_memory(struct reader *rd)
     rd->rc = dd_err_set(rd->err, -ENOMEM, "out of memory");
 }
 
-/* Return an integer from least to INT_MAX; a field that older reports lack is optional. */
+/* Return an integer from least to INT_MAX; 0: invalid, or optional and absent. Fields that older
+ * reports lack are optional. */
 static int read_int(struct reader *rd, const json_t *o, const char *name, int least, bool optional)
 {
     const json_t *v = json_object_get(o, name);
@@ -89,8 +89,8 @@ static uint64_t read_start(struct reader *rd, const json_t *o)
     return v != NULL ? (uint64_t)n : (uint64_t)(s * NS_PER_S);
 }
 
-/* Append a text of one line without what controls a terminal, and return it; "": null, absent or
- * failed. */
+/* Append a text of one line without what controls a terminal, and return the content of out; "":
+ * the text is null, absent or invalid. */
 static const char *read_line(struct reader *rd, const json_t *o, const char *name,
                              struct dd_buf *out)
 {
@@ -308,8 +308,8 @@ static void read_report(struct reader *rd, struct report *r, const json_t *o)
     const json_t *failures = json_object_get(o, "failures");
     const int version = read_int(rd, o, "version", 1, false);
     if (version > 1 && rd->rc == 0)
-        rd->rc = dd_err_set(rd->err, -EINVAL, "not a report of ddrun: 'version' is %d, expected 1",
-                            version);
+        rd->rc = dd_err_set(rd->err, -EINVAL,
+                            "unsupported version %d of a report of ddrun: expected 1", version);
     r->cfg = (struct report_cfg){.nnodes = read_int(rd, o, "nodes", 0, false),
                                  .max_restarts = read_int(rd, o, "max_restarts", 0, true),
                                  .start_ns = READ_START,

@@ -32,8 +32,8 @@ size_t stack_child_own(const char *frames)
     return (size_t)(at - frames);
 }
 
-/* True for a program of -c that still imports modules: so begins each process that multiprocessing
- * does not fork. */
+/* True for a program given by -c that still imports modules. Each process that multiprocessing
+ * starts without a fork begins like this. */
 static bool stack_child_imports(const char *own)
 {
     struct stack_frame f;

@@ -1,4 +1,4 @@
-/* Children of ranks as JSON: in the message of a node, in the report, and for ddctl. */
+/* Writes and parses children of ranks as JSON, for the message of a node, the report and ddctl. */
 #include "base/auto.h"
 #include "report/stacks_json_inner.h"
 

@@ -108,8 +108,8 @@ static bool is_one_of(const char *const *names, size_t n, const char *name, int 
     return false;
 }
 
-/* True if the outermost function of MPI is a collective: MPI_Comm_split(), which is none here, may
- * call MPI_Allgather(). */
+/* True if the outermost function of MPI is a collective in `names`: MPI_Comm_split(), which is not,
+ * may call MPI_Allgather(). *ret becomes the frame of the outermost function of MPI. */
 static bool in_collective_of_mpi(const struct stack *s, struct stack_frame *ret)
 {
     static const char *const names[] = {

@@ -10,7 +10,7 @@
 /* Activities of a rank; a later one explains better why other ranks wait. */
 enum stack_doing {
     STACK_DOING_UNKNOWN, /* the rank had ended or failed, or could not be read */
-    STACK_DOING_WAITS,   /* in a collective operation, or in one that ends with a collective */
+    STACK_DOING_WAITS, /* for other ranks: in communication, or in an operation that ends with it */
     STACK_DOING_WORKS,
     STACK_DOING_BLOCKED, /* in an uninterruptible system call: state D */
     STACK_DOING_STOPPED, /* stopped by a signal or a debugger */

@@ -77,8 +77,8 @@ int stack_headline(const struct stack *s, struct dd_buf *out);
 int stacks_text(const struct stacks *s, const char *indent, int lines, struct dd_buf *out);
 /* Return the tip for stacks or native frames that could not be read; NULL: none. */
 const char *stacks_tip(const struct stacks *s);
-/* Append the lines of all groups and children, each followed by the frames of the stack; before
- * them those of the flight records and of NCCL. */
+/* Append the lines of the flight records and of NCCL, and then the lines of all groups and
+ * children, each followed by the frames of the stack. */
 int stacks_text_long(const struct stacks *s, struct dd_buf *out);
 
 /* ---- stacks_json.c ---- */
@@ -86,11 +86,11 @@ int stacks_text_long(const struct stacks *s, struct dd_buf *out);
 /* Return an object. depth: number of frames of each stack. NULL: out of memory. The caller owns the
  * reference. */
 struct json_t *stacks_json(const struct stacks *s, int depth);
-/* Append the JSON with as many frames as fit into `most` bytes. -EMSGSIZE: it is too long even
- * without frames and children. */
+/* Append the JSON with as many frames as fit into `most` bytes. -EMSGSIZE: the JSON is too long
+ * even without frames and children. */
 int stacks_write(const struct stacks *s, size_t most, struct dd_buf *out);
-/* Parse the JSON of a peer. With `workers` >= 0, it may contain only ranks first_rank to first_rank
- * + workers - 1, and each once. The caller frees *ret, also on failure. */
+/* Parse the JSON of a peer, in which each rank may occur only once. With `workers` >= 0, only ranks
+ * first_rank to first_rank + workers - 1 are permitted. The caller frees *ret, also on failure. */
 int stacks_parse(struct stacks *ret, const char *text, int first_rank, int workers,
                  struct dd_err *err);
 

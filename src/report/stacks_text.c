@@ -1,4 +1,4 @@
-/* Stacks as lines for users. */
+/* Writes stacks as lines for users. */
 #include "report/stacks.h"
 
 #include "report/report_lines_inner.h"
@@ -54,7 +54,7 @@ static int put_ranks(const struct stacks *s, const struct rank_set *ranks, struc
     return node != NULL && node == end ? dd_buf_printf(out, " on %s", node->name) : 0;
 }
 
-/* Append a line: what `line` contains already, and the headline of the stack. */
+/* Append the indent, the text in `line`, and the headline of the stack, as one line. */
 static int put_line(struct dd_buf *line, const struct stack *stack, const char *indent,
                     struct dd_buf *out)
 {
@@ -118,8 +118,8 @@ const char *stacks_tip(const struct stacks *s)
         const char *note, *tip;
     } tips[] = {
         {"kernel.yama.ptrace_scope is 3",
-         "for Python stacks, boot the nodes with kernel.yama.ptrace_scope=1 or 0: it is 3, and "
-         "cannot be changed"},
+         "for Python stacks, boot the nodes with kernel.yama.ptrace_scope=1 or 0: it is 3, which "
+         "only a reboot changes"},
         {"kernel.yama.ptrace_scope is 2",
          "for Python stacks, set kernel.yama.ptrace_scope on the nodes to 1 or 0 (it is 2), or "
          "give ddrun CAP_SYS_PTRACE"},

@@ -77,14 +77,14 @@ static bool suspects_have_one_headline(const struct stack *a, const struct stack
     return strcmp(suspects_headline(a, &of_a), suspects_headline(b, &of_b)) == 0;
 }
 
-/* The groups of stacks that matter. */
+/* The groups of stacks from which the suspects follow. */
 struct suspects_found {
-    const struct stack_group *most;  /* group whose activity matters most */
+    const struct stack_group *most;  /* group with the highest activity in enum stack_doing */
     struct rank_set ranks;           /* ranks of all groups with the headline of `most` */
     const struct stack_group *waits; /* largest group that waits */
     struct rank_set waiting;         /* ranks of all groups with the headline of `waits` */
     enum stack_doing doing;          /* activity of `most` */
-    bool several;                    /* groups with other headlines do what `most` does */
+    bool several;                    /* groups with other headlines have the same activity */
 };
 
 static void dd_auto_suspects_found(struct suspects_found *f)
@@ -202,8 +202,8 @@ static int suspects_put_doing(const struct suspects_found *f, struct dd_buf *out
 
 /* ---- ranks that are in no collective ---- */
 
-/* Name the ranks whose activity matters most, unless these are more than half of the job. In a
- * hang, ranks that work are suspects only if another rank visibly waits. */
+/* Name the ranks in f->ranks, unless these are more than half of the job. In a hang, ranks that
+ * work are suspects only if the stack of another rank shows that it waits. */
 static int suspects_by_stacks(const struct report *r, const struct suspects_found *f, bool hangs,
                               struct rank_set *ret, struct dd_buf *why)
 {
@@ -219,8 +219,8 @@ static int suspects_by_stacks(const struct report *r, const struct suspects_foun
     return rc < 0 ? rc : 1;
 }
 
-/* Find suspects by the flight records. Of the sentence "rank 2 has not entered …", omit the ranks.
- */
+/* Find suspects in the flight records. Replace the ranks at the start of the sentence "rank 2 has
+ * not entered …" by those with their node. */
 static int suspects_by_records(const struct report *r, struct rank_set *ret, struct dd_buf *why)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);
@@ -252,7 +252,7 @@ static int suspects_add_ended(const struct report *r, struct rank_set *to)
     return rc;
 }
 
-/* Find suspects by the reports of NCCL. The sentence is "has launched …". */
+/* Find suspects in the reports of NCCL. Append the ranks, and the sentence "has launched …". */
 static int suspects_by_ras(const struct report *r, struct rank_set *ret, struct dd_buf *why)
 {
     DD_AUTO(buf) struct dd_buf sentence = DD_BUF_INIT(SUSPECTS_TEXT);

@@ -8,10 +8,10 @@
 
 /* Find the ranks that explain e, the failure of the first line (report_first_failure()), from what
  * all ranks were doing at that time: those that a signal has stopped, that have not entered a
- * collective by PyTorch's flight recorder, that do not answer NCCL or are behind others by its
- * counts, whose stacks are in no collective while those of the others are, or that wait in another
- * collective than all others. Append "rank 5 on node1, which …" to why. Return 1, or 0 and append
- * nothing if e needs no explanation or nothing follows; -ENOMEM, -EMSGSIZE. */
+ * collective according to PyTorch's flight recorder, that do not answer NCCL or have launched fewer
+ * operations according to NCCL, whose stacks are in no collective while those of the others are, or
+ * that wait in another collective than all others. Append "rank 5 on node1, which …" to why. Return
+ * 1, or 0 and append nothing if e needs no explanation or nothing follows; -ENOMEM, -EMSGSIZE. */
 int report_suspects(const struct report *r, const struct report_exit *e, struct rank_set *ret,
                     struct dd_buf *why);
 

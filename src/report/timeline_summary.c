@@ -26,7 +26,7 @@ struct summary {
     const json_t *events;
     struct span *spans; /* the phases among the events */
     size_t n;
-    const struct span **starts; /* spans from whose beginning instants are measured; by_place() */
+    const struct span **starts; /* spans from whose beginning instants are measured; sorted */
     size_t nstarts;
     int64_t exec; /* start of ddrun, µs */
     int first_round, last_round;

@@ -7,9 +7,9 @@
 #include <stdbool.h>
 
 /* Append the frames of the last traceback in text, in the form of report/stacks.h. Outer frames may
- * be missing, as at the start of a worker's last lines. -ENODATA: there is no traceback, or that of
- * an exception raised while another one was handled, so the program was elsewhere before; -ENOMEM.
- * Outer frames that do not fit are omitted. */
+ * be missing, as at the start of a worker's last lines. Outer frames that do not fit are omitted.
+ * -ENODATA: there is no traceback, or the exception was raised while another one was handled, so
+ * that its frames do not show where the program had been; -ENOMEM. */
 int traceback_frames(const char *text, struct dd_buf *frames);
 
 /* As traceback_frames(), if a worker's last lines show that it only noticed the loss or delay of

@@ -62,9 +62,9 @@ static int take_worker(json_t *list, const json_t *a, json_int_t at_ms, int *lea
                           "cpu_ms", v[3], "memory_bytes", v[4], "at_ms", at_ms, "text", v[5]);
     const json_t *gpus = json_array_get(a, 6);
     const int rc = o != NULL && gpus != NULL ? take_gpus(o, gpus) : 0;
-    if (json_array_append_new(list, o) < 0) /* dropped with the list if it is malformed */
+    if (json_array_append_new(list, o) < 0)
         return -ENOMEM;
-    return rc;
+    return rc; /* if it is an error, the caller drops the list, and the worker with it */
 }
 
 int usage_take(json_t *list, const char *text, int first, int workers)
