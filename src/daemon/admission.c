@@ -17,7 +17,7 @@ struct admission {
     struct owner_queue *owners;
     struct net_iface *ifaces; /* of this machine; NULL: not yet needed */
     size_t nifaces;
-    bool warned; /* that they cannot be listed */
+    bool warned; /* the user was warned that the interfaces cannot be listed */
     int64_t last_id;
     uint64_t refused;
 };
@@ -36,7 +36,8 @@ int admission_new(struct admission **ret, const struct admission_cfg *cfg, struc
     return 0;
 }
 
-/* The workers of a job on one node connect over loopback, so most starts need no list. */
+/* True if `remote` is an address of this machine. List the interfaces only when a connection is not
+ * over loopback: in a job on one node, all are. */
 static bool admission_is_local(struct admission *a, const struct net_addr *remote)
 {
     struct dd_err err = {0};

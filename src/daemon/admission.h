@@ -32,8 +32,8 @@ struct admission_query {
     int64_t id;                  /* 0: not yet sent */
     struct owner_query here;     /* query about a socket of this machine */
     struct net_addr ours, remote;
-    uid_t uid;       /* for OWNER_OTHER */
-    const char *why; /* reason for refusing the connection; NULL: owned by uid */
+    uid_t uid;       /* the owner, if OWNER_OTHER and why is NULL */
+    const char *why; /* reason for refusing the connection; NULL: uid is the reason */
     void (*answered)(struct admission_query *q, enum owner owner); /* may free the object */
 };
 

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "rdzv/charges.h"
 
-/* Ignore a failure: the next text contains the same charges. */
+/* Send the charges. Ignore a failure: the next text contains the same charges. */
 static void charges_follow_send(const struct charges_follow *f)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(CHARGES_BYTES);

@@ -203,7 +203,8 @@ static void confine_allow_only(struct program *p, const int *calls, size_t n)
     confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-/* Load only the lower half: the arguments checked below are ints. */
+/* Return the offset of the lower half of argument i: the arguments that the filter checks are ints,
+ * and both processors are little-endian. */
 static size_t confine_argument(int i)
 {
     return offsetof(struct seccomp_data, args) + (size_t)i * sizeof(uint64_t);
@@ -230,13 +231,13 @@ static void confine_allow_of(struct program *p, int call, int i, const uint32_t 
     confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-/* A new filter costs what it takes to evaluate it for each call number, as the kernel does (Linux
- * 5.11): so the program is a search tree. */
+/* Write the program as a search tree: since Linux 5.11, the kernel evaluates a new filter once for
+ * each call number, which takes too long for a list. */
 static void confine_write_program(struct program *p, bool connects)
 {
     int calls[ALLOWED];
-    static const uint32_t families[] = {AF_NETLINK,
-                                        AF_UNIX}; /* socket owners; munged and interface names */
+    /* for owners of sockets; for munged and names of interfaces */
+    static const uint32_t families[] = {AF_NETLINK, AF_UNIX};
     static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
     /* not F_SETOWN, which lets a descriptor signal any process of the user */
     static const uint32_t commands[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC};
@@ -254,8 +255,9 @@ static void confine_write_program(struct program *p, bool connects)
     confine_allow_of(p, __NR_socket, 0, families, 2);
     confine_allow_of(p, __NR_ioctl, 1, requests, 4);
     confine_allow_of(p, __NR_fcntl, 1, commands, 5);
-    confine_allow_of(p, __NR_tgkill, 0, &self, 1);      /* abort() */
-    confine_allow_of(p, __NR_prlimit64, 0, &caller, 1); /* a limit can end another process */
+    confine_allow_of(p, __NR_tgkill, 0, &self, 1); /* abort() */
+    /* only of this process: a limit can end another one */
+    confine_allow_of(p, __NR_prlimit64, 0, &caller, 1);
     if (connects)
         confine_allow(p, __NR_connect);
     confine_allow_only(p, calls, ALLOWED);

@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_MAX = 4 << 20 /* limit of a key's value that is sent */, KEYS_MAX = 20000 };
+enum { VALUE_MAX = 4 << 20 /* bytes of a value that is sent */, KEYS_MAX = 20000 };
 enum { STACKS_ANSWER = 8 << 20, STACKS_LIMIT_MS = 60000 };
+enum { SEVERAL = -2 /* in place of the id of a node */ };
 
 __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, int64_t id,
                                                              const char *fmt, ...)
@@ -227,7 +228,8 @@ static void ctl_on_signal(const struct ctl_requests *c, struct session *s,
     c->ops->stop(c->arg, s, sig, why);
 }
 
-/* Return the member with this name, else the only one that has it before its domain; -1: none. */
+/* Return the member with this name, else the only one that has the name before its domain; -1:
+ * none, SEVERAL: several have it. */
 static int ctl_id_of_name(const struct ctl_requests *c, const char *name)
 {
     const size_t n = strlen(name);
@@ -243,10 +245,10 @@ static int ctl_id_of_name(const struct ctl_requests *c, const char *name)
             found++;
         }
     }
-    return found == 1 ? ret : -1;
+    return found > 1 ? SEVERAL : ret;
 }
 
-/* Complete the name of a node by its domain; return unknown names unchanged. */
+/* Return the name of the node with its domain; return an unknown or ambiguous name unchanged. */
 static const char *ctl_full_name(const struct ctl_requests *c, const char *name)
 {
     struct rdzv_view v;
@@ -261,7 +263,10 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
     char why[300];
     if (!rdzv_view(c->machine, id, &v)) {
         ctl_refuse(s, m->id,
-                   "unknown node '%.200s' in this job\n  tip: 'ddctl status' lists the nodes",
+                   id == SEVERAL
+                       ? "several nodes of this job have the name '%.200s' before their domain"
+                         "\n  tip: give the full name, as 'ddctl status' prints it"
+                       : "unknown node '%.200s' in this job\n  tip: 'ddctl status' lists the nodes",
                    m->text);
         return;
     }
@@ -410,8 +415,9 @@ static void ctl_on_stacks_done(void *arg, int64_t id, struct stacks *found)
     if (rc >= 0 && dd_buf_str(&text) == NULL)
         rc = -ENOMEM;
     if (rc < 0)
-        ctl_refuse(k->session, k->id, "%s",
-                   rc == -ENOMEM ? "the daemon is out of memory" : "the stacks are too long");
+        ctl_refuse(k->session, k->id,
+                   rc == -ENOMEM ? "the daemon is out of memory" : "the stacks exceed %d MiB",
+                   STACKS_ANSWER >> 20);
     else if ((rc = session_answer(k->session, k->id, (char *)text.data, text.len, true)) < 0)
         ctl_refuse_unsent(k->session, k->id, rc);
 }
@@ -473,7 +479,7 @@ static void ctl_refuse_workers(const struct ctl_requests *c, struct session *s, 
     if (rc == 0)
         rc = rank_set_text_short(&a.ranks, &what);
     if (rc == 0)
-        rc = a.known ? rank_set_text_short(&a.there, &there) : hostlist_fold(a.nodes, &there);
+        rc = a.known ? rank_set_name(&a.there, &there) : hostlist_fold(a.nodes, &there);
     const char *asked = dd_buf_str(&what), *has = dd_buf_str(&there);
     if (rc < 0 || asked == NULL || has == NULL)
         ctl_refuse(s, id, "the daemon is out of memory");
@@ -481,10 +487,10 @@ static void ctl_refuse_workers(const struct ctl_requests *c, struct session *s, 
         ctl_refuse(s, id, "unknown node '%.100s' (nodes: %.200s%s)", node, has,
                    strlen(has) > 200 ? "..." : "");
     else if (!ctl_asked_has_rank(&a))
-        ctl_refuse(s, id, "no rank %s %s%.100s (ranks %s)", asked,
-                   of_node ? "on node " : "in this job", of_node ? node : "", has);
+        ctl_refuse(s, id, "no rank %s %s%.100s (%s)", asked, of_node ? "on node " : "in this job",
+                   of_node ? node : "", has);
     else
-        ctl_refuse(s, id, "the workers in question have ended");
+        ctl_refuse(s, id, "the requested workers have ended");
     ctl_asked_done(&a);
 }
 
@@ -558,7 +564,7 @@ static void ctl_on_workers(const struct ctl_requests *c, struct session *s,
     else if (rc < 0)
         ctl_refuse(s, m->id, "%s",
                    rc == -EINVAL  ? "invalid request for workers"
-                   : rc == -EBUSY ? "too many requests for workers are in progress; try again"
+                   : rc == -EBUSY ? "too many other requests for workers are in progress"
                                   : "the daemon is out of memory");
     json_decref(o);
 }

@@ -1,4 +1,4 @@
-/* Wiring: create the parts of the daemon and connect them. */
+/* Creates the parts of the daemon and connects them. */
 #include "daemon/daemon.h"
 
 #include "daemon/charges_follow.h"
@@ -69,7 +69,7 @@ static bool daemon_may_connect(void *arg)
     return d->sessions.n < d->sessions.cfg.capacity + EXTRA_SESSIONS;
 }
 
-/* A loopback address may belong to any of several simulated nodes. */
+/* Find the node of the worker; not by a loopback address, which several simulated nodes share. */
 static void daemon_on_worker(void *arg, const struct net_addr *from)
 {
     const struct daemon *d = arg;

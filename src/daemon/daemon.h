@@ -17,7 +17,7 @@ struct event_base;
 struct daemon;
 
 struct daemon_cfg {
-    const char *job_id;    /* NULL: standing, without a job. The pointers below are borrowed until
+    const char *job_id;    /* NULL: standing, without a job. All pointers are borrowed until
                               daemon_free() */
     struct rdzv_cfg rdzv;  /* configuration of the round machine */
     uint64_t heartbeat_ns; /* silence after which an agent is lost */
@@ -44,7 +44,7 @@ struct daemon_cfg {
 
 int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
                struct dd_err *err);
-/* Handle a signal to ddrund. A standing daemon ends at once; on_over follows. */
+/* Handle a signal to ddrund: stop the job, or call on_over at once if the daemon is standing. */
 void daemon_stop(struct daemon *d);
 void daemon_free(struct daemon *d);
 

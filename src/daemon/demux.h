@@ -3,8 +3,8 @@
  * connection with any other first byte is closed.
  *
  * A connection that is known to be owned by this user may stay silent forever. All others are
- * unproven (net/unproven.h): their number and duration are bounded, and some descriptors are
- * reserved from them and from workers. */
+ * unproven (net/unproven.h): their number and duration are bounded. Neither these nor workers get
+ * the last few file descriptors, which ddrund needs itself. */
 #ifndef DD_DAEMON_DEMUX_H
 #define DD_DAEMON_DEMUX_H
 

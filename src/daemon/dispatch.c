@@ -365,8 +365,8 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
         return; /* a message of an earlier round */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
         dd_log(s->set->cfg.log, DD_LOG_WARN,
-               "ignoring a part of exchange '%s' from %s: it does not have node rank %u", p.name,
-               s->name, p.node_rank);
+               "ignoring a part of exchange '%s' from %s: this node does not have node rank %u",
+               p.name, s->name, p.node_rank);
         return;
     }
     if (exchange_relay_take(&d->exchange, &p, rdzv_round(machine), rdzv_planned(machine)->n, &err) <

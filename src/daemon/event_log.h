@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "daemon/journal.h"
 
-enum { EVENT_LOG_KEPT = 1000, EVENT_LOG_FOLLOWERS = 32 };
+enum { EVENT_LOG_KEPT = 1000 /* events */, EVENT_LOG_FOLLOWERS = 32 };
 
 struct session;
 struct event_log;
@@ -18,7 +18,8 @@ int event_log_new(struct event_log **ret, struct journal *j, event_log_send_f *s
 void event_log_free(
     struct event_log *l); /* NULL does nothing; the journal must not be used afterwards */
 
-/* Answer with all kept events and, if follow is set, with further ones until FINISH. */
+/* Answer with all kept events and, if follow is set, with further ones until FINISH. If there are
+ * EVENT_LOG_FOLLOWERS followers already, end the answer after the kept events. */
 void event_log_follow(struct event_log *l, struct session *s, int64_t id, bool follow);
 /* Stop following. id -1: all requests of that session. */
 void event_log_forget(struct event_log *l, const struct session *s, int64_t id);

@@ -226,7 +226,7 @@ static void job_run_actions(struct job *j)
 
 /* ---- stacks ---- */
 
-/* Return the number of workers on all nodes, from the plan of any member. */
+/* Return the number of workers on all nodes, from the plan of any member; 0: there is no plan. */
 static int job_world_size(const struct job *j)
 {
     for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
@@ -355,8 +355,8 @@ void job_read_hang(struct job *j, struct session *s, int round)
         session_send(s, MSG(STACKS_TAKEN, .round = round));
 }
 
-/* After the first failure, STOP waits until the stacks have been read. Another request to stop
- * ends this, and so does the end of the round. */
+/* After the first failure, STOP waits until the stacks have been read. A request to stop the job
+ * ends the reading, and so does the end of the round. */
 static void job_hold_stop(struct job *j, const struct rdzv_event *e, enum rdzv_state before)
 {
     const enum rdzv_state after = rdzv_state(j->machine);

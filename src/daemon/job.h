@@ -50,7 +50,7 @@ struct signal_collect *job_signals(const struct job *j);
  * all nodes are idle, the agents get HUNG. */
 void job_note_idle(struct job *j, struct session *s, const struct msg_idle *m);
 /* A worker of this agent is hung: read the stacks of all workers, then send STACKS_TAKEN to all
- * agents. */
+ * agents. If the stacks are not to be read, send STACKS_TAKEN to this agent at once. */
 void job_read_hang(struct job *j, struct session *s, int round);
 uint64_t job_start_ns(const struct job *j); /* start time of this daemon */
 

@@ -96,7 +96,10 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m,
     (void)snprintf(s->name, sizeof(s->name), "%s", m->name);
     s->pid = m->pid;
     if (s->set->nfree == 0) {
-        session_refuse(s, "all nodes of this job have already joined");
+        char why[80];
+        (void)snprintf(why, sizeof(why), "the job takes %d node%s, and as many have joined",
+                       s->set->cfg.capacity, s->set->cfg.capacity == 1 ? "" : "s");
+        session_refuse(s, why);
     } else if (join_parse_history(&h, m, &err) < 0) {
         session_refuse(s, err.text);
     } else if (session_set_addrs(s, m->addrs) < 0) {

@@ -21,7 +21,8 @@ enum journal_kind {
     JOURNAL_SIGNAL,
     JOURNAL_EXCLUDE, /* the node gets no part in further rounds */
     JOURNAL_REFUSED,
-    JOURNAL_WARNING,        /* a health check has found something that does not exclude the node */
+    JOURNAL_WARNING,        /* a node reports a problem that does not exclude it: of a health check,
+                               --collect or a CUDA core dump */
     JOURNAL_STRAGGLER,      /* a worker of a node holds up the others */
     JOURNAL_STRAGGLER_OVER, /* no worker of the node holds up the others any more */
     JOURNAL_MARK,           /* the scheduler takes the node out of service */

@@ -9,7 +9,7 @@ enum node_state {
     NODE_STARTING, /* from here to NODE_ENDED: states of a member of the round */
     NODE_RUNNING,
     NODE_STOPPING,
-    NODE_ENDED,
+    NODE_ENDED,    /* also: not a member when the job has finished */
     NODE_SPARE,    /* joined, but not a member of the round */
     NODE_LEFT_OUT, /* excluded from further rounds */
     NODE_STATES

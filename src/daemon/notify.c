@@ -274,8 +274,9 @@ bool notify_waits(struct notify *n, uint64_t *wait_ns)
     }
     if (now >= n->end_ns) {
         dd_log(n->cfg.log, DD_LOG_WARN,
-               "--notify: %s did not accept the last %d event%s (undelivered)", n->host, n->n,
-               n->n == 1 ? "" : "s");
+               n->n == 1 ? "--notify: %s did not accept the last event"
+                         : "--notify: %s did not accept the last %d events",
+               n->host, n->n);
         return false;
     }
     *wait_ns = n->end_ns - now;

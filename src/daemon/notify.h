@@ -1,6 +1,6 @@
 /* The web hook of --notify: one HTTP POST of JSON per event, sent by the helper ddrun-web and
- * retried until the server accepts it. Nothing waits for the hook, except that the daemon delays
- * its exit briefly. Src: docs/notify.md. */
+ * retried until the server accepts or refuses it. Nothing waits for the hook, except that the
+ * daemon delays its exit briefly. Src: docs/notify.md. */
 #ifndef DD_DAEMON_NOTIFY_H
 #define DD_DAEMON_NOTIFY_H
 

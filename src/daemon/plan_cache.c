@@ -21,7 +21,7 @@ int plan_cache_init(struct plan_cache *c, struct dd_err *err)
     uint64_t random[2];
     *c = (struct plan_cache){.round = -1};
     if (getrandom(random, sizeof(random), 0) != sizeof(random))
-        return dd_err_set(err, -EIO, "getrandom failed: %m");
+        return dd_err_set(err, -EIO, "cannot create the token of the job: getrandom failed: %m");
     (void)snprintf(c->token, sizeof(c->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     return 0;
 }
@@ -107,7 +107,7 @@ static void plan_cache_add_addrs(const struct rdzv *machine, const struct sessio
     }
 }
 
-/* Write the ages of the last restarts; "" unless the restart budget is per time. */
+/* Write the ages of the last restarts; "" unless --max-restarts limits the restarts per time. */
 static void plan_cache_put_spent(const struct rdzv *machine, struct dd_buf *out)
 {
     uint64_t ages[RESTART_AGES_MAX];

@@ -1,5 +1,5 @@
-/* PLAN and ROUND_MEMBERS. Texts that are equal for all nodes of a round are generated once, since
- * there may be thousands of nodes. */
+/* Sends PLAN and ROUND_MEMBERS. Texts that are equal for all nodes of a round are generated once,
+ * since there may be thousands of nodes. */
 #ifndef DD_DAEMON_PLAN_CACHE_H
 #define DD_DAEMON_PLAN_CACHE_H
 

@@ -20,7 +20,7 @@ struct remaining_ranks {
 struct remaining {
     struct rank_set ranks;
     int left;         /* ranks that do not run any more */
-    const char *node; /* lent; NULL: the ranks run on several nodes */
+    const char *node; /* borrowed; NULL: the ranks run on several nodes, or there are none */
 };
 
 /* Add the ranks of a node, from `first` on, that have not left. */
@@ -88,7 +88,7 @@ static void remaining_on_timer(evutil_socket_t fd, short what, void *arg)
     rank_set_done(&found.ranks);
 }
 
-/* Begin to wait, or begin again. */
+/* Start or restart the timer, unless the user has got the message of this round. */
 static void remaining_wait(struct remaining_ranks *n)
 {
     const struct timeval t = {.tv_sec = WAIT_S};

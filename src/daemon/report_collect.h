@@ -27,8 +27,8 @@ int report_collect_new(struct report_collect **ret, struct journal *j,
                        const struct report_collect_cfg *cfg, struct dd_err *err);
 void report_collect_free(struct report_collect *c); /* the journal must not be used afterwards */
 
-/* Return the exit code of the job: that of the earliest failure, unless the round machine decided
- * for 0 or the job ended for another reason. */
+/* Return the exit code of the job: that of report_first_failure(), unless the round machine decided
+ * for 0 or no failure of a worker ended the last round. */
 int report_collect_code(const struct report_collect *c, int machine_code);
 /* Append the texts for FINISH: the report for users and its JSON. */
 void report_collect_texts(const struct report_collect *c, struct dd_buf *text, struct dd_buf *json);

@@ -119,8 +119,8 @@ int session_set_addrs(struct session *s, const struct dd_strv *addrs)
     for (size_t i = 0; i < addrs->n && rc == 0; i++)
         if (net_addr_parse(&addr, addrs->v[i], 0) == 0)
             rc = session_add_addr(s, &addr);
-    const struct net_addr *peer = link_peer(
-        s->link); /* the link's own address is always included */
+    /* the address of the link's peer is always included */
+    const struct net_addr *peer = link_peer(s->link);
     return rc == 0 && peer->len > 0 ? session_add_addr(s, peer) : rc;
 }
 

@@ -56,7 +56,7 @@ struct session_ops {
     void (*closed)(void *arg, struct session *s, bool clean,
                    const char *why); /* the link was closed by the peer, or lost */
     void (*gone)(void *arg,
-                 struct session *s); /* s is about to be freed; the callback frees nothing */
+                 struct session *s); /* s is about to be freed; the callback must not free s */
     void *arg;
 };
 
@@ -86,7 +86,7 @@ void session_set_done(
 /* Make a session; takes link. NULL: out of memory. */
 struct session *session_new(struct session_set *set, struct link *link, bool is_leader);
 void session_free(struct session *s);
-void session_bye(struct session *s); /* sends BYE; frees s once all data is written */
+void session_bye(struct session *s); /* sends BYE, and frees s; the link is freed by link_bye() */
 
 struct session *session_of_admission(struct admission_node *n); /* the session that contains n */
 /* Assign an id; -1: none is free. */

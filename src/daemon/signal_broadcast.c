@@ -19,7 +19,7 @@ void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, in
         job_signal_workers(b->job, sig);
 }
 
-/* id: see MSG_SIGNAL. */
+/* Forward the signal. id: of the question that SIGNALLED answers; 0: no answer is wanted. */
 static void signal_broadcast_send(const struct signal_broadcast *b, struct session *from, int sig,
                                   bool end_near, int64_t id)
 {

@@ -7,18 +7,18 @@
 struct signal_broadcast {
     struct job *job;
     const struct dd_log *log;
-    uint64_t sent_ns[SESSION_SIGNALS]; /* time at which each was last forwarded; 0: never */
+    uint64_t sent_ns[SESSION_SIGNALS]; /* time of the last forwarding of each signal; 0: never */
 };
 
-/* Ignore other signals and duplicates, since a launcher may signal the agents of all nodes.
- * end_near: the time limit of the job is near. */
+/* Forward SIGUSR1 or SIGUSR2. Ignore other signals, and duplicates, since a launcher may signal the
+ * agents of all nodes. end_near: the time limit of the job is near. */
 void signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
-/* The same for request `id` of ddctl, and count the processes that get the signal. The reply
- * follows, unless this returns false: the signal is ignored. */
+/* Forward the signal for request `id` of ddctl, and count the processes that get it; the reply
+ * follows. False: the signal is ignored, and no reply follows. */
 bool signal_broadcast_counted(struct signal_broadcast *b, struct session *from, int64_t id,
                               int sig);
-/* The scheduler has signalled a node itself. Publish SIGUSR1 or SIGUSR2 to the workers once for all
- * nodes, which the agents report seconds apart on a machine that stalls. */
+/* The scheduler has signalled the processes of the agent's node. Publish SIGUSR1 or SIGUSR2 to the
+ * workers once, although the agents of all nodes report it, possibly seconds apart. */
 void signal_broadcast_heard(struct signal_broadcast *b, struct session *from, int sig);
 
 #endif

@@ -14,7 +14,7 @@ struct signal_asked {
     struct node_question node; /* first */
     struct session *caller;
     int64_t caller_id;
-    int64_t reached; /* processes that have been signalled */
+    int64_t reached; /* processes that catch the signal and have got it */
 };
 
 struct signal_collect {

@@ -1,5 +1,5 @@
-/* Answers the request "signal" of ddctl for USR1 and USR2: counts the processes that the agents of
- * a round have signalled, and replies when all have answered or the time is over. */
+/* Answers the request "signal" of ddctl for USR1 and USR2: adds up the processes that catch the
+ * signal and have got it, and replies when all agents have answered or the time is over. */
 #ifndef DD_DAEMON_SIGNAL_COLLECT_H
 #define DD_DAEMON_SIGNAL_COLLECT_H
 

@@ -56,12 +56,13 @@ static void stacks_asked_end(struct node_question *question)
 {
     struct stacks_asked *k = stacks_asked_of(question);
     char why[NAME_MAX_BYTES];
+    const uint64_t waited = dd_now_ns() - k->begin_ns; /* below the limit: stacks_collect_end() */
     (void)snprintf(why, sizeof(why), "not read: the node did not answer within %.3g s",
-                   (double)k->q.limit_ns / 1e9);
+                   (double)(waited < k->q.limit_ns ? waited : k->q.limit_ns) / 1e9);
     for (int i = 0; i < question->n; i++)
         if (question->v[i].session != NULL)
             stacks_add_unread(k, &question->v[i], why);
-    (void)stacks_resolve(&k->found); /* -ENOMEM: ranks are shown as NCCL has named them */
+    (void)stacks_resolve(&k->found); /* -ENOMEM: some ranks keep the names that NCCL has for them */
     stacks_sort(&k->found);
     k->found.seconds = (double)(dd_now_ns() - k->begin_ns) / 1e9;
     struct stacks found = k->found;

@@ -20,7 +20,7 @@ struct stacks_collect_cfg { /* all pointers are borrowed */
 int stacks_collect_new(struct stacks_collect **ret, const struct stacks_collect_cfg *cfg);
 void stacks_collect_free(struct stacks_collect *c); /* without callbacks; NULL does nothing */
 
-/* Called once, with the sorted stacks; the callback may take them. */
+/* Called with the sorted stacks, which the callback may take. */
 typedef void stacks_collect_done_f(void *arg, int64_t id, struct stacks *found);
 
 struct stacks_question {
@@ -33,7 +33,8 @@ struct stacks_question {
     const struct session *caller; /* forget the question when this session is gone; NULL: none */
     stacks_collect_done_f *done;
     void *arg;
-    void (*free_arg)(void *arg); /* where done() is not called; NULL: nothing to free */
+    /* Called in place of done() if there is no result; NULL: nothing to free. */
+    void (*free_arg)(void *arg);
 };
 
 /* Return an id > 0; -ENOENT: no worker fits; -EBUSY: too many questions. done() is called later,

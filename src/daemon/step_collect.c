@@ -12,7 +12,7 @@ enum {
     TEXT_MAX = 500,
     SHOWN_MAX = 64,
     LINES_MAX = 32,
-    EACH_MAX = 1 << 16, /* ranks whose steps the status has: 3 MiB of 24 (SESSION_ANSWER_MAX) */
+    EACH_MAX = 1 << 16, /* ranks whose steps the status has: 3 MiB, of SESSION_ANSWER_MAX */
 };
 
 struct step_collect {
@@ -79,8 +79,9 @@ static void tell(struct step_collect *c, bool slow, const char *text)
     char line[TEXT_MAX + 100];
     if (c->cfg.sessions->leader == NULL || c->shown == LINES_MAX)
         return;
-    (void)snprintf(line, sizeof(line), "%s: %s%s", slow ? "straggler" : "no longer a straggler",
-                   text, ++c->shown == LINES_MAX ? "; run 'ddctl status' to see others" : "");
+    (void)snprintf(
+        line, sizeof(line), "%s: %s%s", slow ? "straggler" : "no longer a straggler", text,
+        ++c->shown == LINES_MAX ? "\n  tip: 'ddctl status' shows further stragglers" : "");
     session_send(c->cfg.sessions->leader, MSG(STATUS, .text = line));
 }
 

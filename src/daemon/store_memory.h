@@ -1,6 +1,6 @@
 /* Limits the memory of the store to half of what this process may use: the workers need the rest.
- * In a job this is looked up when the workers of the first round have started, which it would delay
- * otherwise: it takes as long as the start of a worker. */
+ * In a job, the memory is looked up once the workers of the first round have started: the look-up
+ * takes as long as the start of a worker, and would delay the first one. */
 #ifndef DD_DAEMON_STORE_MEMORY_H
 #define DD_DAEMON_STORE_MEMORY_H
 

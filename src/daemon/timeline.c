@@ -252,7 +252,7 @@ void timeline_store_used(struct timeline *t, struct timeline_peer *p)
 
 /* ---- life ---- */
 
-/* The first events: the names of the job's process and threads, and the start of the leader. */
+/* Write the first events: the names of the job's process and thread, and the start of ddrun. */
 static void timeline_put_head(struct timeline *t, uint64_t start_ns)
 {
     char name[300];

@@ -21,8 +21,8 @@
 enum {
     QUEUE_MAX = 32 << 20,
     CHUNK = 1 << 16,
-    LAST_MS = 1000, /* limit for the daemon to pass the queue to the writer */
-    END_MS = 5000,  /* then limit for the writer: a busy machine may stall it for some seconds */
+    LAST_MS = 1000, /* limit for the daemon to pass the queue to its child */
+    END_MS = 5000,  /* limit for the writer after that: a busy machine may stall it for seconds */
     DATA_FD = STDERR_FILENO + 1,
 };
 
@@ -45,8 +45,8 @@ static int writer_try_open(const char *path, int flags, struct stat *ret_st)
     return S_ISREG(ret_st->st_mode) ? DD_TAKE_FD(fd) : -EEXIST;
 }
 
-/* Create or truncate the file. Replace that of another user, who could read what is written to it,
- * and change it, and one that has a second name, from which another user may have linked it. */
+/* Create or truncate the file. Replace a file of another user, who could read and change its
+ * content, and a file with a second name, which another user may have given it. */
 static int writer_open(const char *path)
 {
     struct stat st;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,10 +59,13 @@ static void usage_asked_end(struct node_question *q)
                    : strlen(text) > SESSION_ANSWER_MAX
                        ? -EMSGSIZE
                        : session_answer(s, id, text, strlen(text), true);
+    char too_long[60];
+    (void)snprintf(too_long, sizeof(too_long), "the answer exceeds %d MiB",
+                   SESSION_ANSWER_MAX >> 20);
     if (rc < 0)
         usage_refuse(s, id,
                      rc == -ENOMEM     ? "the daemon is out of memory"
-                     : rc == -EMSGSIZE ? "the nodes' answer is too long"
+                     : rc == -EMSGSIZE ? too_long
                                        : "the answer does not fit into the queue to this node");
 }
 

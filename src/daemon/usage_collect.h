@@ -20,8 +20,8 @@ int usage_collect_new(struct usage_collect **ret, const struct usage_collect_cfg
 void usage_collect_free(struct usage_collect *c); /* without replies; NULL does nothing */
 
 /* Reply to request `id` of caller later, from the loop or in usage_collect_take(). ranks: "0-3,8",
- * or "" for all; all_lines: reply with all last output lines, of one rank. -ENOENT: no worker fits;
- * -EINVAL: ranks are invalid; -EBUSY: too many questions. */
+ * or "" for all; all_lines: reply with all last output lines, of one rank. 0; -ENOENT: no worker
+ * fits; -EINVAL: invalid ranks, or several with all_lines; -EBUSY: too many questions; -ENOMEM. */
 int usage_collect_ask(struct usage_collect *c, struct session *caller, int64_t id,
                       const char *ranks, bool all_lines);
 /* Take USAGE of an agent. */

@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,8 @@ static void worker_events_put(struct worker_events *w, int round, const char *ev
     (void)snprintf(text, sizeof(text), "%s %d", event, sig);
     int rc = store_server_set(w->store, key, text);
     if (rc < 0)
-        dd_log(w->log, DD_LOG_WARN, "cannot set '%s' in the store for the workers: %s", text,
-               strerror(-rc));
+        dd_log(w->log, DD_LOG_WARN, "cannot publish '%s' to the workers: %s", text,
+               rc == -ENOSPC ? "the store is full" : strerror(-rc));
 }
 
 void worker_events_signal(struct worker_events *w, int round, int sig)

@@ -16,7 +16,7 @@ struct worker_events {
 /* Publish SIGUSR1 or SIGUSR2. */
 void worker_events_signal(struct worker_events *w, int round, int sig);
 /* Publish the stop, once per round. requested: the end of the job was requested, so its workers may
- * still want to communicate; otherwise a worker has failed and waiting for it is useless. */
+ * still want to communicate; otherwise a worker or node is lost, and waiting for it is useless. */
 void worker_events_stop(struct worker_events *w, int round, int sig, bool requested);
 void worker_events_new_round(struct worker_events *w);
 

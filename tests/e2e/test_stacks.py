@@ -462,7 +462,7 @@ def test_ddctl_shows_the_stacks_of_a_running_job(tmp_path):
 def test_ddctl_says_that_the_workers_of_a_node_have_ended():
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "sh", "-c", "[ $RANK = 0 ] || exec sleep 1000") as job:
         until(lambda: job.workers())
-        says = "the workers in question have ended"
+        says = "the requested workers have ended"
         until(lambda: len(job.workers()) == 1 and says in ddctl(*of(job), "--node=sim1").stderr)
         job.p.terminate()
         job.wait()
