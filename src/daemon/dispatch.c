@@ -323,10 +323,9 @@ static void dispatch_on_closed(void *arg, struct session *s, bool clean, const c
     const struct dispatch *d = arg;
     const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
     char text[LINK_WHY_MAX];
-    (void)snprintf(text, sizeof(text), "%s",
-                   s->is_leader ? "its ddrun exited or does not respond"
-                   : left       ? "it left the job"
-                                : why);
+    (void)snprintf(text, sizeof(text), "%s%.300s",
+                   s->is_leader ? "its ddrun exited or does not respond: " : "",
+                   left && !s->is_leader ? "it left the job" : why);
     job_lose_session(d->job, s, clean, text, false);
 }
 

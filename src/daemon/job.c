@@ -504,6 +504,7 @@ static int job_step_machine(struct job *j, const struct rdzv_event *e)
 void job_step(struct job *j, const struct rdzv_event *e)
 {
     const enum rdzv_state before = rdzv_state(j->machine);
+    const struct session *from = session_of_id(j->cfg.sessions, e->id);
     int rc = job_step_machine(j, e);
     if (rc == -ENOMEM) { /* the step is incomplete, so the machine's state is undefined */
         dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory; exiting");
@@ -512,8 +513,9 @@ void job_step(struct job *j, const struct rdzv_event *e)
     }
     if (rc < 0)
         dd_log(j->cfg.log, DD_LOG_WARN,
-               "ddrund ignored the unexpected event '%s' (node id %d) while the job was '%s'",
-               rdzv_event_name(e->kind), e->id, rdzv_state_name(before));
+               "ddrund ignored the unexpected event '%s' (node: %s) while the job was '%s'",
+               rdzv_event_name(e->kind), from != NULL ? from->name : "none or lost",
+               rdzv_state_name(before));
     const enum rdzv_state after = rdzv_state(j->machine);
     j->started |= after == RDZV_RUNNING;
     if (after != RDZV_GATHERING)

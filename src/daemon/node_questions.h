@@ -64,7 +64,7 @@ typedef int node_question_wants_f(struct node_question *q, const struct rdzv_vie
 /* Choose the nodes, and start the time limit. 0; -ENOENT: no node was chosen; -ENOMEM; or the error
  * of wants(). */
 int node_question_begin(struct node_question *q, node_question_wants_f *wants, uint64_t limit_ns);
-/* Return the i-th of the q->n nodes that were chosen. */
+/* Return the session of the i-th of the q->n chosen nodes, none of which has answered yet. */
 struct session *node_question_session(const struct node_question *q, int i);
 
 struct node_question *node_question_of_id(const struct node_questions *all, int64_t id);

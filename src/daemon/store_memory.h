@@ -16,7 +16,7 @@ struct store_memory {
     bool limited;
 };
 
-/* Both must live until the journal is no longer used. */
+/* Subscribe m to the journal; m and store must live until the journal is no longer used. */
 void store_memory_follow(struct store_memory *m, struct journal *j, struct store_server *store);
 
 /* Return the lower of `most` and half of the memory of this machine and its cgroups, in bytes. */

@@ -195,7 +195,8 @@ static void timeline_set_clock(struct timeline *t, struct timeline_peer *p, int6
                         .args = json_pack("{s:I}", "error_us", (json_int_t)(error / 1000))});
 }
 
-/* Convert a peer's time to wall-clock time; the result is at most `now`. */
+/* Convert a peer's time to wall-clock time. now: of the daemon's clock; later times become `now`.
+ */
 static int64_t timeline_here(const struct timeline *t, const struct timeline_peer *p,
                              int64_t there_ns, uint64_t now)
 {
