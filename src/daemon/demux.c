@@ -66,8 +66,8 @@ static void pending_evict(struct unproven *u)
         pending_free(p);
 }
 
-/* Admit the connection if it is still open: only then is the owner that was looked up its owner
- * (net/peer_uid.h). */
+/* Admit the connection if it is still open. Otherwise, the owner that was looked up may be that of
+ * a later connection (net/peer_uid.h). */
 static void pending_admit(struct pending *p)
 {
     const struct demux_cfg *cfg = &p->demux->cfg;

@@ -1,5 +1,5 @@
-/* The journal: events of a job. Each event is published once; the subscribers (the report, the log
- * that ddctl reads, the web hook) write it. No I/O. */
+/* The journal: events of a job. Each event is published once, to all subscribers, such as the
+ * report, the log that ddctl reads, and the web hook. No I/O. */
 #ifndef DD_DAEMON_JOURNAL_H
 #define DD_DAEMON_JOURNAL_H
 

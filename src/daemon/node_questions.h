@@ -1,6 +1,6 @@
 /* Questions to the agents of running nodes: which nodes were asked, and which have yet to answer. A
- * question ends when all have answered or at its time limit. The callers, stacks_collect and
- * usage_collect, define the content of questions and answers. */
+ * question ends when all have answered or at its time limit. The callers (stacks_collect,
+ * usage_collect, signal_collect) define the content of questions and answers. */
 #ifndef DD_DAEMON_NODE_QUESTIONS_H
 #define DD_DAEMON_NODE_QUESTIONS_H
 

@@ -21,7 +21,7 @@ void remaining_ranks_free(struct remaining_ranks *n);           /* NULL does not
 
 /* Take LEFT of an agent: ranks of a node whose other workers still run. */
 void remaining_ranks_take(struct remaining_ranks *n, const struct msg_left *m);
-/* All workers of a node have ended. Call it after the machine's step. */
+/* Call when all workers of a node have ended, after the machine's step. */
 void remaining_ranks_node_done(struct remaining_ranks *n);
 
 #endif

@@ -109,7 +109,7 @@ static void judge(struct step_collect *c)
         publish(c, &g);
 }
 
-/* Return the first rank of the node that sends a message about this round; -1: ignore it. */
+/* Return the first rank of the node that sends a message of this round; -1: ignore the message. */
 static int begin_message(struct step_collect *c, const struct session *s, int round,
                          int *ret_workers)
 {

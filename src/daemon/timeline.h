@@ -19,7 +19,7 @@ struct timeline;
 
 /* Part of a session: the node's state in the timeline. */
 struct timeline_peer {
-    int pid;           /* of the node in the file; 0: its phases were not requested */
+    int pid; /* of the node in the file; 0: the node has none, and its phases are ignored */
     uint64_t asked_ns; /* time of the request */
     int64_t behind_ns; /* the daemon's clock minus the node's */
     bool same_clock;   /* behind_ns is 0 */

@@ -24,8 +24,8 @@ int report_culprit_why(const struct report *r, const struct report_exit *e, stru
  * that of the delay of the ranks for which the others waited. NULL: unknown. */
 const struct failure_cause *report_cause(const struct report *r, const struct report_exit *e);
 
-/* Return the tip of this cause; NULL: there is none. The tip does not advise to look for a rank
- * that the report names. */
+/* Return the tip for report_cause(); NULL: there is none. The tip does not advise to look for a
+ * rank that the report names. */
 const char *report_tip(const struct report *r, const struct report_exit *e);
 
 #endif

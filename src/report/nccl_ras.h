@@ -66,7 +66,7 @@ struct nccl_ras {
     int communicators;
     struct nccl_ras_finding *v;
     size_t n, named;
-    struct nccl_ras_process *processes; /* workers of the nodes, until they have been resolved */
+    struct nccl_ras_process *processes; /* reported by the nodes; NULL after nccl_ras_resolve() */
     size_t nprocesses;
 };
 
@@ -97,9 +97,9 @@ int nccl_ras_text(const struct nccl_ras *s, const char *indent, size_t lines, st
 /* Return an object; JSON null: NCCL has not answered, and there is no process. NULL: out of
  * memory. */
 struct json_t *nccl_ras_json(const struct nccl_ras *s);
-/* Parse the object of a peer; NULL and JSON null: nothing. With workers >= 0 it may contain only
- * processes of the ranks first to first + workers - 1, and no ranks of the job. -EPROTO; -EPERM: it
- * contains others; -ENOMEM. The caller frees *ret, also on failure. */
+/* Parse the object of a peer; NULL and JSON null: nothing. With workers >= 0, the object may
+ * contain only processes of the ranks first to first + workers - 1, and no ranks of the job. 0,
+ * -EPROTO, -EPERM: other ranks, or -ENOMEM. The caller frees *ret, also on failure. */
 int nccl_ras_parse(struct nccl_ras *ret, const struct json_t *o, int first, int workers);
 
 /* Append a finding. NULL: out of memory, or there are NCCL_RAS_FINDINGS already. */

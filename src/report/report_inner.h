@@ -1,4 +1,4 @@
-/* Private to the files of this directory. */
+/* The content of the report, private to the files of this directory. */
 #ifndef DD_REPORT_REPORT_INNER_H
 #define DD_REPORT_REPORT_INNER_H
 
@@ -54,7 +54,7 @@ struct report {
     int ncharges;
     struct report_unfit unfit;
     char *cause;
-    char *verdict; /* why the job ends although restarts are left; NULL: it does not */
+    char *verdict; /* why the job ends although restarts are left; NULL: none */
     int code;
 };
 

@@ -8,7 +8,8 @@
 enum { REPORT_FILE_MAX = 4 << 20 };
 
 /* Append the report in text[0..n): the job, its restarts, and what ddrun printed at its end. The
- * file may be anything: all texts are sanitized for a terminal. -EINVAL: not a report; -ENOMEM. */
+ * file may be anything: all texts are sanitized for a terminal. -EINVAL: not a report, or one of
+ * a later version; -ENOMEM. */
 int report_read(const char *text, size_t n, struct dd_buf *out, struct dd_err *err);
 
 #endif

@@ -25,7 +25,7 @@ enum {
 /* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
 struct pieces {
     struct dd_buf *out;
-    const char *name; /* "others" */
+    const char *name; /* "others" or "workers" */
     int n, rc;
 };
 
@@ -214,8 +214,7 @@ static int put_nccl_ras(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_append(out, text.data, text.len);
 }
 
-/* Append what the other workers were executing; omit the failed one, which is known to have ended.
- */
+/* Append what the workers were executing; omit the worker of e, which is known to have ended. */
 static int put_stacks(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(STACKS_TERMINAL_BYTES);

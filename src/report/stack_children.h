@@ -1,5 +1,5 @@
 /* Stacks of Python processes that a rank has started, such as those of a DataLoader, and for which
- * it waits. Equal ones are folded, over all ranks. Pure. */
+ * it waits. Equal stacks are folded, over all ranks. Pure. */
 #ifndef DD_REPORT_STACK_CHILDREN_H
 #define DD_REPORT_STACK_CHILDREN_H
 
@@ -45,8 +45,8 @@ struct stack_children {
 
 /* True if a rank with these frames waits for a process that it has started. */
 bool stack_waits_for_child(const char *frames);
-/* Return how many bytes of the frames are those of the process itself: a fork also has the frames
- * of its parent at that time. */
+/* Return how many bytes of the frames are those of the process itself: a forked process also has
+ * the frames of its parent at the time of the fork. */
 size_t stack_child_own(const char *frames);
 /* Classify a child. own: the frames of the process itself. */
 enum stack_child_kind stack_child_kind(const char *own);

@@ -38,9 +38,9 @@ static const char *mpi_name(const struct stack_frame *f, int *ret_n)
     return *ret_n > 4 && strncmp(f->function + p, "MPI_", 4) == 0 ? f->function + p : NULL;
 }
 
-/* True if the rank is in a function of MPI, by its native frames. Almost all of them wait for other
- * ranks; a function that only tests for completion is called until another rank has done its part.
- * MPI_File_write() waits for a file system. */
+/* True if a native frame of the rank is a function of MPI. Almost all functions of MPI wait for
+ * other ranks; one that only tests for completion is called until another rank has done its part.
+ * The functions of MPI_File wait for a file system. */
 static bool waits_in_mpi(const struct stack *s)
 {
     struct stack_frame f;

@@ -328,7 +328,7 @@ static int suspects_add_group(struct suspects_sides *s, const struct stack_group
     return suspects_add_to_side(s, &what, &g->ranks);
 }
 
-/* Add a rank that was not read, by the traceback of its failure. */
+/* Add a rank whose stack was not read, with the frames of the traceback of its failure. */
 static int suspects_add_failure(struct suspects_sides *s, const struct report_exit *e)
 {
     DD_AUTO(buf) struct dd_buf frames = DD_BUF_INIT(STACKS_TEXT);

@@ -9,7 +9,7 @@ struct dd_buf;
 
 enum trace_type { TRACE_SPAN, TRACE_INSTANT, TRACE_METADATA };
 /* The thread of rank R is TRACE_TID_RANKS + R. Perfetto takes thread 0 of a process for its main
- * thread, with the number of the process, so that no rank may have the number of its node. */
+ * thread, and gives this thread the number of the process, which no other thread may have. */
 enum { TRACE_PID_JOB = 0, TRACE_TID_NODE = 0, TRACE_TID_RANKS = 1000000 };
 
 /* Return the thread of a rank; -1: of the node. */
@@ -38,7 +38,8 @@ struct trace_event {
 int trace_event_put(struct dd_buf *out, bool *started, const struct trace_event *e);
 /* Append the name of a process (tid -1) or thread. */
 int trace_event_put_name(struct dd_buf *out, bool *started, int pid, int tid, const char *name);
-/* Append a phase of node `pid`, whose times are wall-clock times. round -1: it belongs to none. */
+/* Append a phase of node `pid`, whose times are wall-clock times. round -1: the phase belongs to no
+ * round. */
 int trace_event_put_phase(struct dd_buf *out, bool *started, int pid, int round,
                           const struct phase *p);
 

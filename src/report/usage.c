@@ -64,7 +64,7 @@ static int take_worker(json_t *list, const json_t *a, json_int_t at_ms, int *lea
     const int rc = o != NULL && gpus != NULL ? take_gpus(o, gpus) : 0;
     if (json_array_append_new(list, o) < 0)
         return -ENOMEM;
-    return rc; /* if it is an error, the caller drops the list, and the worker with it */
+    return rc; /* an error: the caller drops the list, and the worker with it */
 }
 
 int usage_take(json_t *list, const char *text, int first, int workers)
