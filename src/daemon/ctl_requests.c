@@ -53,7 +53,7 @@ static void ctl_answer(struct session *s, int64_t id, json_t *o)
 
 /* ---- status ---- */
 
-/* Add the warnings of the node's last health check, if there were any. */
+/* Add the last warnings that the node has sent, if there were any. */
 static void ctl_put_warnings(json_t *node, const struct session *s)
 {
     DD_AUTO(strv) struct dd_strv lines = {0};

@@ -28,7 +28,7 @@ struct daemon_cfg {
     struct net_key key;
     struct net_key_input key_in;
     struct store_limits limits;
-    bool share_memory; /* lower limits.max_bytes as daemon/store_memory.h says */
+    bool share_memory; /* lower limits.max_bytes as daemon/store_memory.h describes */
     enum store_old_clients old;
     const char *
         notify; /* URL of the web hook; NULL: none. Its token is DDRUN_NOTIFY_TOKEN in key_in.env */

@@ -23,7 +23,7 @@ struct remaining {
     const char *node; /* borrowed; NULL: the ranks run on several nodes, or there are none */
 };
 
-/* Add the ranks of a node, from `first` on, that have not left. */
+/* Add the ranks of a node that still run. first: the first rank of the node. */
 static int remaining_add_node(struct remaining *ret, const struct remaining_ranks *n,
                               const struct rdzv_view *v, int first)
 {

@@ -105,8 +105,8 @@ void report_collect_free(struct report_collect *c)
     free(c);
 }
 
-/* The machine reports the failure whose message arrived first; by the agents' clocks another
- * failure may be earlier, and the first one may only follow from another. */
+/* The machine reports the failure whose message arrived first; according to the clocks of
+ * the agents, another failure may be earlier, and the first one may be a consequence of it. */
 int report_collect_code(const struct report_collect *c, int machine_code)
 {
     const struct report_exit *e = report_first_failure(c->report);

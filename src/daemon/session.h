@@ -38,7 +38,7 @@ struct session {
     int64_t idle;   /* 1 + the round in which the node's workers are idle; 0: they are not idle */
     bool stopped;   /* signals have stopped all workers of the node */
     char *ports;    /* ports held for the node's workers (rdzv/ports.h); NULL: none */
-    char *warnings; /* of the last health check with warnings, one a line; NULL: none */
+    char *warnings; /* the last that the agent has sent, one a line; NULL: none */
     struct admission_node admission;     /* admission.c */
     struct store_carrier *carrier;       /* of the node's relay; owned by dispatch.c; NULL: none */
     struct report_clock clock;           /* report_collect.c */
@@ -46,7 +46,7 @@ struct session {
     uint64_t signal_ns[SESSION_SIGNALS]; /* signal_broadcast.c: last request; 0: never */
 };
 
-/* Callbacks may free the session. */
+/* All callbacks but gone() may free the session. */
 struct session_ops {
     void (*message)(void *arg, struct session *s, const struct msg *m);
     void (*malformed)(void *arg, struct session *s,
@@ -105,9 +105,9 @@ bool session_has_warning(const struct session *s, const char *warning);
 void session_send(struct session *s, const struct msg *m);
 /* Log the refusal, send REFUSE and free s. */
 void session_refuse(struct session *s, const char *why);
+enum { SESSION_ANSWER_MAX = 24 << 20 /* bytes of an answer */ };
 /* Send text in parts as the answer to request `id` of ddctl. 0; -ENOBUFS: too much is queued on the
- * link; or another error of link_send(). */
-enum { SESSION_ANSWER_MAX = 24 << 20 };
+ * link; or another error of link_send(). ends: the text is the last part of the answer. */
 int session_answer(struct session *s, int64_t id, const char *text, size_t n, bool ends);
 
 #endif

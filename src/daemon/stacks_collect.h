@@ -37,8 +37,8 @@ struct stacks_question {
     void (*free_arg)(void *arg);
 };
 
-/* Return an id > 0; -ENOENT: no worker fits; -EBUSY: too many questions. done() is called later,
- * from the loop or in stacks_collect_take(). */
+/* Return an id > 0; -ENOENT: no worker fits; -EBUSY: too many questions; -ENOMEM. done() is called
+ * later, from the loop, in stacks_collect_take() or in stacks_collect_end(). */
 int64_t stacks_collect_ask(struct stacks_collect *c, const struct stacks_question *q);
 /* Take STACKS of an agent. */
 void stacks_collect_take(struct stacks_collect *c, const struct session *s,

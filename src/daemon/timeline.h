@@ -40,7 +40,8 @@ struct timeline_cfg { /* all pointers are borrowed until timeline_free() */
 /* Also starts the child that writes the file: call before confine(). */
 int timeline_new(struct timeline **ret, struct journal *j, const struct timeline_cfg *cfg,
                  struct dd_err *err);
-void timeline_free(struct timeline *t); /* NULL does nothing; the journal must not be used after */
+/* NULL does nothing; the journal must not be used afterwards. */
+void timeline_free(struct timeline *t);
 
 /* Add the node of an agent that joins and is about to receive the request for its phases.
  * same_clock: the agent runs on the daemon's machine. */

@@ -26,10 +26,10 @@ struct failure_cause {
     const char *id;       /* stable, for programs: "cuda-out-of-memory" */
     const char *texts[4]; /* one of them must occur in the message; empty: the signal decides */
     const char *also[2];  /* one of them must also occur in the output or error file; empty: any */
-    int signal, code; /* signal: only without texts; code 0: any. Code 128 + N counts as signal N */
-    int flags;        /* CAUSE_* */
-    const char *cause;           /* one sentence */
-    const char *tip;             /* NULL: no tip */
+    int signal, code;  /* signal: if texts is empty; code 0: any. Code 128 + N counts as signal N */
+    int flags;         /* CAUSE_* */
+    const char *cause; /* one sentence */
+    const char *tip;   /* NULL: no tip */
     const char *tip_for_culprit; /* tip if the others waited for a known rank; NULL: `tip` */
 };
 

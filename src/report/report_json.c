@@ -46,7 +46,7 @@ static json_t *seconds(const struct report *r, uint64_t ns)
     return ns == 0 ? json_null() : json_real(report_seconds(r->cfg.start_ns, ns));
 }
 
-/* Return the class of the exception if the message starts with one. */
+/* Return the class of the exception with which the message starts; null: there is none. */
 static json_t *class_of(const char *error)
 {
     size_t n = error != NULL ? strcspn(error, ":\n") : 0;

@@ -262,7 +262,7 @@ int report_tail(const char *text, struct dd_buf *out)
 }
 
 /* Append the warnings: of health checks, --collect and CUDA core dumps, and about nodes that were
- * left out. A warning may explain the failure. */
+ * excluded or that the scheduler has marked. A warning may explain the failure. */
 static int put_warnings(const struct report *r, struct dd_buf *out)
 {
     int rc = 0;
@@ -325,7 +325,8 @@ static int put_charges(const struct report *r, struct dd_buf *out)
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
-/* Append the cause of an end that is not due to a worker's failure, and the charges. */
+/* Append the cause of an end that is not due to a worker's failure; after a failure of the job,
+ * also the charges. */
 static int put_cause(const struct report *r, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(REPORT_TEXT_MAX);

@@ -25,7 +25,7 @@ struct stack {
     const char *note;   /* why no more is known */
 };
 
-/* Return s, or "". */
+/* Return s; "" in place of NULL. */
 static inline const char *stack_text(const char *s)
 {
     return s != NULL ? s : "";
