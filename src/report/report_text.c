@@ -153,7 +153,7 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
     if (rc == 0 && !report_is_of_job(e))
         rc = dd_buf_printf(out, "local rank %d, pid %d, ", e->local_rank, e->pid);
     if (rc == 0)
-        rc = dd_buf_printf(out, "%.3f s after the start of the workers, %s",
+        rc = dd_buf_printf(out, "%.3f s after the start of the round, %s",
                            report_seconds(r->round_ns, e->at_ns), at);
     if (rc == 0 && r->cfg.max_restarts > 0)
         rc = dd_buf_printf(out, ", round %d", r->round);

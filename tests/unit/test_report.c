@@ -58,7 +58,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
         text,
         "rank 3 on node2 failed: ValueError: boom (exit code 1)\n"
         "  culprit: rank 3 on node2, the first of 2 ranks to fail; 1 of the other failures only follows from a lost or late peer\n"
-        "  local rank 1, pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
+        "  local rank 1, pid 4003, 1.000 s after the start of the round, 2026-11-21T12:40:05Z\n"
         "  and more\n"
         "  last lines of the traceback:\n"
         "    File \"a.py\", line 8, in main\n"
