@@ -45,8 +45,8 @@ struct agent_cfg {
                               NULL: it can */
     const char *directory; /* workers' directory, absolute; NULL: that of this process */
     int slots;             /* workers of this node */
-    struct rdzv_cfg
-        rdzv; /* configuration of the daemon's round machine, without .nodes, .epoch and .tie */
+    struct rdzv_cfg rdzv;  /* configuration of the daemon's round machine; .nodes, .epoch, .tie and
+                             .probes_first are not set */
     uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
     uint64_t timeout_ns;                     /* --timeout; 0: none */
@@ -90,8 +90,9 @@ struct agent_cfg {
     const char *source_addr; /* source address of outgoing connections; NULL: the kernel's choice */
     const char *iface; /* network interface of the workers; NULL: the one that the link uses */
     struct net_key_input key_in;
-    /* Run ddrund for a job, in a child process. The function completes *cfg by ddrund's own
-     * options; cfg->log is the agent's. Returns the exit code. */
+    /* Run ddrund for a job, in a child process. The function adds ddrund's own options to
+     * *cfg; cfg->log is the agent's. screen_fd: memory of the status line (dd_screen_memory()).
+     * Returns the exit code. */
     int (*run_daemon)(struct daemon_cfg *cfg, int screen_fd);
     const struct dd_log *log;
     uint64_t start_ns;    /* dd_now_ns() when the program started */

@@ -52,8 +52,8 @@ static void do_report(struct agent *a, int what)
         break;
     case AM_REPORT_PEERS_LIMIT:
         dd_log(log, DD_LOG_ERR,
-               "%s timed out after %.0f s: another daemon of this job refuses this node", node,
-               seek_s);
+               "%s timed out after %.0f s: another daemon of this job refused this node: %s", node,
+               seek_s, a->refusal);
         break;
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,
@@ -61,16 +61,16 @@ static void do_report(struct agent *a, int what)
                ((double)dd_now_ns() / 1e6 - (double)a->loop.machine.lost_at) / 1e3);
         break;
     case AM_REPORT_OTHER_REFUSES:
+        (void)snprintf(a->refusal, sizeof(a->refusal), "%s", a->loop.why);
         dd_log(log, DD_LOG_NOTICE,
                "another daemon of this job refused this node: %s; retrying, for up to %s",
                a->loop.why, seek);
         break;
     case AM_REPORT_CANNOT_LEAD:
-        dd_log(log, a->loop.machine.state == AM_LEAVING ? DD_LOG_ERR : DD_LOG_WARN, "%s%s",
-               a->loop.machine.state != AM_LEAVING ? "cannot take the lost daemon's place: "
-               : a->loop.machine_cfg.etcd          ? "--rdzv-endpoint: "
-                                                   : "",
-               a->loop.why);
+        if (a->loop.machine.state == AM_LEAVING)
+            dd_log(log, DD_LOG_ERR, "%s", a->loop.why);
+        else
+            dd_log(log, DD_LOG_WARN, "cannot take the lost daemon's place: %s", a->loop.why);
         break;
     }
 }

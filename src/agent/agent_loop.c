@@ -9,9 +9,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* While the machine has a timer, the loop wakes at least this often, and takes itself for suspended
- * if it wakes much later: a job that a scheduler has suspended must not find its time limits
- * exceeded when it resumes. */
+/* While the machine has a timer, the loop wakes at least every LOOK_MS. If it wakes more than
+ * LATE_MS late, this process was suspended, and the timers are postponed: a job that a scheduler
+ * has suspended must not find its time limits exceeded when it resumes. */
 enum { LOOK_MS = 1000, LATE_MS = 1000 };
 
 static uint64_t now_ms(void)

@@ -33,8 +33,8 @@ struct agent_loop {
     char why[LINK_WHY_MAX + 100]; /* reason of the last event, for reports */
 };
 
-/* last: members of the last round that this node knows of, borrowed; agent_loop_done() also after a
- * failure. */
+/* last: members of the last round that this node knows of, borrowed until agent_loop_done(), which
+ * is called also after a failure. */
 int agent_loop_init(struct agent_loop *l, const struct agent_cfg *cfg, const struct am_cfg *machine,
                     const struct rdzv_members *last, struct dd_err *err);
 void agent_loop_set_act(struct agent_loop *l, agent_act_f *act, void *arg);

@@ -388,7 +388,8 @@ EDGE(edge_cannot_take_over)
     push_arg(m, AM_DO_REPORT, AM_REPORT_CANNOT_LEAD);
 }
 
-/* Another daemon takes this node: stop the daemon that this node runs. */
+/* Another daemon takes this node, or reports that the job has ended: stop the daemon that this node
+ * runs. */
 EDGE(edge_adopt)
 {
     (void)e;

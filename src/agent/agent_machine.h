@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum am_state {
-    AM_STARTING, /* the node's health is checked */
+    AM_STARTING, /* before AM_SEEK or AM_LEAD: the node's health is checked */
     AM_SEEKING,  /* no daemon found yet; the locators look for the job's first one */
     AM_LEADING,  /* linked to the job's first daemon, on this node; no round has started */
     AM_JOINED,   /* linked to a daemon; waits for a plan */
@@ -28,7 +28,8 @@ enum am_state {
     AM_FAILING_OVER, /* the daemon is lost; the members of the last round are probed for another one
                       */
     AM_TRYING,       /* failing over; linked to a daemon that may still refuse */
-    AM_CONTENDING, /* linked to this node's later daemon; members are probed for a competing one */
+    AM_CONTENDING, /* linked to the daemon of this node, after a round; the members of the round are
+                      probed for a competing daemon */
     AM_BYE_SENT,   /* no workers; BYE sent; waits until the daemon closes the link */
     AM_ENDING,     /* workers are being stopped; then the node leaves */
     AM_LEAVING,    /* waits for what `pending` names */
@@ -46,11 +47,11 @@ enum am_event_kind {
     AM_FAILED,       /* an error ends this node; code: exit code */
     AM_PEERS_PROBED, /* all peers have been probed; open: a daemon has yet to answer */
     AM_PEERS_LIMIT,  /* refined from AM_PEERS_PROBED: a daemon has refused this node for too long */
-    /* From another daemon that this node has asked to take it, beside the link in use. */
+    /* From another daemon, to which this node has sent JOIN while it keeps the link in use. */
     AM_OTHER_TAKES,   /* the daemon takes this node; epoch */
     AM_OTHER_REFUSES, /* the daemon refuses this node; epoch */
     AM_OTHER_ENDED,   /* the job has ended */
-    AM_OTHER_GONE,    /* the link to the daemon was lost */
+    AM_OTHER_GONE,    /* the link to the other daemon was lost */
     /* From the daemon. */
     AM_PLAN,
     AM_ROUND_STARTED, /* this node leads, and a round has started without it */
@@ -60,8 +61,8 @@ enum am_event_kind {
     AM_STOP,          /* code: the signal; 0: the message is not for this round */
     AM_FINISH,        /* code */
     AM_REFUSE,
-    AM_UNREADABLE,     /* a message that this node cannot read */
-    AM_LOST,           /* the link was lost; may be refined to one of the next two */
+    AM_UNREADABLE, /* a message that this node cannot read */
+    AM_LOST,       /* the link was lost; may be refined to AM_LOST_FAIL_OVER or AM_LOST_BEFORE */
     AM_LOST_FAIL_OVER, /* another daemon can continue the job with this node */
     AM_LOST_NO_MEMORY, /* lost because this process is out of memory: no daemon can help */
     AM_LOST_BEFORE,    /* lost before any round: the locator may find the next daemon */
@@ -73,7 +74,7 @@ enum am_event_kind {
     /* Signals. */
     AM_SIGNAL,        /* sig; code: exit code of the job, 0: 128 + sig */
     AM_SIGNAL_AGAIN,  /* refined from AM_SIGNAL after the first one */
-    AM_STOP_AT_ONCE,  /* sig: the launcher could not start all nodes */
+    AM_STOP_AT_ONCE,  /* sig; the launcher could not start all nodes */
     AM_GUARDIAN_LOST, /* the guardian has died; sig: SIGTERM */
     /* Completions of what `pending` names. */
     AM_DAEMON_ENDED,
@@ -185,7 +186,7 @@ struct agent_machine {
     unsigned again_ms;
     uint64_t due[AM_TIMERS]; /* RDZV_NEVER: off */
     struct am_action actions[64];
-    unsigned first, end; /* counters of the action ring, modulo its size */
+    unsigned first, end; /* counters; modulo the size of the ring, its first action and its end */
     bool overflow;       /* an action was dropped because the ring was full: a bug */
 };
 

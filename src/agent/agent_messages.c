@@ -43,7 +43,7 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
-    struct dd_log patient = *a->loop.cfg->log; /* the job has ended, so it may wait */
+    struct dd_log patient = *a->loop.cfg->log; /* the job has ended: writing may block */
     patient.waits_ms = 0;
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
@@ -218,7 +218,8 @@ static void agent_on_message(struct agent *a, const struct msg *m)
 }
 
 /* The daemon would wait for an answer to a message that this node cannot read: report the reason to
- * the daemon. The node leaves once the daemon has read it and the workers have exited. */
+ * the daemon. The node leaves once its workers have exited or, without workers, once the daemon has
+ * closed the link. */
 static void on_unreadable(struct agent *a, const char *what)
 {
     agent_because(&a->loop, "%.90s cannot read a message from the daemon: %.260s",
@@ -255,14 +256,15 @@ void agent_receive(void *arg, const struct frame *f)
 
 /* Return the address of the store for the workers: the address at which this node reached the
  * daemon. With --iface the workers use another network, in which only the leader has the address of
- * the store. NULL: unknown to this node. */
+ * the store. NULL: unknown to this node; on the leader without --iface: the daemon listens on all
+ * addresses. */
 static const char *store_addr(const struct agent *a, const struct link *l,
                               const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
 {
     struct net_addr addr = *link_peer(l);
     bool host = addr.len == 0;
     if (host && a->loop.cfg->iface == NULL)
-        return a->loop.cfg->listen_addr; /* NULL: the daemon listens on all addresses */
+        return a->loop.cfg->listen_addr;
     if (a->loop.cfg->iface != NULL &&
         (!host || net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) < 0))
         return NULL;
@@ -280,8 +282,9 @@ void agent_send_join(void *arg, struct link *l)
     DD_AUTO(buf) struct dd_buf charges = DD_BUF_INIT(CHARGES_BYTES);
     size_t n = 0;
     char addr[NET_ADDR_TEXT] = "";
+    /* the daemon finds the node of a worker by these addresses */
     if (a->loop.cfg->rdzv.max_nodes > 1 || a->loop.cfg->iface != NULL)
-        (void)net_ifaces(&ifs, &n, NULL); /* the addresses tell the workers of nodes apart */
+        (void)net_ifaces(&ifs, &n, NULL);
     for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
         char text[NET_ADDR_TEXT];
         if (!ifs[i].loopback)

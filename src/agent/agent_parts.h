@@ -1,6 +1,6 @@
-/* The wiring of an agent: its parts, each with a file and a private state of its own. For agent.c,
- * which makes the parts, and the three files that connect them to the machine: its actions, the
- * daemon's messages and the rounds. */
+/* The wiring of an agent: its parts, each with a file and a private state of its own. Included
+ * only by agent.c, which makes the parts, and by the three files that connect them to the machine:
+ * agent_actions.c, agent_messages.c and rounds.c. */
 #ifndef DD_AGENT_AGENT_PARTS_H
 #define DD_AGENT_AGENT_PARTS_H
 
@@ -30,7 +30,8 @@ struct rounds {
     bool held;                     /* the round waits for the interpreter or the copies */
     bool copying;                  /* held, and the copies of --stage are not complete */
     struct event *on_staged;       /* activated when the copies are complete */
-    int presignal;                 /* signal before the end, for workers to come; 0: none */
+    int presignal; /* signal before the end of the allocation, for the workers that will be started;
+                      0: none */
 };
 
 /* Parts that end the job, mark nodes or requeue the job. */
@@ -54,9 +55,11 @@ struct agent {
     struct limits limits;
     struct metrics_file *metrics_file;
     struct charges_file *charges_file;
-    struct control *control;         /* NULL: ddctl is not served */
-    struct status_line *status_line; /* NULL: none is shown */
-    const struct msg *message;       /* agent_messages.c: the message being handled; NULL: none */
+    struct control *control;          /* NULL: ddctl is not served */
+    struct status_line *status_line;  /* NULL: none is shown */
+    const struct msg *message;        /* agent_messages.c: the message being handled; NULL: none */
+    char refusal[LINK_WHY_MAX + 100]; /* why another daemon of this job refuses this node, as last
+                                         reported; "": not reported */
 };
 
 /* agent_messages.c: handle a frame of the daemon in use; send JOIN on l. */
@@ -74,7 +77,7 @@ void rounds_presignal(struct agent *a, int sig);
 /* Answer a request for the stacks of this node, also if no round runs here. */
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m);
 void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);
-void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
+void rounds_take_piece(const struct agent *a, const struct frame *f); /* part of an exchange */
 void rounds_take_store(const struct agent *a, const struct frame *f); /* for the store's relay */
 /* Call when the link is lost. Another one may follow. */
 void rounds_link_lost(const struct agent *a);

@@ -111,10 +111,12 @@ static void charges_file_begin(struct charges_file *f);
 static void charges_file_on_done(void *arg, int code, const char *out)
 {
     struct charges_file *f = arg;
+    char how[60];
+    (void)snprintf(how, sizeof(how), "the helper process exited with code %d", code);
     if (code != 0)
         charges_file_failed(f, code == COMMAND_TOO_LATE ? "the home directory does not respond"
                                : out[0] != '\0'         ? out
-                                                        : "the helper process failed");
+                                                        : how);
     command_free(DD_TAKE(f->child));
     charges_file_begin(f);
 }
@@ -225,13 +227,16 @@ static void charges_file_on_read(void *arg, int code, const char *out)
     struct charges_file *f = arg;
     const char *charges;
     uint64_t age_ms;
+    char how[60];
+    (void)snprintf(how, sizeof(how), "the helper process exited with code %d", code);
     f->exists = code != NO_FILE;
     if (code == 0 && charges_file_parse_own(f, out, &charges, &age_ms) == 0)
         round_history_add_charges(f->parts.history, charges, age_ms);
     else if (code != NO_FILE)
         charges_file_not_read(f, code == COMMAND_TOO_LATE ? "the home directory does not respond"
-                                 : code == 1              ? out
-                                             : "the helper process returned no valid file");
+                                 : code == 0 ? "the helper process returned no valid file"
+                                 : code == 1 && out[0] != '\0' ? out
+                                                               : how);
     command_free(DD_TAKE(f->child));
     charges_file_go_on(f);
 }

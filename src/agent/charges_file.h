@@ -1,6 +1,6 @@
 /* ~/.ddrun/JOB.charges: charges of nodes (--blame-window) for the next run of a job that the
- * scheduler requeues. The agent of the daemon's node writes the file, in a child process: a home
- * directory whose file server hangs stops no job. */
+ * scheduler requeues. The agent of the daemon's node writes the file, in a child process, so that
+ * a home directory whose file server hangs does not stop the job. */
 #ifndef DD_AGENT_CHARGES_FILE_H
 #define DD_AGENT_CHARGES_FILE_H
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHILD_STACKS_RANKS = 64 /* maximum number of ranks of a node */ };
+enum { CHILD_STACKS_RANKS = 64 /* maximum number of ranks whose children are read */ };
 
 struct child_process {
     int rank;
@@ -57,8 +57,8 @@ const struct frame_process *child_stacks_processes(const struct child_stacks *c,
     return c->processes;
 }
 
-/* Omit a process whose frames cannot be read, unless reading its memory blocks: others may wait for
- * such a process. */
+/* Omit a process whose frames cannot be read, except with -EIO, when reading its memory blocked or
+ * the reader failed: others may wait for such a process. */
 void child_stacks_take(struct child_stacks *c, size_t index, int rc, const char *text)
 {
     struct child_process *p = &c->v[index];

@@ -1,5 +1,5 @@
-/* Python processes that waiting workers of this node have started: selects the processes to read,
- * and keeps the results. The caller reads the processes. */
+/* Selection of the Python processes that waiting workers of this node have started, and the frames
+ * that the caller has read from these processes. */
 #ifndef DD_AGENT_CHILD_STACKS_H
 #define DD_AGENT_CHILD_STACKS_H
 
@@ -11,7 +11,7 @@ struct child_stacks;
 struct child_stacks *child_stacks_new(void);    /* NULL: out of memory */
 void child_stacks_free(struct child_stacks *c); /* NULL is fine */
 /* Find the children of the Python process of a rank, the oldest first: at most STACK_CHILDREN_READ.
- * Calls beyond a limit of ranks find none. */
+ * Finds none once it has been called for 64 ranks. */
 void child_stacks_find(struct child_stacks *c, int rank, pid_t python);
 /* Return the processes to read, *n of them, lent until the next child_stacks_find(). */
 const struct frame_process *child_stacks_processes(const struct child_stacks *c, size_t *n);

@@ -143,7 +143,7 @@ static void collecting_on_silent(evutil_socket_t fd, short what, void *arg)
     collecting_over(
         co, co->first.known
                 ? "no progress for 3 minutes: a file system or the first node does not respond"
-                : "no answer from all nodes within 10 s after the workers ended");
+                : "not all nodes had answered 10 s after the workers ended");
 }
 
 static void collecting_wait_ms(struct collecting *co, uint64_t ms)
@@ -181,7 +181,8 @@ static void collecting_on_sender(evutil_socket_t fd, short what, void *arg)
 
 /* ---- start of the processes ---- */
 
-/* A file that a worker was writing when it was killed may be incomplete. */
+/* Return the bits of COMPILE_SEND_* for the present collection. Unless it follows a success, a file
+ * that a worker was writing when it was killed may be incomplete. */
 static int collecting_how(const struct collecting *co)
 {
     const struct round *r = co->round;
@@ -318,7 +319,7 @@ static int contribution_parse(struct contribution *ret, const struct exchange_pa
                : -EPROTO;
 }
 
-/* Several agents may have one name; their node ranks then distinguish their directories. */
+/* Several agents may have the same name; their node ranks then distinguish their directories. */
 static void collecting_folder(char *out, size_t size, const struct contribution *all, int i)
 {
     if (!all[i].shared)
@@ -390,7 +391,8 @@ static int collecting_contribute(struct collecting *co, const char *port, struct
     return 0;
 }
 
-/* Take "RULES DIRECTORY" of STAGE_MSG_CAME. */
+/* Handle STAGE_MSG_CAME: a node has sent its files. text: "RULES DIRECTORY", where RULES is the set
+ * of patterns that match nothing on that node. */
 static void collecting_came(struct collecting *co, const char *text)
 {
     uint64_t unmatched;
@@ -465,7 +467,8 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
     return collecting_start(co, &co->receiver, &co->receiver_event, collecting_on_receiver, err);
 }
 
-/* Replace the sender, which waits longer for the first node than the next daemon may wait. */
+/* Replace the sender, which waits up to CONNECT_S for the first node: the next daemon may not wait
+ * that long for this node. */
 static void collecting_lose_daemon(struct collecting *co)
 {
     const bool sends = co->sender.pid > 0;
@@ -520,15 +523,15 @@ static void collecting_end(void *state, const struct round *r)
     co->leaving = false;
 }
 
-/* Name the nodes that were lost before they have sent their files. */
+/* Report the nodes that were lost before they had sent all of their files. Return their number. */
 static size_t collecting_name_lost(const struct collecting *co)
 {
     size_t lost = 0;
     for (size_t i = 0; i < co->folders.n; i++) {
         if (co->folders.v[i][0] == '\0')
             continue;
-        dd_log(co->round->cfg->log, DD_LOG_WARN,
-               "--collect: nothing collected from %s: it did not send its files", co->folders.v[i]);
+        dd_log(co->round->cfg->log, DD_LOG_WARN, "--collect: %s did not send all of its files",
+               co->folders.v[i]);
         lost++;
     }
     return lost;

@@ -26,7 +26,8 @@ enum {
     LIMIT_MS = 60000, /* time limit for all dumps of a node */
     CHILD_MS = 2000,  /* additional time for the child to report complete dumps */
     LOOK_MS = 200,
-    UNREADABLE_LOOKS = 25, /* checks without growth: a dump that may be open is complete */
+    UNREADABLE_LOOKS = 25, /* checks without growth after which a dump counts as complete, if the
+                              open files of its process cannot be read */
     NO_PIPE = 2,           /* exit status of the child: no worker has a pipe */
     FILES_TEXT = 3000,     /* bytes of the lines for the report */
     PIPE_NAME = 64,
@@ -52,7 +53,7 @@ struct cuda_core {
 /* ---- the child ---- */
 
 /* Write the path of a dump, beside the log files of the worker. -ENOENT: the worker has no log
- * files. */
+ * files, or the current directory is unknown. */
 static int core_path(const struct round *r, int local_rank, const char *pid, struct dd_buf *out)
 {
     const char *log = r->output != NULL ? worker_output_error_file(r->output, local_rank) : "";

@@ -8,8 +8,9 @@
  *   spec_input      for each worker, before its environment is made
  *   worker_env      for each worker, after the user's rules for the environment
  *   started         all workers run, and STARTED has been sent
- *   message         a message of the daemon for this round
- *   stopping        the round is being stopped; workers still run
+ *   message         a message of the daemon for this round, or the loss of the link
+ *   stopping        the round is being stopped, perhaps not for the first time; workers still run,
+ *                   or a feature delays the end of the round
  *   worker_exit     a worker has exited: features may change the exit
  *   (the signals that have arrived are drained: the scheduler may be ending the job)
  *   verdict         the same exit, after all changes

@@ -24,7 +24,7 @@ enum {
     STUCK_MS = 500,       /* a child in state D without a result for so long blocks */
     STUCK_PART = 8,       /* or for 1/STUCK_PART of the time limit, if that is longer */
     STUCK_LEAST_MS = 100, /* lower bound: each process that blocks halves the time */
-    OPEN_FILES = 128,     /* processes whose memory the agent opens */
+    OPEN_FILES = 128,     /* maximum number of processes whose memory the agent opens */
     SPARE_FILES = 64,     /* descriptors that must remain free for other use */
 };
 

@@ -33,7 +33,7 @@ enum {
     MISSING_TEXT = 80,
     USED_TEXT = 160,
     RANKS_TEXT = 1 << 16,
-    SOON_MS = 500, /* between ticks while stacks are being read, or dumps written */
+    SOON_MS = 500, /* time between ticks while stacks are being read, or dumps written */
 };
 
 struct hung {
@@ -167,13 +167,13 @@ static const char *describe_used(const struct hangs *s, const struct hang_counte
         sep = ", ";
     }
     if ((signs & HANG_SIGN_IO) != 0 && n < size) {
-        n += (size_t)snprintf(out + n, size - n, "%s%" PRIu64 " bytes read or written", sep,
-                              c->io_bytes);
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRIu64 " byte%s read or written", sep,
+                              c->io_bytes, c->io_bytes == 1 ? "" : "s");
         sep = ", ";
     }
     if ((signs & HANG_SIGN_NETWORK) != 0 && n < size)
-        (void)snprintf(out + n, size - n, "%s%" PRIu64 " bytes on TCP connections", sep,
-                       c->net_bytes);
+        (void)snprintf(out + n, size - n, "%s%" PRIu64 " byte%s on TCP connections", sep,
+                       c->net_bytes, c->net_bytes == 1 ? "" : "s");
     return out;
 }
 

@@ -1,9 +1,10 @@
 /* --hang-timeout: detect workers without activity, report their stacks and end them. The exit then
  * counts as a failure.
  *
- * If only output and heartbeats count as activity, each worker is judged alone. A worker that uses
- * nothing may wait for one that computes, so with the other signs the workers of the whole job must
- * be idle: each agent sends IDLE for its own, and the daemon answers with HUNG. */
+ * If only output and heartbeats count as activity, each worker is judged alone. If further
+ * signs count, such as processor time, the workers of the whole job must be idle, since an idle
+ * worker may wait for one that computes: each agent sends IDLE for its own workers, and the daemon
+ * answers with HUNG. */
 #ifndef DD_AGENT_HANG_WATCH_H
 #define DD_AGENT_HANG_WATCH_H
 

@@ -22,10 +22,10 @@ struct health {
     const struct health_cfg *cfg;
     const struct round *round;
     struct node_health *node;
-    struct command *command; /* check that runs; NULL: none */
+    struct command *command; /* the running check; NULL: none */
     struct command *watch;   /* waits for XIDs; NULL: not started, or has ended */
     bool watched;
-    bool again;     /* not the first check of this agent */
+    bool again;     /* this agent has run a check before */
     char *warnings; /* warnings of the last check; NULL: none */
     void (*then)(void *arg);
     void *arg;
@@ -70,7 +70,7 @@ static void take_reason(struct health *h, const char *what, int code, const char
     DD_AUTO(buf) struct dd_buf clean = DD_BUF_INIT(LINES_MAX_BYTES);
     const char *last = last_line(&clean, out);
     if (code == COMMAND_TOO_LATE)
-        (void)snprintf(h->unfit, UNFIT_MAX, "%.250s timed out after %.3g s", what,
+        (void)snprintf(h->unfit, UNFIT_MAX, "%.250s timed out after %.10g s", what,
                        (double)h->cfg->limit_ns / 1e9);
     else if (last[0] != '\0')
         (void)snprintf(h->unfit, UNFIT_MAX, "%.390s", last);
@@ -118,7 +118,8 @@ static void check_more(struct health *h)
 
 /* ---- the built-in checks ---- */
 
-/* True for a warning about new events: also if its text is the same as before. */
+/* True for a warning about events since the last check, which is logged even if the previous
+ * warning had the same text. */
 static bool is_increment(const char *warning)
 {
     return strstr(warning, " since the last check") != NULL;
@@ -173,7 +174,7 @@ static void on_built_in_end(void *arg, int code, const char *out)
     const char *doing = node_health_doing(h->node);
     (void)snprintf(h->check, CHECK_MAX, "%s", node_health_name(h->node));
     if (code == COMMAND_TOO_LATE && doing[0] != '\0')
-        (void)snprintf(h->unfit, UNFIT_MAX, "%.300s did not respond within %.3g s (--health)",
+        (void)snprintf(h->unfit, UNFIT_MAX, "%.300s did not respond within %.10g s (--health)",
                        doing, (double)h->cfg->limit_ns / 1e9);
     else if (code != 0)
         take_reason(h, "a built-in check (--health)", code, out);

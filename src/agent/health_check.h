@@ -37,7 +37,8 @@ const char *health_failed_check(const struct health *h);
 /* Return findings of the last check that do not exclude the node, one sentence per line; "": none.
  * Lent until the next check. */
 const char *health_warnings(const struct health *h);
-/* As node_health_gpus(): the usage that the process that waits for XIDs has read. */
+/* Return the usage of the GPUs, as node_health_gpus(): the last one that the helper process has
+ * read, which also waits for XIDs. */
 int health_gpus(const struct health *h, struct gpu_usage *ret, uint64_t *ret_readings);
 void health_free(struct health *h); /* NULL is fine */
 

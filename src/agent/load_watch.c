@@ -13,9 +13,9 @@
 #include <stdlib.h>
 
 enum {
-    NODE_MS = 10,   /* the interval is at least this for each node, so that the daemon gets at most
-                       100 messages a second */
-    TEXT_EACH = 40, /* bytes for each worker, at most */
+    NODE_MS = 10,   /* the interval is at least this times the number of nodes, so that the daemon
+                       gets at most 100 messages a second */
+    TEXT_EACH = 40, /* maximum number of bytes for each worker */
 };
 
 struct watched {

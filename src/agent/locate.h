@@ -15,7 +15,8 @@
 struct locate {
     struct agent_loop *loop;
     struct uplink *uplink;
-    const struct alloc *alloc; /* its index is the position in the host list of the first daemon */
+    /* alloc->index is this node's position in the host list of the first daemon. */
+    const struct alloc *alloc;
     struct net_key_input key_in; /* key_in of the configuration, with the job id */
 };
 
@@ -26,7 +27,7 @@ bool locate_is_first_node(const struct locate *l);
 
 /* Write the candidate ports of daemons of this job: the user's port alone; else those of the
  * scheduler, then elected ones. Any daemon may listen on the first *ret_near of them, the first
- * daemon on all. Returns the number of ports. */
+ * daemon (with etcd, any daemon) on all. Returns the number of ports. */
 enum { LOCATE_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
 size_t locate_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t *ret_near);
 void locate_find_cfg(const struct locate *l, struct link_find_cfg *ret,

@@ -170,7 +170,7 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
         return dd_err_set(err, -EIO, "getrandom failed: %m");
     locate_etcd_to_hex(d->secret, bytes, sizeof(bytes));
     explicit_bzero(bytes, sizeof(bytes));
-    locate_set_psk(d->where, d->secret, "the secret beside the host's name in etcd");
+    locate_set_psk(d->where, d->secret, "the job's secret in etcd");
     return 0;
 }
 

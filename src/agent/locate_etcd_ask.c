@@ -182,7 +182,7 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     seen.same = seen.mine && e.port == d->port && e.epoch == d->where->loop->machine.epoch &&
                 e.started == locate_etcd_is_started(d);
     if (seen.same || (a->there && !uplink_is_up(d->where->uplink)))
-        no_trouble(d); /* else it ends with a successful write: a full etcd still answers reads */
+        no_trouble(d); /* else only a successful write counts: a full etcd still answers reads */
     if (a->there && !seen.mine) {
         entry_done(&d->seen);
         d->seen = e;

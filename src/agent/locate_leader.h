@@ -1,5 +1,5 @@
-/* Find the first daemon, at the address of the leader: one search, until a daemon is found or the
- * search is stopped. */
+/* Find the daemon at one address: that of the first node, of a redirection, or of the leader that
+ * etcd names. There is one search at a time, until a daemon is found or the search is stopped. */
 #ifndef DD_AGENT_LOCATE_LEADER_H
 #define DD_AGENT_LOCATE_LEADER_H
 
@@ -12,7 +12,7 @@ struct locate_wait {
     int nnodes, index;
     bool for_daemon;  /* link_find_waits_for_daemon() */
     uint64_t seconds; /* since the search began */
-    bool reported;    /* has reported after LOCATE_ALONE_S already */
+    bool reported;    /* this node has already reported its wait after LOCATE_ALONE_S */
 };
 enum { LOCATE_ALONE_S = 60 };
 

@@ -9,8 +9,8 @@
 
 enum {
     CHECK_MS = 500,
-    FOREIGN_MS = 2000, /* the owner of the port may be changing */
-    SILENT_MS = 10000, /* a starting daemon answers within this time */
+    FOREIGN_MS = 2000, /* limit for a foreign listener: the owner of the port may be changing */
+    SILENT_MS = 10000, /* limit for a silent listener: a starting daemon answers within this time */
 };
 
 struct locate_local {

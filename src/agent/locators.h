@@ -34,7 +34,7 @@ int locators_start(struct locators *l, struct dd_err *err); /* find the first da
  * etcd, an addr is not used: the search in etcd begins again. */
 int locators_start_there(struct locators *l, const char *addr, struct dd_err *err);
 void locators_stop_probes(struct locators *l); /* stop the searches among peers and members */
-/* Stop all searches but that in etcd; also after a failure. */
+/* Stop all searches but that in etcd. May be called after a failure of locators_init(). */
 void locators_stop(struct locators *l);
 
 #endif

@@ -15,7 +15,7 @@
 
 enum {
     ASK_MS = 20000,
-    FIRST_MS = 500,           /* retry until the nodes have joined */
+    FIRST_MS = 500,           /* time to the first query, and to each further check for a link */
     NODE_BYTES = 8192,        /* bytes of output for each node, which needs 1 to 3 KiB */
     OUT_MAX = 64 << 20,       /* bytes of the whole output */
     MARKS_BYTES = 400 * 1024, /* fits into a message */

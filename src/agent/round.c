@@ -55,8 +55,8 @@ static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers,
     return 0;
 }
 
-/* With --iface the leader names the address, and the link may use another network: test once
- * whether this node reaches it. */
+/* With --iface the leader names the address of the store, and the link may use another network:
+ * test in rounds before the first restart whether this node reaches that address. */
 static int check_iface(const struct round *r, const struct round_link *link, struct dd_err *err)
 {
     const struct plan *p = &r->plan;
@@ -208,8 +208,8 @@ static void say_started(const struct round *r)
     else
         (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", r->plan.first_rank,
                        r->plan.first_rank + n - 1);
-    dd_log(r->cfg->log, DD_LOG_INFO, "started %d worker%s (%s of %d) in %.1f ms", n,
-           n == 1 ? "" : "s", ranks, r->plan.world_size,
+    dd_log(r->cfg->log, DD_LOG_INFO, "started %d worker%s (%s of %d) %.1f ms after ddrun started",
+           n, n == 1 ? "" : "s", ranks, r->plan.world_size,
            (double)(dd_now_ns() - r->cfg->start_ns) / 1e6);
     round_send(r, MSG(STARTED, .round = r->plan.round));
 }

@@ -37,12 +37,12 @@ struct worker_end {
     bool settling;           /* failed while the scheduler ends the job: not counted as a failure */
 };
 
-/* How the workers of a round have exited so far (agent/exit_report.h). */
+/* Numbers of worker exits in the present round (agent/exit_report.h). */
 struct exit_tally {
     int left, stopped, killed; /* as in DONE */
     int first_rank;            /* as in DONE */
     uint64_t first_ns;
-    int failed;         /* reported by EXIT */
+    int failed;         /* workers reported by EXIT */
     int round;          /* round number for DONE */
     uint64_t oom_kills; /* OOM kills of this node's cgroup when the round began */
     bool files_hang;    /* the file system of the error files does not respond */

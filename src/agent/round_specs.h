@@ -6,7 +6,7 @@
 #include "node/cpu.h"
 #include "node/numa.h"
 
-/* To which CPUs each worker is bound. */
+/* Binding of the workers to CPUs. */
 struct round_specs_binding {
     bool cpus;
     enum node_numa_mode numa; /* takes precedence over cpus */

@@ -38,7 +38,7 @@ static void on_checked(void *arg)
     agent_step(&a->loop, (struct am_event){.kind = AM_CHECKED});
 }
 
-/* Skip the check after success, and while the job is being stopped. */
+/* Skip the check after success, without another round, and while the job is being stopped. */
 void rounds_check_health(struct agent *a)
 {
     if (exit_report_wants_check(a->round) && a->loop.machine.sig == 0)
@@ -116,7 +116,7 @@ static void not_started(struct agent *a, int round, int rc, const struct dd_err 
 {
     const bool lasting = rc == -ENOTSUP; /* a restart would fail, too */
     dd_log(a->loop.cfg->log, uplink_is_up(a->uplink) ? DD_LOG_INFO : DD_LOG_ERR, "%s",
-           err->text); /* the job's report contains the reason */
+           err->text); /* with a link, the job's report contains the reason */
     if (lasting)
         uplink_send(a->uplink, MSG(STOP_REQUEST, .text = err->text));
     exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);
@@ -135,7 +135,7 @@ static int launch(struct agent *a)
     struct dd_err err = {0};
     const struct round_link link = link_of(a);
     int rc = round_launch(a->round, &link, &err);
-    warm_interpreter_start(a->rounds.warm, a->round); /* if the last one has failed */
+    warm_interpreter_start(a->rounds.warm, a->round); /* no-op unless the last one has failed */
     if (rc < 0) {
         not_started(a, a->round->plan.round, rc, &err);
         return rc;
@@ -211,7 +211,7 @@ static int hold_for_copies(struct agent *a)
 {
     struct dd_err err = {0};
     const int round = a->round->plan.round;
-    a->rounds.held = a->rounds.copying = true; /* before the call, which may complete them */
+    a->rounds.held = a->rounds.copying = true; /* first, since round_prepare() may call staged() */
     const int rc = round_prepare(a->round, &err);
     if (rc < 0) {
         a->rounds.held = a->rounds.copying = false;

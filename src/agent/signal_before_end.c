@@ -90,7 +90,7 @@ static void signal_before_end_on_answer(void *arg, int code, const char *out)
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         signal_before_end_look(t);
     else
-        not_known(t, code == 0                  ? "the scheduler reports no time limit for the job"
+        not_known(t, code == 0 ? "the scheduler's reply contains no usable time limit"
                      : code == COMMAND_TOO_LATE ? "the scheduler does not respond"
                      : out[0] != '\0' ? dd_log_escape(line, sizeof(line), out, strcspn(out, "\n"))
                                       : line);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    STILL_S = 1, /* no notice if the workers exit at once */
+    STILL_S = 1, /* time to the notice that ddrun waits: none if the workers exit sooner */
     /* Time for the scheduler to signal all processes of the step on this node: less than 1 ms on an
        idle machine. SIGUSR1 and SIGUSR2 wait longer, as a machine may stall: if the agent forwarded
        one too soon, its workers would get it twice. A signal that ends the job must soon reach all

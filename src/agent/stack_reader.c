@@ -28,7 +28,7 @@
 #include <sys/queue.h>
 
 enum {
-    AT_ONCE = 8, /* requests that are pending at a time */
+    AT_ONCE = 8, /* maximum number of pending requests */
     PY_SPY_OUT = 4 << 20,
     TRIES = 2, /* py-spy does not stop the process, so a stack that changes may not be readable */
     LEAST_PARALLEL = 4,

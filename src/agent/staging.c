@@ -317,8 +317,8 @@ static int staging_put_parents(const struct staging *st, const struct offer *off
     return rc;
 }
 
-/* A node needs no copy if its kind of processor is not that of the first node, whose compiled code
- * it may be unable to run, or if the first node cannot send. */
+/* Return what a node counts as having. It gets no copy if its kind of processor is not that of the
+ * first node, whose compiled code it may be unable to run, or if the first node cannot send. */
 static enum stage_has offer_has(const struct offer *o, const struct offer *first)
 {
     const bool reads = strcmp(first->port, "0") != 0 || first->has != STAGE_HAS_CHANGED;

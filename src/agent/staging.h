@@ -20,10 +20,11 @@ struct staging_cfg {
     const char *helper;                   /* path of ddrun-stage */
     const struct dd_scratch *dir, *spare; /* directories for the copies; spare: used if dir has not
                                              enough space; spare->path may be NULL */
-    bool keep;                            /* use and leave kept copies */
+    bool keep;                            /* use copies of earlier jobs, and leave copies for later
+                                             jobs (--stage-keep) */
     bool mount;                           /* try to mount the copies at the original paths */
-    const char *kind;                     /* kind of processor of this node; NULL: --stage */
-    uint64_t most;                        /* --compile-cache: maximum size of the cache in bytes */
+    const char *kind; /* --compile-cache: kind of processor of this node; NULL: --stage */
+    uint64_t most;    /* --compile-cache: maximum size of the cache in bytes */
 };
 
 extern const struct round_feature staging_feature;

@@ -119,7 +119,8 @@ static bool status_line_read(struct rdzv_wait *w, const struct status_line *l, c
                             .starts_s = number_of(o, "starts_s")};
     (void)dd_log_escape(w->names, sizeof(w->names), names, strlen(names));
     json_decref(o);
-    if (w->what == WAITING_FOR_STOP) { /* the daemon has no --shutdown-timeout */
+    if (w->what == WAITING_FOR_STOP) {
+        /* the daemon does not have the value of --shutdown-timeout */
         w->waited_s = seconds_since(l->since_ns);
         w->limit_s = (int)(l->loop->cfg->grace_ms / 1000);
     }

@@ -8,8 +8,8 @@ struct agent_loop;
 struct status_line;
 struct uplink;
 
-/* *ret is NULL where no line is shown: without a terminal, with --log-level=warning, and with
- * --output=raw, since workers that inherit the terminal erase no line. loop and uplink are
+/* *ret is NULL where no line is shown: without a terminal, with --log-level=error or warning, and
+ * with --output=raw, since workers that inherit the terminal erase no line. loop and uplink are
  * borrowed. The functions below accept NULL. */
 int status_line_new(struct status_line **ret, const struct agent_loop *loop, struct uplink *uplink);
 void status_line_answer(struct status_line *l, const struct msg_ctl_reply *m);

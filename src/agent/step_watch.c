@@ -16,9 +16,9 @@
 
 enum {
     INTERVAL_MS = 2000, /* minimum time between two messages */
-    NODE_MS = 10,       /* the interval is at least this for each node, so that the daemon gets at
-                           most 100 messages a second */
-    TEXT_EACH = 100,    /* bytes for each worker, at most */
+    NODE_MS = 10,       /* the interval is at least this times the number of nodes, so that the
+                           daemon gets at most 100 messages a second */
+    TEXT_EACH = 100,    /* maximum number of bytes for each worker */
 };
 
 struct step_watch {

@@ -9,7 +9,8 @@
 
 struct success_criteria {
     int round;         /* round that required_left belongs to */
-    int required_left; /* workers of this node that have yet to succeed; -1: none has started */
+    int required_left; /* required workers of this node that have yet to succeed; -1: no worker has
+                          started */
 };
 
 /* Count the required workers of this node; *ret_mine: whether `local_rank` is one. */

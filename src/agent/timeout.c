@@ -14,7 +14,7 @@ enum { CODE = 124, AGAIN_MS = 100 }; /* CODE: exit code, as of timeout(1) */
 struct timeout {
     struct timeout_parts parts;
     uint64_t ns;
-    struct event *ev; /* NULL: another node leads */
+    struct event *ev; /* NULL: no limit, not started, or another node leads */
 };
 
 static void timeout_on_over(evutil_socket_t fd, short what, void *arg)

@@ -12,8 +12,9 @@
 enum {
     ANSWER_MS = 3000, /* time for another daemon to answer JOIN */
     UPLINK_OTHERS = 8,
-    NODE_MS = 1, /* added patience for each node, since ddrund sends all plans before a
-                    heartbeat: 5.7 s for 12,500 nodes on a busy machine (docs/performance.md) */
+    NODE_MS = 1, /* for each node, time without a heartbeat beyond the limit, since ddrund sends all
+                    plans before a heartbeat: 5.7 s for 12,500 nodes on a busy machine
+                    (docs/performance.md) */
 };
 
 struct uplink {

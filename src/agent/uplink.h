@@ -46,7 +46,8 @@ void uplink_join_found(struct uplink *u);
 void uplink_ask_found(struct uplink *u);
 void uplink_drop_found(struct uplink *u);
 
-/* Use the link of the daemon that has just answered. */
+/* Use the link of the daemon that has just answered. gives_way: first call uplink_give_way() with
+ * the address of that daemon. */
 void uplink_move(struct uplink *u, bool gives_way);
 void uplink_drop_other(struct uplink *u); /* close the link of the daemon that has just answered */
 void uplink_drop_others(struct uplink *u);

@@ -1,5 +1,5 @@
-/* Answers USAGE_REQUEST: what the workers of this node and their GPUs use, and their last lines.
- * Nothing is read before the daemon asks. */
+/* Answers USAGE_REQUEST: what the workers of this node and their GPUs use, and the last lines of
+ * the workers' output. Nothing is read before the daemon asks. */
 #ifndef DD_AGENT_USAGE_READER_H
 #define DD_AGENT_USAGE_READER_H
 

@@ -21,7 +21,8 @@
 #include <sys/wait.h>
 
 enum {
-    STARTS_MAX = 12,   /* a further start leaves a module out, or replaces a failed process */
+    STARTS_MAX = 12,   /* maximum number of starts; each after the first leaves a module out, or
+                          replaces a failed process */
     SLOW_S = 60,       /* interval of reports of a long import */
     FORK_MIN_MS = 500, /* bounds of the time limit of a fork, for which the agent blocks */
     FORK_MAX_MS = 30000,

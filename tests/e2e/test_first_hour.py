@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, clean_env, program, run, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, program, run, some_line, until
 from test_terminal import Terminal, python
 
 SCRIPT = program("show_env.py")
@@ -69,8 +69,8 @@ def test_a_job_that_stops_at_once_says_nothing_of_it():
 # --- errors ---
 
 def test_one_worker_is_one_rank():
-    assert "started 1 worker (rank 0 of 1) in " in run("--log-level=info", "true").err
-    assert "started 2 workers (ranks 0-1 of 2) in " in run("--log-level=info", "--nproc-per-node=2", "true").err
+    assert some_line(run("--log-level=info", "true").err, "started 1 worker (rank 0 of 1) ", " ms after ddrun started")
+    assert some_line(run("--log-level=info", "--nproc-per-node=2", "true").err, "started 2 workers (ranks 0-1 of 2) ", " ms after ddrun started")
 
 
 def test_several_tasks_a_node_are_refused_by_one_of_them():
