@@ -17,7 +17,8 @@
 
 enum am_state {
     AM_STARTING, /* before AM_SEEK or AM_LEAD: the node's health is checked */
-    AM_SEEKING,  /* no daemon found yet; the locators look for the job's first one */
+    AM_SEEKING,  /* no daemon in use; the locators look for the job's first one, or for the one that
+                    continues the job */
     AM_LEADING,  /* linked to the job's first daemon, on this node; no round has started */
     AM_JOINED,   /* linked to a daemon; waits for a plan */
     AM_RUNNING,  /* workers run, or are being stopped */
@@ -45,7 +46,7 @@ enum am_event_kind {
     AM_FOUND,        /* a locator has connected to a daemon of this job */
     AM_ELSEWHERE,    /* the daemon of another node continues the job, not that of this node */
     AM_FAILED,       /* an error ends this node; code: exit code */
-    AM_PEERS_PROBED, /* all peers have been probed; open: a daemon has yet to answer */
+    AM_PEERS_PROBED, /* a pass over the peers has ended; open: a daemon has yet to answer */
     AM_PEERS_LIMIT,  /* refined from AM_PEERS_PROBED: a daemon has refused this node for too long */
     /* From another daemon, to which this node has sent JOIN while it keeps the link in use. */
     AM_OTHER_TAKES,   /* the daemon takes this node; epoch */
@@ -81,7 +82,7 @@ enum am_event_kind {
     AM_REQUEUED,
     /* Timers. */
     AM_SEEK_LIMIT,      /* the first daemon was not found in time */
-    AM_PEERS_DUE,       /* ask all nodes for a daemon */
+    AM_PEERS_DUE,       /* probe the peers for a daemon */
     AM_TAKEOVER_DUE,    /* this node may start the next daemon */
     AM_RETRY_DUE,       /* probe the members again */
     AM_FAIL_OVER_LIMIT, /* the next daemon was not found in time */
@@ -104,7 +105,7 @@ enum am_action_kind {
     AM_DO_LOCATE,        /* start the locators of the first daemon */
     AM_DO_LOCATE_THERE,  /* search at the address that came with AM_REDIRECT or AM_ELSEWHERE */
     AM_DO_CHECK_CLAIM,   /* query etcd: has another leader started the job? */
-    AM_DO_ASK_PEERS,     /* probe all peers once; AM_PEERS_PROBED follows */
+    AM_DO_ASK_PEERS,     /* make one pass over the peers; AM_PEERS_PROBED follows */
     AM_DO_ASK_MEMBERS,   /* probe the members of the last round until AM_FOUND */
     AM_DO_END_SEARCHES,  /* stop both searches, and close links to daemons that were asked */
     AM_DO_START_DAEMON,  /* start ddrund and join it; AM_CANNOT_LEAD or AM_PORT_TAKEN on failure */
@@ -182,7 +183,7 @@ struct agent_machine {
     unsigned peers_ms;
     uint64_t peers_since;
     /* Failing over. */
-    uint64_t lost_at; /* time of the loss of the daemon, in ms; 0: a daemon is in use */
+    uint64_t lost_at; /* time of the loss of the daemon, in ms; 0: not failing over */
     unsigned again_ms;
     uint64_t due[AM_TIMERS]; /* RDZV_NEVER: off */
     struct am_action actions[64];
@@ -205,7 +206,8 @@ enum am_event_kind agent_machine_due(struct agent_machine *m, uint64_t now_ms);
 int agent_machine_signal_code(
     const struct agent_machine *m);            /* exit code of a job that a signal has stopped */
 bool agent_machine_is_linked(enum am_state s); /* True if a daemon is in use. */
-/* Next state for the (refined) event `e` in state `s`; AM_STATES: the event is ignored. */
+/* Return the next state for the (refined) event `e` in state `s`; AM_STATES: the event is ignored.
+ */
 enum am_state agent_machine_edge(enum am_state s, enum am_event_kind e);
 const char *agent_machine_state_name(enum am_state s);
 const char *agent_machine_event_name(enum am_event_kind e);

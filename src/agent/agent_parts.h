@@ -28,8 +28,8 @@
 struct rounds {
     struct warm_interpreter *warm; /* NULL: no --warm, or the workers cannot run on this node */
     bool held;                     /* the round waits for the interpreter or the copies */
-    bool copying;                  /* held, and the copies of --stage are not complete */
-    struct event *on_staged;       /* activated when the copies are complete */
+    bool copying;            /* held, and copies of --stage or --compile-cache are not complete */
+    struct event *on_staged; /* activated when copies of one of these options are complete */
     int presignal; /* signal before the end of the allocation, for the workers that will be started;
                       0: none */
 };
@@ -79,12 +79,12 @@ void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *
 void rounds_take_usage(const struct agent *a, const struct msg_usage_request *m);
 void rounds_take_piece(const struct agent *a, const struct frame *f); /* part of an exchange */
 void rounds_take_store(const struct agent *a, const struct frame *f); /* for the store's relay */
-/* Call when the link is lost. Another one may follow. */
+/* Call when the link is lost. Another link may follow. */
 void rounds_link_lost(const struct agent *a);
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);
-/* The round is being stopped. If it still waits for its interpreter, drop it: AM_WORKERS_GONE
- * follows. */
+/* The round is being stopped. If it still waits for its interpreter or its copies, discard it:
+ * AM_WORKERS_GONE follows. */
 void rounds_drop_held(struct agent *a);
 void rounds_check_health(struct agent *a); /* if another round may follow; AM_CHECKED follows */
 void rounds_send_done(const struct agent *a);

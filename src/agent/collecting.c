@@ -427,7 +427,7 @@ static void collecting_on_receiver(evutil_socket_t fd, short what, void *arg)
         rc = dd_err_set(&err, -EIO, "%s", n < 0 ? "ddrun-stage exited unexpectedly" : m.texts.v[0]);
     if (rc == 0)
         return;
-    dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; no more files will be collected",
+    dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: no more files will be collected: %s",
            collecting_option(co), err.text);
     collecting_end_client(&co->receiver, &co->receiver_event);
     if (!co->first.known && collecting_contribute(co, "-", &err) < 0 && co->leaving)

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-    CORES_MAX = 256,  /* maximum number of processes of a node */
+    CORES_MAX = 256,  /* maximum number of dumps of a node */
     LIMIT_MS = 60000, /* time limit for all dumps of a node */
     CHILD_MS = 2000,  /* additional time for the child to report complete dumps */
     LOOK_MS = 200,
@@ -109,7 +109,7 @@ static int core_trigger_all(const struct cuda_core *s, struct core v[CORES_MAX])
     return n;
 }
 
-/* True also while the process is a zombie. */
+/* True if the process has ended, also while it is a zombie. */
 static bool core_has_ended(int pid)
 {
     const char state = children_state_letter(pid);

@@ -20,7 +20,7 @@ struct error_names {
  * entries. */
 int error_names_new(struct error_names *n, const char *dir, int workers, struct dd_err *err);
 void error_names_next(
-    const struct error_names *n); /* begin a round: removes the files of the last one */
+    const struct error_names *n); /* begin a round, and remove the files of the last one */
 char *error_names_path(const struct error_names *n,
                        int i); /* name for worker i, owned by the caller; NULL: out of memory */
 void error_names_remove(const struct error_names *n); /* remove the files of the present round */

@@ -114,7 +114,7 @@ static bool flight_ask_worker(const struct flight_recorder *f, const struct roun
     return fd >= 0 && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, "1\n", 2) == 2;
 }
 
-/* False also if the worker is a zombie, which does not answer. */
+/* False if the worker has ended, also while it is a zombie, which does not answer. */
 static bool flight_is_alive(const struct round *r, int local_rank)
 {
     char kernel[64];

@@ -20,8 +20,8 @@ void flight_recorder_ask(const struct round *r);
 /* True once each worker that was asked has written its record, or has ended; also if the feature
  * takes no part. */
 bool flight_recorder_is_ready(const struct round *r);
-/* Read the last record of a worker. -ENOENT: there is none; -ESTALE: it is older than the failure;
- * -EPROTO: it is incomplete. */
+/* Read the last record of a worker. -ENOENT: there is none; -ESTALE: it is too old to be of this
+ * failure; -EPROTO: it is incomplete. */
 int flight_recorder_read(const struct round *r, int local_rank, struct flight_record *ret);
 
 #endif

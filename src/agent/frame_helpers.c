@@ -21,7 +21,7 @@ enum {
     OUT_MAX = 64 << 20,
     RECORD_MAX = 3 * STACKS_TEXT,
     TICK_MS = 50,
-    STUCK_MS = 500,       /* a child in state D without a result for so long blocks */
+    STUCK_MS = 500,       /* a child in state D without a result for this time counts as blocked */
     STUCK_PART = 8,       /* or for 1/STUCK_PART of the time limit, if that is longer */
     STUCK_LEAST_MS = 100, /* lower bound: each process that blocks halves the time */
     OPEN_FILES = 128,     /* maximum number of processes whose memory the agent opens */

@@ -19,7 +19,7 @@ enum {
     GUARDIAN_BY_SCHEDULER = 0x100,
     GUARDIAN_BY_STARTER = 0x400,
     GUARDIAN_STARTER_LOST = 0x800
-}; /* combined with DD_SIGNAL_AT_ONCE */
+}; /* bits above all signal numbers, beside DD_SIGNAL_AT_ONCE */
 
 /* True if sender is the scheduler's process on this node. slurmstepd signals a step on all of its
  * nodes. */

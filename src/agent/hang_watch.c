@@ -152,7 +152,7 @@ static bool hang_watch_is_joint(const struct hangs *s)
     return (s->signs & HANG_SIGNS_USED) != 0;
 }
 
-/* Write what a worker used while it was silent, less than what counts as activity:
+/* Write what a worker used while it was silent, which is less than what counts as activity:
  * "PREFIX0.1 % of a CPU, 12 bytes read or written", or "" if only output and heartbeats count. */
 static const char *describe_used(const struct hangs *s, const struct hang_counters *c,
                                  uint64_t silent_ns, const char *prefix, char *out, size_t size)

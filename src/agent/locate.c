@@ -32,7 +32,8 @@ bool locate_is_first_node(const struct locate *l)
     return l->alloc->index == 0;
 }
 
-/* Return the ports of the options, and after them `hashed` ports that follow from the job id. */
+/* Write the ports of the options or the scheduler, then `hashed` ports that follow from the job id.
+ * Return their number. */
 static size_t locate_list_ports(const struct locate *l, uint16_t out[LOCATE_PORTS], size_t hashed)
 {
     const struct alloc *al = l->alloc;

@@ -1,6 +1,6 @@
-/* Where to look for a daemon of this job: shared by the locators (locate_*.c), each of which finds
- * a daemon by another method. They pass its link to uplink_found(), or raise AM_LEAD, AM_ELSEWHERE
- * or AM_FAILED. */
+/* Where to look for a daemon of this job: shared by the locators (locate_*.c), each of which has a
+ * method of its own. A locator passes the link of a daemon to uplink_found(), or raises AM_LEAD,
+ * AM_ELSEWHERE or AM_FAILED. */
 #ifndef DD_AGENT_LOCATE_H
 #define DD_AGENT_LOCATE_H
 

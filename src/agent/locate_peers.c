@@ -13,7 +13,7 @@ enum {
 
 struct locate_peers {
     const struct locate *where;
-    struct link_probe *probe; /* NULL: no search, or all peers are probed */
+    struct link_probe *probe; /* NULL: no search, or the peers of the pass have been probed */
     bool asking;
     size_t next; /* on other nodes than the leader: the first peer of the next pass */
 };

@@ -14,7 +14,7 @@ struct locate_peers;
 
 bool locate_peers_possible(const struct agent_cfg *cfg);
 int locate_peers_new(struct locate_peers **ret, const struct locate *where);
-void locate_peers_start(struct locate_peers *p); /* probe all once; AM_PEERS_PROBED follows */
+void locate_peers_start(struct locate_peers *p); /* begin a pass; AM_PEERS_PROBED follows */
 /* Call after a daemon that was asked has answered. */
 void locate_peers_check(struct locate_peers *p);
 void locate_peers_stop(struct locate_peers *p);

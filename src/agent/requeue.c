@@ -62,7 +62,7 @@ struct requeue {
     struct agent_loop *loop;
     int on; /* bits of REQUEUE_* */
     int reason;
-    const char *slurm, *pbs; /* job id in Slurm or PBS; that of the other scheduler is NULL */
+    const char *slurm, *pbs; /* job id; NULL: not in a job of this scheduler */
     bool begun;
     struct command *command;
 };

@@ -18,8 +18,9 @@ struct requeue_end {
     int code;            /* ddrun's exit status */
     enum exit_rule rule; /* action of --exit-rules for this code */
     bool node_lost;      /* the job ended because a node was lost */
-    bool stopped;        /* a signal ended the job */
-    bool end_near;       /* --signal-before-end has been sent */
+    bool stopped;  /* a request stopped the job, such as a signal, --timeout or ddctl stop, other
+                      than --signal-before-end */
+    bool end_near; /* --signal-before-end has been sent */
 };
 
 /* Returns a bit of REQUEUE_*; 0: no requeue; REQUEUE_ASK: ask the scheduler why it ended the job.

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    IFACE_MS = 1500, /* time for a connection through --iface; below the heartbeat */
+    IFACE_MS = 1500, /* limit of a connection through --iface; less than the usual --heartbeat */
 };
 
 /* ---- the plan ---- */

@@ -14,8 +14,8 @@
 
 /* Written by round_history.c only. */
 struct round_history {
-    char *members;            /* members of the last round whose plan this node has got, as text
-                                 (rdzv/members.h); NULL: none */
+    char *members; /* members of the last round whose plan this node has received, as text
+                      (rdzv/members.h); NULL: none */
     struct rdzv_members last; /* members of the last round that this node knows of */
     char *committed; /* members of the last round that all its nodes have started, as text; NULL:
                         none */

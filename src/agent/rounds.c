@@ -164,7 +164,7 @@ void rounds_drop_held(struct agent *a)
     a->rounds.held = a->rounds.copying = false;
     event_del(a->rounds.on_staged);
     warm_interpreter_wait_no_more(a->rounds.warm);
-    round_end(a->round); /* discard the round prepared for --stage */
+    round_end(a->round); /* discard the round that hold_for_copies() has prepared */
     exit_report_begin(a->round);
     agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }

@@ -35,7 +35,7 @@ enum {
     FILE_MAX = 64 << 20,
     WRITE_MS = 5000,
     END_MS = 1000,   /* time to finish writing stacks.txt after the last worker has ended */
-    RECORDS_MS = 50, /* interval of checking the files of flight recorders */
+    RECORDS_MS = 50, /* interval of checking flight recorders, NCCL and core dumps */
 };
 
 struct reading;
@@ -61,12 +61,12 @@ struct reading {
     struct stack_reader *reader;
     int64_t id;
     bool all;              /* also workers without frames */
-    bool keep;             /* write a file to the log directory */
+    bool keep;             /* write files to the log directory */
     bool answered;         /* the reply was sent; commands still run */
     struct rank_set ranks; /* requested ranks; empty: all */
     uint64_t begin_ns, limit_ns;
     struct event *limit;
-    struct event *records; /* pending while flight recorders write */
+    struct event *records; /* pending while flight recorders, NCCL or core dumps are not complete */
     struct stacks found;
     struct frame_helpers *helpers; /* NULL: not begun, or all have ended */
     struct native_reader *natives; /* NULL: native frames are not wanted, or cannot be read */
@@ -369,7 +369,8 @@ static bool read_target(struct reading *d, struct target *t)
     return true;
 }
 
-/* Start as many py-spy as may run at a time; answer when all have ended. d may be freed. */
+/* Start as many py-spy processes as may run at a time; answer when all have ended. d may be freed.
+ */
 static void read_next(struct reading *d)
 {
     for (int pass = 0; pass < TRIES && !d->answered; pass++)
@@ -385,7 +386,7 @@ static void read_next(struct reading *d)
 
 /* ---- without py-spy ---- */
 
-/* True: --py-spy=none. */
+/* True with --py-spy=none. */
 static bool is_without_py_spy(const struct reading *d)
 {
     const char *wanted = d->reader->round->cfg->stacks.py_spy;

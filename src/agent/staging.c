@@ -44,13 +44,13 @@ struct staging {
     struct event *event;
     struct stage_client images; /* mounts and serves images, until the end of the job */
     struct event *images_event; /* NULL: there is no image */
-    char key[STAGE_KEY_TEXT];  /* key that this node offers for the round; all nodes use that of the
-                                  first node */
-    bool has;                  /* the copies are complete, and the images are mounted */
-    bool without;              /* this node goes on without the copies, until the end of the job */
-    bool offered;              /* this node has contributed to the exchange of the round */
-    struct stage_msg ready;    /* READY of ddrun-stage; without texts: not received yet */
-    struct dd_strv also;       /* interpreters that are copied beside the paths of the option */
+    char key[STAGE_KEY_TEXT]; /* key that this node offers for the round; all nodes use that of the
+                                 first node */
+    bool has;                 /* the copies are complete and the images are mounted, or `without` */
+    bool without;             /* this node goes on without the copies, until the end of the job */
+    bool offered;             /* this node has contributed to the exchange of the round */
+    struct stage_msg ready;   /* READY of ddrun-stage; without texts: not received yet */
+    struct dd_strv also;      /* interpreters that are copied beside the paths of the option */
     int fds[STAGE_CLIENT_FDS]; /* namespaces that show the copies */
     int nfds;
     int kept;     /* locks a kept copy; -1: none */

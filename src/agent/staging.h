@@ -36,8 +36,8 @@ bool staging_is_settled(const struct round *r);
 /* As staging_is_settled(), for the caches of --compile-cache; true also if this node goes on
  * without them. */
 bool compile_cache_is_settled(const struct round *r);
-/* Point the variables of the tools to the caches of this node, which may still be incomplete; keep
- * variables that the user has set. 0 or -ENOMEM. */
+/* Set the variables of the compilers to the caches of this node, which may still be incomplete;
+ * keep variables that the user has set. Return 0 or -ENOMEM. */
 int compile_cache_put_variables(const struct staging_cfg *c, struct dd_strv *env);
 /* Return a descriptor from which "ddrun-stage enter" reads where the copies are, as for a worker;
  * -ENOTSUP: the copies cannot be mounted on this node. */

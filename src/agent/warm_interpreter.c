@@ -161,7 +161,7 @@ static void give_up(struct warm_interpreter *w, const char *why)
 {
     forget_process(w);
     w->over = true;
-    dd_log(log_of(w), DD_LOG_WARN, "--warm: %s; workers are executed instead of forked", why);
+    dd_log(log_of(w), DD_LOG_WARN, "--warm: workers are executed instead of forked: %s", why);
     call_then(w);
 }
 
