@@ -1,6 +1,6 @@
 /* The agent's machine on an event loop: parts of the agent raise events here, and the machine's
- * actions and timers are carried out. It uses no part of the agent, so that every part
- * may include it. */
+ * actions and timers are carried out. This header includes only the machine, so that each part of
+ * the agent may include it. */
 #ifndef DD_AGENT_AGENT_LOOP_H
 #define DD_AGENT_AGENT_LOOP_H
 

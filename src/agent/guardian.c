@@ -130,8 +130,8 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
     }
     if (g->children_left)
         dd_log(g->log, DD_LOG_WARN,
-               "some processes of the job did not exit within 10 s after SIGKILL (mostly "
-               "uninterruptible sleep, state D); exiting without them");
+               "some processes of the job did not exit within 10 s after SIGKILL (usually because "
+               "of uninterruptible sleep, state D); exiting without them");
 }
 
 static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)

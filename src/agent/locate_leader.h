@@ -16,11 +16,11 @@ struct locate_wait {
 };
 enum { LOCATE_ALONE_S = 60 };
 
-/* True if this node reports its wait to the user, false if only with -v. As long as all nodes wait
- * for the daemon, only the first node after the leader reports it: the output of all nodes of a
- * step may go to one terminal. But a node that finds no daemon for LOCATE_ALONE_S may be the only
- * one, because of another port, an old address of the first node, or a firewall. It reports that
- * once. Pure. */
+/* True if this node reports its wait to the user, false if only with -v. In a job of more than 8
+ * nodes, as long as all nodes wait for the daemon, only the first node after the leader reports the
+ * wait: the output of all nodes of a step may go to one terminal. But a node that finds no daemon
+ * for LOCATE_ALONE_S may be the only one, because of another port, an old address of the first
+ * node, or a firewall. Such a node reports its wait once. Pure. */
 bool locate_leader_reports(const struct locate_wait *w);
 
 /* Return the status of finding the leader's address, lent; NULL: no search. */

@@ -43,7 +43,8 @@ struct mpi {
 static void fail_server(struct mpi *m, const char *why)
 {
     dd_log(m->round->cfg->log, DD_LOG_ERR, "MPI: %s", why);
-    (void)snprintf(m->why[0], WHY_MAX, "ddrun's MPI server failed (see the message above)");
+    (void)snprintf(m->why[0], WHY_MAX,
+                   "ddrun's MPI server failed (see the log of ddrun on its node)");
     if (m->round->group != NULL)
         worker_group_end(m->round->group, 0, SIGTERM, ABORT_WAIT_MS);
 }

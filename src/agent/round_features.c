@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 const struct round_feature *const round_features[] = {
-    &phase_recorder_feature,   /* --timeline; first, to see when the others begin */
+    &phase_recorder_feature,   /* --timeline; first, since it records when the others begin */
     &node_exchange_feature,    /* exchanges among the nodes of the round */
     &horovod_feature,          /* Horovod's rendezvous server */
     &relayed_store_feature,    /* --store=relay */
@@ -39,11 +39,11 @@ const struct round_feature *const round_features[] = {
     &hang_watch_feature,       /* --hang-timeout; output on the terminal of --pty is activity */
     &progress_watch_feature,   /* --progress-file, --progress-regex */
     &step_watch_feature,       /* ddrun_step() */
-    &load_watch_feature,       /* stragglers without ddrun_step() */
+    &load_watch_feature,       /* --straggler-interval: loads of the workers */
     &mpi_feature,              /* PMI-1 and PMIx */
     &held_ports_feature,       /* ports for the workers */
-    &success_criteria_feature, /* roles that never end */
-    &left_workers_feature,     /* ranks that run on when others have ended */
+    &success_criteria_feature, /* success of jobs with roles that never exit */
+    &left_workers_feature,     /* workers that have exited while others run */
     &usage_reader_feature,     /* ddctl top */
     &presignal_feature,        /* --signal-before-end */
     &collecting_feature,       /* --collect */

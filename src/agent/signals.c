@@ -33,8 +33,9 @@ struct signal_state {
     int sig;
     uint64_t taken_ns;
     uint64_t heard_ns[PATHS];
-    struct event *settled; /* timer after a signal of the scheduler; NULL: never sent */
-    bool everywhere;       /* the scheduler has signalled the agent, too, hence also the workers */
+    struct event
+        *settled;    /* timer after a signal of the scheduler; NULL: the scheduler has sent none */
+    bool everywhere; /* the scheduler has signalled the agent, too, hence also the workers */
 };
 
 struct signals {
