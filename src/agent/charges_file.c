@@ -193,7 +193,9 @@ static int charges_file_read(const struct charges_file *f, char text[CHARGES_FIL
         return rc;
     text[rc] = '\0';
     rc = charges_file_parse_own(f, text, &charges, &age_ms);
-    return rc < 0 ? dd_err_set(err, rc, "file '%s' is damaged", from.shown) : 0;
+    if (rc == -ENOMEM)
+        return dd_err_set(err, rc, "out of memory");
+    return rc < 0 ? dd_err_set(err, rc, "file '%s' is damaged, or of another job", from.shown) : 0;
 }
 
 /* In the child: print the file, or the reason why it cannot be used. */

@@ -358,19 +358,19 @@ static void collecting_on_parts(void *arg, const struct exchange_part *parts, in
 {
     struct collecting *co = arg;
     struct contribution *all = calloc((size_t)n, sizeof(*all));
+    char why[100] = "out of memory";
     int rc = all == NULL ? -ENOMEM : 0;
     for (int i = 0; i < n && rc == 0; i++)
-        rc = contribution_parse(&all[i], &parts[i]);
+        if ((rc = contribution_parse(&all[i], &parts[i])) < 0)
+            (void)snprintf(why, sizeof(why),
+                           "malformed data from node rank %d, perhaps another version of ddrun", i);
     if (rc == 0)
         rc = contributions_mark_shared(all, n);
     if (rc == 0)
         collecting_take_first(co, all, n);
     else
         dd_log(co->round->cfg->log, DD_LOG_WARN, "%s: %s; nothing will be collected",
-               collecting_option(co),
-               rc == -ENOMEM
-                   ? "out of memory"
-                   : "a node was started without this option, or with another version of ddrun");
+               collecting_option(co), why);
     free(all);
     if (rc == 0 && co->due)
         collecting_begin(co);

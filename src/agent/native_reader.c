@@ -29,7 +29,8 @@ struct native_reader {
     void (*end)(void *arg);
     void *arg;
     uint64_t end_ns;
-    const char *tool; /* name of the tool */
+    unsigned limit_ms; /* time limit for all processes */
+    const char *tool;  /* name of the tool */
     char *path;
     size_t n, next, running, parallel;
     struct native_process v[];
@@ -111,7 +112,8 @@ static void on_native_done(void *arg, int code, const char *out)
     struct native_process *p = arg;
     struct native_reader *r = p->reader;
     if (code == COMMAND_TOO_LATE)
-        (void)snprintf(p->note, sizeof(p->note), "%s did not finish in time", r->tool);
+        (void)snprintf(p->note, sizeof(p->note), "%s did not finish within %.3g s", r->tool,
+                       (double)r->limit_ms / 1e3);
     else
         take_output(p, out);
     if (code == COMMAND_TOO_LATE || code > 128) /* killed, for example by the kernel's OOM killer */
@@ -130,7 +132,8 @@ static void start_one(struct native_reader *r, struct native_process *p)
     const char *argv[TOOL_WORDS] = {NULL};
     struct dd_err err = {0};
     if (now >= r->end_ns) {
-        (void)snprintf(p->note, sizeof(p->note), "no time was left for %s", r->tool);
+        (void)snprintf(p->note, sizeof(p->note), "the %.3g s for %s were over",
+                       (double)r->limit_ms / 1e3, r->tool);
         return;
     }
     (void)snprintf(pid, sizeof(pid), "%d", (int)p->pid);
@@ -165,6 +168,7 @@ int native_reader_start(struct native_reader **ret, const struct native_reader_s
                                 .end = spec->end,
                                 .arg = spec->arg,
                                 .end_ns = dd_now_ns() + spec->limit_ms * DD_NS_PER_MS,
+                                .limit_ms = spec->limit_ms,
                                 .n = spec->n,
                                 .parallel = spec->parallel};
     for (size_t i = 0; i < r->n; i++)

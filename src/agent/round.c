@@ -39,8 +39,8 @@ static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers,
     if (p.master_addr == NULL || p.nodes == NULL || p.token == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (p.node_rank >= p.nnodes)
-        return dd_err_set(err, -EPROTO, "the plan gives this node rank %d, but has %d node%s",
-                          p.node_rank, p.nnodes, p.nnodes == 1 ? "" : "s");
+        return dd_err_set(err, -EPROTO, "malformed plan: node rank %d, but %d node%s", p.node_rank,
+                          p.nnodes, p.nnodes == 1 ? "" : "s");
     for (int i = 0; i < p.nnodes; i++)
         p.world_size += p.sizes[i];
     p.local_size = p.sizes[p.node_rank];

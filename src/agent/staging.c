@@ -392,10 +392,12 @@ static void staging_on_offers(void *arg, const struct exchange_part *parts, int 
     int rc = offers == NULL ? dd_err_set(&err, -ENOMEM, "--stage: out of memory") : 0;
     for (int i = 0; i < n && rc == 0; i++)
         if ((rc = offer_parse(&offers[i], &parts[i])) < 0)
-            (void)dd_err_set(&err, rc,
-                             PREFIX "a node was started without %s, or with another version of "
-                                    "ddrun",
-                             st->option->name);
+            (void)(rc == -ENOMEM
+                       ? dd_err_set(&err, rc, PREFIX "out of memory")
+                       : dd_err_set(&err, rc,
+                                    PREFIX "malformed data from node rank %d, perhaps another "
+                                           "version of ddrun",
+                                    i));
     if (rc == 0)
         rc = staging_join_tree(st, offers, n, &err);
     offers_free(offers, n);

@@ -237,7 +237,8 @@ void uplink_move(struct uplink *u, bool gives_way)
                net_addr_host(link_peer(l), addr));
         uplink_give_way(u, addr);
     } else {
-        dd_log(u->loop->cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
+        dd_log(u->loop->cfg->log, DD_LOG_NOTICE, "joining another daemon of this job on %s",
+               net_addr_host(link_peer(l), addr));
     }
     uplink_use(u, l);
 }
