@@ -122,7 +122,7 @@ static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct d
 static void agent_done(struct agent *a)
 {
     locators_stop(&a->locators);
-    uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
+    uplink_close(a->uplink); /* control_free() ends pending ddctl requests */
     health_free(a->health);
     timeout_free(a->limits.timeout);
     signal_before_end_free(a->limits.before_end);

@@ -298,7 +298,7 @@ static void do_leave(struct agent *a, int arg)
 {
     (void)arg;
     locators_stop(&a->locators);
-    uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
+    uplink_close(a->uplink); /* control_free() ends pending ddctl requests */
 }
 
 static void do_exit(struct agent *a, int arg)

@@ -25,9 +25,8 @@ enum am_state {
     AM_SETTLING, /* the workers have exited; a pending signal of the scheduler may explain why */
     AM_CHECKING, /* the workers have exited; the node's health is checked */
     AM_IDLE,     /* DONE was sent; waits for the next plan or the end */
-    AM_STRANDED, /* the daemon is lost; the workers are being stopped */
-    AM_FAILING_OVER, /* the daemon is lost; the members of the last round are probed for another one
-                      */
+    AM_STRANDED, /* the daemon is lost or was given up; the workers are being stopped */
+    AM_FAILING_OVER, /* no daemon in use; the members of the last round are probed for one */
     AM_TRYING,       /* failing over; linked to a daemon that may still refuse */
     AM_CONTENDING, /* linked to the daemon of this node, after a round; the members of the round are
                       probed for a competing daemon */
@@ -39,7 +38,7 @@ enum am_state {
 
 enum am_event_kind {
     AM_SEEK, /* begin; another node starts the daemon */
-    /* From the locators. */
+    /* From the locators, and from the start of ddrund. */
     AM_LEAD,         /* start the daemon on this node; also: begin */
     AM_PORT_TAKEN,   /* another agent of this host has started the daemon */
     AM_CANNOT_LEAD,  /* the daemon did not start */
@@ -60,7 +59,7 @@ enum am_event_kind {
     AM_PROBE_REQUEST, /* look for another daemon, which may continue the job */
     AM_REDIRECT,      /* another daemon continues the job; the caller has its address */
     AM_STOP,          /* code: the signal; 0: the message is not for this round */
-    AM_FINISH,        /* code */
+    AM_FINISH,        /* code: exit code of the job */
     AM_REFUSE,
     AM_UNREADABLE, /* a message that this node cannot read */
     AM_LOST,       /* the link was lost; may be refined to AM_LOST_FAIL_OVER or AM_LOST_BEFORE */

@@ -24,6 +24,6 @@ struct control *control_new(struct agent_loop *loop, struct uplink *uplink);
 /* k may be NULL in all functions below. */
 void control_take(struct control *k, const struct msg_ctl_reply *m);
 void control_lost(struct control *k); /* the link in use has changed: refuse pending requests */
-void control_free(struct control *k); /* call just before the loop is freed */
+void control_free(struct control *k); /* sends queued replies; call before the loop is freed */
 
 #endif

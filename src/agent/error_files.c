@@ -111,7 +111,7 @@ static void error_files_exit(void *state, const struct round *r, struct worker_e
     end->error_file = ef->v[end->exit.local_rank].path;
 }
 
-/* Keep the error file of the round's first failed worker. */
+/* Keep the content of the error file of the round's first failed worker. */
 static void error_files_verdict(void *state, const struct round *r, const struct worker_end *end)
 {
     struct error_files *ef = state;

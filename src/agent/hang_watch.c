@@ -40,7 +40,7 @@ struct hung {
     const struct round *round;
     int beat_fd;   /* the heartbeat file, anonymous; -1: none */
     bool reported; /* the worker was reported as hung */
-    bool waits;    /* the worker is to be ended once the stacks of all workers have been read */
+    bool waits;    /* the worker is to be ended once stacks and core dumps have been taken */
     bool ended;    /* ddrun has ended the worker */
     bool stopped;  /* a signal had stopped the worker at the last check */
     int local_rank;

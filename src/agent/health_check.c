@@ -23,7 +23,7 @@ struct health {
     const struct round *round;
     struct node_health *node;
     struct command *command; /* the running check; NULL: none */
-    struct command *watch;   /* waits for XIDs; NULL: not started, or has ended */
+    struct command *watch;   /* process that waits for XIDs; NULL: not started, or has ended */
     bool watched;
     bool again;     /* this agent has run a check before */
     char *warnings; /* warnings of the last check; NULL: none */

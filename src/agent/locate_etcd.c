@@ -68,8 +68,8 @@ static void locate_etcd_lead(struct locate_etcd *d)
     agent_step(d->where->loop, (struct am_event){.kind = AM_LEAD});
 }
 
-/* This node's daemon has started no round: redirect the nodes of this daemon to the other daemon,
- * which this node joins, too. */
+/* Redirect the nodes of this node's daemon to the daemon that etcd names, which this node joins,
+ * too. */
 void locate_etcd_yield(struct locate_etcd *d)
 {
     dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",

@@ -10,7 +10,7 @@ struct locate_leader;
 /* A moment at which a node may report what it waits for. */
 struct locate_wait {
     int nnodes, index;
-    bool for_daemon;  /* link_find_waits_for_daemon() */
+    bool for_daemon;  /* result of link_find_waits_for_daemon() */
     uint64_t seconds; /* since the search began */
     bool reported;    /* this node has already reported its wait after LOCATE_ALONE_S */
 };

@@ -48,7 +48,8 @@ static void forget_waiting(struct waiting *w)
     free(w);
 }
 
-/* Send a part to the daemon. Without a link nothing is sent: the round is ending. */
+/* Send a part to the daemon. Without a link nothing is sent, and 0 is returned: the round is
+ * ending. */
 static int send_part(const struct round *r, const char *name, const struct exchange_part *part)
 {
     DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
