@@ -17,7 +17,7 @@ struct net_addr {
         struct sockaddr_in in;
         struct sockaddr_in6 in6;
     };
-    socklen_t len;
+    socklen_t len; /* bytes of the address; 0: none */
 };
 
 enum { NET_ADDR_TEXT = 64 };
@@ -53,7 +53,7 @@ int net_iface_of(const struct net_addr *a, char out[16]);
  * link-local. -ENOENT: the interface has none. Pure. */
 int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, struct net_addr *ret);
 /* Check that this node has the interface named by --iface, with an address that other nodes can
- * reach. -EINVAL with a message. */
+ * reach. 0 or -errno with a message; -EINVAL: it has not. */
 int net_iface_check(const char *name, struct dd_err *err);
 /* Connect with a socket bound to this interface; name NULL: not bound. Return a non-blocking,
  * close-on-exec descriptor or -errno; -ETIMEDOUT after limit_ms. */

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CREDENTIAL_ENDED "the thread that calls MUNGE has ended unexpectedly"
+#define CREDENTIAL_ENDED "no MUNGE credential: the helper thread for MUNGE has ended unexpectedly"
 
 enum { CREDENTIAL_STACK = 256 << 10 };
 
@@ -36,7 +36,7 @@ struct credential_thread {
     char *job_id, *munge_socket;
 };
 
-/* The event loop's end. */
+/* The end of the socket pair that belongs to the event loop. */
 struct credential_end {
     int fd;
     pthread_t thread;
@@ -85,7 +85,7 @@ static void credential_make(const struct credential_thread *t, struct credential
     r->rc = net_key_credential(&cred, &t->key, &in, &err);
     if (r->rc == 0 && strlen(cred) >= sizeof(r->text))
         r->rc = dd_err_set(&err, -EMSGSIZE,
-                           "this node's credential (%zu bytes) exceeds the limit of %zu",
+                           "this node's credential (%zu bytes) exceeds the limit of %zu bytes",
                            strlen(cred), sizeof(r->text) - 1);
     (void)snprintf(r->text, sizeof(r->text), "%s", r->rc == 0 ? cred : err.text);
 }

@@ -124,7 +124,7 @@ int handshake_pool_hold(struct handshake_pool *p, struct unproven *u, int fd)
     return unproven_add(&p->unproven, u, &source, dd_now_ns());
 }
 
-/* The kernel returns the lowest free number. */
+/* True if an unreserved descriptor is free: the kernel assigns the lowest free number. */
 static bool pool_has_descriptor(const struct handshake_pool *p)
 {
     int fd = fcntl(p->cfg.fd, F_DUPFD_CLOEXEC, 0);
@@ -151,12 +151,15 @@ static bool pool_is_pending(const struct handshake_pool *p)
 static void pool_pause(struct handshake_pool *p, int error)
 {
     const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
-    const bool memory = error == ENOMEM || error == ENOBUFS;
     if (!p->reported_full && p->unproven.n == 0) {
-        dd_log(p->cfg.accept.log, DD_LOG_WARN,
-               "cannot accept connections: %s (limit of file descriptors: %d); retrying%s",
-               strerror(error), p->fds_limit + FDS_RESERVED,
-               memory ? "" : "\n  tip: raise 'ulimit -n'");
+        if (error == EMFILE)
+            dd_log(p->cfg.accept.log, DD_LOG_WARN,
+                   "cannot accept connections: %s (limit of this process: %d); retrying"
+                   "\n  tip: raise 'ulimit -n'",
+                   strerror(error), p->fds_limit + FDS_RESERVED);
+        else
+            dd_log(p->cfg.accept.log, DD_LOG_WARN, "cannot accept connections: %s; retrying%s",
+                   strerror(error), error == ENFILE ? "\n  tip: raise the sysctl fs.file-max" : "");
         p->reported_full = true;
     }
     if (event_add(p->resume, &t) == 0)

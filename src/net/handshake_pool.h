@@ -18,7 +18,7 @@ struct handshake_pool_cfg {
     /* Takes fd, a new connection. NULL: the pool calls handshake_pool_start() for each. */
     void (*on_connection)(void *arg, int fd);
     void (*on_link)(void *arg, struct link *l); /* takes l, which waits for link_set_cb() */
-    /* The peer failed to authenticate or sent invalid data; already logged. NULL: ignored. */
+    /* A handshake has failed, and link_accept_is_suspect(); already logged. NULL: ignored. */
     void (*on_refused)(void *arg, const struct net_addr *from, const char *why);
     void *arg;
 };

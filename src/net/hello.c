@@ -29,8 +29,8 @@ static int put_header(struct dd_buf *out, size_t len)
     return dd_wr_be(out, len, 2);
 }
 
-/* Check the bytes received so far, so that garbage is refused at its first byte. > 0: the message
- * is complete and *body is the part after the header. */
+/* Check the bytes received so far, so that other protocols are refused at their first byte. > 0:
+ * the message is complete and *body is the part after the header. */
 static int get_body(const void *p, size_t n, size_t most, struct dd_rd *body)
 {
     size_t known = n < sizeof(magic) ? n : sizeof(magic);

@@ -113,7 +113,7 @@ int net_iface_check(const char *name, struct dd_err *err)
         if_freenameindex(all);
     const char *names = there.len > 0 ? dd_buf_str(&there) : NULL;
     return dd_err_set(err, -EINVAL, "--iface=%s: no such interface on this node; available: %.400s",
-                      name, names != NULL ? names : "none");
+                      name, names != NULL ? names : "unknown");
 }
 
 /* SO_BINDTODEVICE is unprivileged since Linux 5.7; on older kernels, bind the source address. */

@@ -54,13 +54,14 @@ int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, stru
     "PBS_JOBCOOKIE, join the job and read its environment"
 
 /* Choose the key of an agent before it contacts the leader: NET_KEY_SHARED if the agent has a
- * shared secret, else NET_KEY_NONE without a key. Key file errors as above. */
+ * shared secret, else NET_KEY_NONE without a key. -EINVAL as for
+ * net_key_for_leader(). */
 int net_key_for_agent(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 /* Check whether an agent may take its key from the source that the leader announced, without asking
  * that source. -EPERM: the agent has a shared key or runs with --insecure, and the source is MUNGE
- * or the home directory: whoever listens at a candidate port may announce it, to make the agent
- * wait for munged. A leader with the same shared key announces NET_KEY_SHARED. */
+ * or the home directory: a listener of another user at a candidate port may announce MUNGE, to
+ * make the agent wait for munged. A leader with the same shared key announces NET_KEY_SHARED. */
 int net_key_may_accept(const struct net_key_input *in, enum net_key_method method,
                        struct dd_err *err);
 

@@ -30,7 +30,7 @@ struct key_ops {
 extern const struct key_ops key_ops_munge;
 extern const struct key_ops key_ops_home;
 
-/* A regular file owned by this uid and accessible to nobody else, opened relative to dirfd. */
+/* A regular file owned by this uid and accessible to no other user, opened relative to dirfd. */
 struct key_path {
     int dirfd;
     const char *name;
@@ -41,7 +41,8 @@ struct key_path {
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
 
 bool key_is_tag(const char *text); /* true if it begins with a tag */
-/* Remove key files of dead processes, a few per call. now: from the file system's clock. */
+/* Remove stale files of ~/.ddrun (keys, charges, temporary files), a few per call. now: from the
+ * file system's clock. */
 void key_sweep(int dirfd, time_t now);
 
 /* Estimate the entropy of the secret in bits, assuming that a person or a weak generator made it:

@@ -1,6 +1,6 @@
-/* Remove stale key files, left behind when a daemon and its agent were killed together. Many
- * machines share a home directory, so a file is certainly stale only if its owner ran on this
- * machine during this boot. */
+/* Remove stale files of ~/.ddrun: keys, left behind when a daemon and its agent were killed
+ * together, charges, and temporary files. Many machines share a home directory, so a key file is
+ * certainly stale only if its owner ran on this machine during this boot, or if it is old. */
 #include "net/key_inner.h"
 
 #include "base/auto.h"
@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum {
-    LOOK_AT = 64,           /* files per sweep; a sweep runs when a key is written */
-    OLD_S = 30 * 24 * 3600, /* age limit of files of other machines */
+    LOOK_AT = 64,           /* files per sweep; a sweep runs when a key or charges are written */
+    OLD_S = 30 * 24 * 3600, /* age limit of charges, and of keys whose owner may still run */
     PART_OLD_S = 24 * 3600, /* age limit of temporary files */
 };
 

@@ -19,8 +19,8 @@
 enum {
     LINK_BYE_MS = 1000,
     LINK_HIGH_WATER = FRAME_MAX * 2,
-    LINK_BULK_MAX = LINK_HIGH_WATER - (2 << 20), /* the rest is reserved for STOP messages to the
-                                                    peer that causes the congestion */
+    LINK_BULK_MAX = LINK_HIGH_WATER - (2 << 20), /* the rest is reserved for other frames, such
+                                                    as a STOP to the peer that reads slowly */
 };
 
 struct link {

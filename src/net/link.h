@@ -17,7 +17,7 @@
 struct event;
 struct event_base;
 struct link;
-struct net_tls; /* contexts, made once per process; defined in net/tls.c */
+struct net_tls; /* TLS context; defined in net/tls.c */
 
 struct link_cb {
     void (*on_frame)(void *arg, struct link *l, const struct frame *f);
@@ -27,7 +27,8 @@ struct link_cb {
     void *arg;
 };
 
-/* Take a connected stream socket that both sides trust by construction. */
+/* Make a link from a connected stream socket that both sides trust by construction; takes fd on
+ * success. 0, or -ENOMEM with a message. */
 int link_new_trusted(struct link **ret, struct event_base *base, int fd, const struct link_cb *cb,
                      struct dd_err *err);
 /* A link from link_accept or link_find reads nothing until this is called. */
@@ -46,7 +47,7 @@ void link_set_patience(struct link *l, unsigned ms);
 void link_excuse(struct link *l, unsigned ms);
 /* Queue one frame. -ENOBUFS: the peer reads too slowly and the queue has reached FRAME_MAX * 2
  * bytes; EXCHANGE and OUTPUT frames leave 2 MiB of it to other types. -EMSGSIZE: longer than the
- * maximum. -EPIPE: the link is already dead. */
+ * maximum. -EPIPE: the link has failed or is being closed. -ENOMEM. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t n);
 /* Frames for many links, stored once however many links still have to write them;
  * reference-counted. */
@@ -91,14 +92,14 @@ const char *link_node(const struct link *l); /* node name from the peer's hello;
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
  */
 
-/* State shared by all connections of a daemon: the TLS context, the MUNGE credential (renewed at
- * most every few seconds, whatever the number of requests), the rate limit of the log, the number
- * of handshakes. Zero-initialized; must live as long as the daemon accepts connections. */
+/* State shared by all connections of a daemon: the TLS context, the credential (renewed at most
+ * every 20 s, whatever the number of requests), the rate limit of the log, the number of
+ * handshakes. Zero-initialized; must live as long as the daemon accepts connections. */
 struct link_shared {
     struct net_tls *tls;
     struct credential_maker *maker; /* of MUNGE credentials; NULL: not started */
-    char *cred;
-    uint64_t cred_ns; /* time at which cred was made or making it failed; 0: never */
+    char *cred;                     /* owned; NULL: none, for the reason in cred_err */
+    uint64_t cred_ns;               /* time at which cred was made or making it failed; 0: never */
     struct dd_err cred_err;
     uint64_t log_since_ns;
     unsigned logged, unlogged;
@@ -142,8 +143,8 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg, const struct link_accept_cb *cb,
                       struct dd_err *err);
 void link_accept_free(struct link_accept *a); /* allowed inside done */
-/* Inside done: true if the peer failed to authenticate or sent invalid data; false if it
- * disconnected or belongs to another job. */
+/* Inside done: false if the peer disconnected or belongs to another job. True otherwise: it failed
+ * to authenticate, sent invalid data or timed out, or this process failed. */
 bool link_accept_is_suspect(const struct link_accept *a);
 
 /* ---- agent's side: find the daemon among many candidates ----------------------------------------
@@ -178,11 +179,11 @@ struct link_find_cfg {
 
 struct link_find;
 /* Try every address of host with every port, all combinations of a pass in parallel. Repeat passes
- * with back-off (3 ms growing by 1.5 to 1 s, +-20 %) and occasional new look-ups of the name, until
- * one combination completes hello, key and TLS. Once the back-off has reached 1 s, each pass also
- * tries some of the further ports, in a cycle. done is called once, with the link (given); the
- * caller calls link_find_free(), also allowed inside done. The caller enforces the overall time
- * limit. An attempt that waits for an answer does not delay the others. */
+ * with back-off (3 ms growing by a factor of 1.5 to 1 s, +-20 %) and occasional new look-ups of the
+ * name, until one combination completes hello, key and TLS. Once the back-off has reached 1 s, each
+ * pass also tries some of the further ports, in a cycle. done is called once, with the link
+ * (given); the caller calls link_find_free(), also allowed inside done. The caller enforces the
+ * overall time limit. An attempt that waits for an answer does not delay the others. */
 int link_find_start(struct link_find **ret, struct event_base *base,
                     const struct link_find_cfg *cfg, void (*done)(void *arg, struct link *l),
                     void *arg, struct dd_err *err);
@@ -192,7 +193,8 @@ int link_find_start(struct link_find **ret, struct event_base *base,
 const char *link_find_status(struct link_find *f);
 /* What the last attempts have found at the candidate ports. */
 enum link_listener {
-    LINK_LISTENER_UNKNOWN, /* no attempt has finished, or no address responds */
+    LINK_LISTENER_UNKNOWN, /* no attempt has finished, no address responds, or this process cannot
+                              connect */
     LINK_LISTENER_NONE,
     LINK_LISTENER_SILENT,
     LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
@@ -201,9 +203,9 @@ enum link_listener {
                               another protocol version, whose job is unknown */
 };
 enum link_listener link_find_listener(const struct link_find *f);
-/* True if nothing but the daemon explains the state of the search: it does not listen yet, or has
- * not answered yet. Then the same holds on the other nodes, unless this one searches at a wrong
- * place: at another port or an old address, or behind a firewall that rejects. */
+/* True if the search waits for the daemon alone, which does not listen or has not answered yet.
+ * The other nodes then wait as well, unless this node searches at a wrong port or an old address,
+ * or behind a firewall that rejects its connections. */
 bool link_find_waits_for_daemon(const struct link_find *f);
 void link_find_free(struct link_find *f);
 

@@ -29,7 +29,7 @@ enum {
     CLIENT_HELLO_MAX =
         4096, /* OpenSSL sends about 300 bytes, 1.5 KiB with a post-quantum key share */
     HANDSHAKES_MOST = 2048, /* concurrent, about 50 KiB each; the peers have proved the key, or
-                             * replay an overheard ClientHello. Others wait. */
+                             * replay an overheard ClientHello. Further handshakes wait. */
     HANDSHAKES_AT_ONCE = 16,
     LATE_MS = 1000,
 };
@@ -398,7 +398,7 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
             (size_t)snprintf(r.cred, sizeof(r.cred), "%s", cred) >= sizeof(r.cred))
             rc = dd_err_set(
                 err, -EMSGSIZE,
-                "cannot reply: this node's credential (%zu bytes) exceeds the limit of %zu",
+                "cannot reply: this node's credential (%zu bytes) exceeds the limit of %zu bytes",
                 strlen(cred), sizeof(r.cred) - 1);
         if (rc < 0)
             return rc;

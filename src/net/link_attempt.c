@@ -127,8 +127,12 @@ static void link_attempt_start_tls(struct link_attempt *t)
         rc = net_tls_open(&t->bev, *t->cfg.tls, t->base, t->fd,
                           &(struct net_tls_open){.is_server = false, .psk = &t->psk}, &err);
     if (rc < 0) {
-        link_attempt_finish(t, local || rc == -ENOMEM ? ATTEMPT_LOCAL : ATTEMPT_BROKEN, NULL,
-                            err.text);
+        char why[sizeof(err.text) + 64];
+        (void)snprintf(why, sizeof(why), "is of this job, but TLS cannot start here: %s", err.text);
+        if (local || rc == -ENOMEM)
+            link_attempt_finish(t, ATTEMPT_LOCAL, NULL, err.text);
+        else
+            link_attempt_finish(t, ATTEMPT_BROKEN, NULL, why);
         return;
     }
     t->fd = -1;
@@ -320,7 +324,7 @@ static void link_attempt_on_late_key(struct link_attempt *t)
 {
     if (t->cfg.slow != NULL)
         t->cfg.slow(t->cfg.arg, ATTEMPT_BUSY,
-                    "is of this job, but munged on this node has not decoded its credential");
+                    "is of this job, but munged on this node has not decoded its credential yet");
 }
 
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)

@@ -32,11 +32,12 @@ struct link_attempt_cfg {
     /* More time after limit_ms, since a daemon of many nodes serves them in order and a new attempt
      * would go to the end of its queue; 0: none */
     unsigned silent_ms; /* for a peer that has accepted the connection */
-    unsigned busy_ms;   /* after the reply of this job's daemon: limit_ms begins again, then this */
+    unsigned busy_ms;   /* for the TLS handshake, which begins with another limit_ms */
     /* limit_ms has passed, but the attempt goes on; v and why as for done. NULL: not reported. */
     void (*slow)(void *arg, enum link_verdict v, const char *why);
-    /* Called once, from the event loop. l is given with ATTEMPT_LINK; why is a predicate ("is
-     * another program"), valid during the call. The callback may free the attempt. */
+    /* Called once, from the event loop. l is given with ATTEMPT_LINK. why is valid during the call:
+     * from ATTEMPT_SILENT on a predicate ("is another program"), before that a reason ("Connection
+     * refused"). The callback may free the attempt. */
     void (*done)(void *arg, struct link_attempt *t, enum link_verdict v, struct link *l,
                  const char *why);
     void *arg;

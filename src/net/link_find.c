@@ -431,9 +431,12 @@ static int link_find_copy_cfg(struct link_find *f, const struct link_find_cfg *c
 static int check_cfg(const struct link_find_cfg *cfg, struct dd_err *err)
 {
     struct net_addr a;
-    if (cfg->job_id == NULL || cfg->job_id[0] == '\0' || strlen(cfg->job_id) > 255 ||
-        cfg->node == NULL || strlen(cfg->node) > 255)
-        return dd_err_set(err, -EINVAL, "invalid job id or node name: expected 1 to 255 bytes");
+    if (cfg->job_id == NULL || cfg->job_id[0] == '\0' || strlen(cfg->job_id) > 255)
+        return dd_err_set(err, -EINVAL, "invalid job id '%.260s': expected 1 to 255 bytes",
+                          cfg->job_id != NULL ? cfg->job_id : "");
+    if (cfg->node == NULL || strlen(cfg->node) > 255)
+        return dd_err_set(err, -EINVAL, "invalid node name '%.260s': expected at most 255 bytes",
+                          cfg->node != NULL ? cfg->node : "");
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX || cfg->nfurther > FURTHER_MAX)
         return dd_err_set(err, -EINVAL,
                           "invalid number of ports to try: %zu first (expected 1 to %d), %zu later "

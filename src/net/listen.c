@@ -83,7 +83,8 @@ static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err
         (void)dd_buf_printf(&list, " and %zu more", n - SHOWN);
     const char *text = dd_buf_str(&list);
     errno = -rc;
-    return dd_err_set(err, rc, "cannot listen on port %s: %m", text != NULL ? text : "");
+    return dd_err_set(err, rc, "cannot listen on port%s %s: %m", n > 1 ? "s" : "",
+                      text != NULL ? text : "");
 }
 
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,

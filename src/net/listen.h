@@ -15,8 +15,8 @@
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,
                struct dd_err *err);
 
-/* The socket option that a server must set to listen on a reserved port, and whose sockets the
- * kernel then admits. */
+/* The socket option that a server must set to listen on a reserved port. It determines which users'
+ * servers the kernel admits there. */
 enum net_reserve {
     NET_RESERVE_PORT, /* SO_REUSEPORT, with or without SO_REUSEADDR: servers of this user alone */
     NET_RESERVE_ADDR, /* SO_REUSEADDR: servers of every user */

@@ -121,8 +121,7 @@ static int openssl_tls_new(SSL_CTX **ret, struct dd_err *err)
         return rc;
     ERR_clear_error();
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    /* VERIFY_PEER without a CA: a server that answers with a certificate instead of the key fails.
-     * The key exchange modes stay at OpenSSL's default, psk_dhe_ke alone. */
+    /* The key exchange modes stay at OpenSSL's default, psk_dhe_ke alone. */
     if (ctx == NULL || SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(ctx, suites) != 1 || SSL_CTX_set_num_tickets(ctx, 0) != 1) {
@@ -146,7 +145,7 @@ static int openssl_tls_open(struct bufferevent **ret, SSL_CTX *ctx, struct event
     if (ssl == NULL)
         return openssl_failed(err, "start a connection");
     SSL_set_app_data(ssl, how->psk);
-    /* no CA is trusted: a server that answers with a certificate instead of the key fails */
+    /* no CA is trusted, so a server that answers with a certificate instead of the key fails */
     SSL_set_verify(ssl, how->is_server ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
     struct bufferevent *bev = bufferevent_openssl_socket_new(
         base, fd, ssl, how->is_server ? BUFFEREVENT_SSL_ACCEPTING : BUFFEREVENT_SSL_CONNECTING,

@@ -76,7 +76,7 @@ static bool program_of(unsigned long inode, char *out, size_t size)
     char socket[64];
     char path[PATH_MAX];
     char comm[16];      /* TASK_COMM_LEN */
-    char name[80] = ""; /* of which each byte may become four */
+    char name[80] = ""; /* each byte of comm may become four here */
     const struct dirent *e;
     (void)snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
     DIR *d = opendir("/proc");

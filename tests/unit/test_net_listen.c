@@ -99,7 +99,7 @@ static void listen_names_the_holder_when_nothing_is_free(void **state)
     ports[1] = v6 ? ports[1] : ports[0];
     assert_int_equal(net_listen("", ports, 2, &port, &err), -EADDRINUSE);
     (void)snprintf(want, sizeof(want),
-                   "cannot listen on port %u (held by test_net_listen (pid %d)), "
+                   "cannot listen on ports %u (held by test_net_listen (pid %d)), "
                    "%u (held by test_net_listen (pid %d)): ",
                    ports[0], (int)getpid(), ports[1], (int)getpid());
     if (strstr(err.text, want) == NULL)
