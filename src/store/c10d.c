@@ -207,15 +207,20 @@ static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, str
 
 /* ---- execution ---- */
 
-static int c10d_fail(struct dd_err *err, int rc, const char *op)
+/* Describe the error rc. -EMSGSIZE: an APPEND has made the value too long, or the reply is: other
+ * values were checked by field_len(). */
+static int c10d_fail(const struct c10d_conn *c, int rc, const char *op, struct dd_err *err)
 {
+    const struct store_limits *l = &c->c10d->limits;
+    const bool append = strcmp(op, c10d_ops[C10D_APPEND].name) == 0;
     switch (rc) {
     case -ENOMEM:
         return dd_err_set(err, rc, "%s: out of memory", op);
     case -ENOSPC:
         return dd_err_set(err, rc, "%s: the store is full", op);
     case -EMSGSIZE:
-        return dd_err_set(err, rc, "%s: the value or the reply is too long", op);
+        return dd_err_set(err, rc, "%s: the %s exceeds the limit of %zu bytes", op,
+                          append ? "value" : "reply", append ? l->max_value : l->max_request);
     default:
         return rc; /* err is already set */
     }
@@ -276,7 +281,7 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
     int rc = op->run(&r, t->err);
     tell_released(c->c10d);
     if (rc < 0)
-        return c10d_fail(t->err, rc, op->name);
+        return c10d_fail(c, rc, op->name, t->err);
     count_request(c, s, t->out->total - before, start_ns);
     t->work -= r.work + 1 < t->work ? r.work + 1 : t->work;
     return 0;
@@ -327,7 +332,7 @@ static ssize_t c10d_run(struct c10d_conn *c, const unsigned char *p, size_t n, s
         if (!may_go_on(c, s->op, t) || (rc = may_run(c, s->op, args)) == 0)
             break;
         if (rc < 0)
-            return c10d_fail(t->err, rc, c10d_ops[s->op].name);
+            return c10d_fail(c, rc, c10d_ops[s->op].name, t->err);
         bool only = done + s->pos == n;
         rc = carry_out(c, s, args, only ? blob : NULL, t);
         if (rc < 0)
@@ -498,10 +503,10 @@ int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out 
         if (n == 0)
             return 0;
         if (!c->blocked && !c->stalled)
-            return c10d_fail(err, keep(c, p, n, &s), "input");
+            return c10d_fail(c, keep(c, p, n, &s), "input", err);
     }
     int rc = keep(c, p, n, &s);
-    return rc < 0 ? c10d_fail(err, rc, "input") : run_kept(c, &t);
+    return rc < 0 ? c10d_fail(c, rc, "input", err) : run_kept(c, &t);
 }
 
 int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err)
@@ -537,7 +542,7 @@ int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err
         return 0;
     int rc = pend_reserve(pd, ROOM_FROM); /* may reserve more */
     if (rc < 0)
-        return c10d_fail(err, rc, "input");
+        return c10d_fail(c, rc, "input", err);
     size_t missing = pd->scan.need - pd->len;
     *ret = pd->blob->data + pd->len;
     missing = missing < ROOM_MOST ? missing : ROOM_MOST;

@@ -83,7 +83,7 @@ int c10d_feed(struct c10d_conn *c, const void *p, size_t n, struct store_out *ou
               struct dd_err *err);
 /* Continue with buffered input. */
 int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
-/* The input has ended: also execute requests after a wait. May set busy as above. */
+/* The input has ended: also execute requests after a wait. May set busy, like c10d_feed(). */
 int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
 
 /* Let all stalled connections try again. */
@@ -91,7 +91,8 @@ void c10d_unstall(struct c10d *c10d);
 /* End the wait of a connection without a reply; its requests after it may be executed. */
 void c10d_end_wait(struct c10d_conn *c);
 
-/* Set a key for ddrund itself, outside of c10d_feed(). */
+/* Set a key on behalf of this process instead of a connection, and not within c10d_feed(). Errors
+ * as for store_set(). */
 int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value);
 
 /* False if so much input is buffered behind a wait that reading should pause. */

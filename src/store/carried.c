@@ -25,7 +25,7 @@ struct carried {
     bool is_later; /* on carrier->later */
     bool is_full;  /* on carrier->full */
     bool ended;    /* no input follows */
-    bool broken;   /* a reply was lost because memory ran out: close the connection */
+    bool broken;   /* a reply was lost for lack of memory: close the connection */
 };
 
 struct store_carrier {
@@ -348,7 +348,7 @@ int store_carrier_take(struct store_carrier *k, uint32_t round, const void *p, s
         rc = carrier_handlers[m.type] != NULL ? carrier_handlers[m.type](k, &m) : -EPROTO;
     if (rc < 0)
         return dd_err_set(err, rc,
-                          rc == -ENOMEM ? "out of memory for a connection of the store"
+                          rc == -ENOMEM ? "out of memory for a relay of the store"
                                         : "invalid message from a relay of the store");
     k->taken += relay_wire_cost(&m);
     if (k->taken >= RELAY_CREDIT_FROM) {

@@ -25,7 +25,8 @@ void store_forget_nodes(struct store_engine *e, struct store_waiter *w); /* ends
 void store_wake_waiters(struct store_engine *e, struct store_entry *en);
 /* Also wake the waiters of a barrier, which treat any write to its key as its end. */
 void store_wake_all(struct store_engine *e, struct store_entry *en);
-/* In lease.c. Called after a key was created or changed; before it is deleted; before all are. */
+/* In lease.c. _written is called after a key was created or changed, _deleted before a key is
+ * deleted, and _clear before all keys are deleted. */
 void store_lease_written(struct store_engine *e, struct store_entry *en);
 void store_lease_deleted(struct store_engine *e, struct store_entry *en);
 void store_holders_clear(struct store_engine *e);

@@ -8,7 +8,7 @@
  * reliably, so the user must choose. */
 enum store_old_clients { STORE_OLD_REFUSE, STORE_OLD_113, STORE_OLD_21 };
 
-/* A peer that exceeds a limit is disconnected. */
+/* A peer that exceeds a limit is disconnected, except for max_output. */
 struct store_limits {
     size_t max_key;     /* bytes; default 8192 */
     size_t max_value;   /* bytes of one value; default 64 MiB + 4 KiB */

@@ -15,8 +15,9 @@ enum { STORE_PROFILE_OPS = 24, STORE_PROFILE_SIZES = 40 };
 struct store_op_profile {
     uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
     /* Zero if the profile has no clock: */
-    uint64_t service_ns, service_max_ns;  /* time of execution */
-    uint64_t waits, wait_ns, wait_max_ns; /* waits that ended with the key; execution to reply */
+    uint64_t service_ns, service_max_ns; /* time of execution */
+    uint64_t waits, wait_ns,
+        wait_max_ns; /* waits with a reply, number and time from request to reply */
 };
 
 struct store_profile {

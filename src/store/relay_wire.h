@@ -15,7 +15,7 @@
 enum {
     RELAY_CHUNK = 128 * 1024,        /* bytes of a DATA message of the relay */
     RELAY_WINDOW = 8 * 1024 * 1024,  /* maximum cost of messages in flight, without CREDIT */
-    RELAY_CREDIT_FROM = 1024 * 1024, /* cost of received messages from which on CREDIT is sent */
+    RELAY_CREDIT_FROM = 1024 * 1024, /* cost of received messages at which CREDIT is sent */
     RELAY_HEAD_MAX = 32,             /* maximum bytes of a message besides its key and data */
 };
 

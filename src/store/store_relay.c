@@ -13,11 +13,12 @@
 #pragma GCC diagnostic ignored "-Wimplicit-fallthrough" /* clang: in uthash's HASH_JEN */
 
 enum {
-    COPIES_MAX = 512 << 20, /* bytes of the account from which on no copy is kept */
-    NAMES_MAX = 65536,    /* limit of the names by .each: asked for by the relay; by each client */
-    LONG_MAX_AT_ONCE = 8, /* unanswered requests of a client that may have long replies */
+    COPIES_MAX = 512 << 20, /* bytes of the account above which no copy is kept */
+    NAMES_MAX = 65536, /* limit of the names for which the relay has asked, and of those for which
+                          each client asks */
+    LONG_MAX_AT_ONCE = 8,      /* unanswered requests of a client that may have long replies */
     BEHIND_WAIT_MAX = 65536,   /* bytes of requests that a client sends behind a wait */
-    QUEUED_MAX = RELAY_WINDOW, /* cost of messages that wait for CREDIT before clients must wait */
+    QUEUED_MAX = RELAY_WINDOW, /* cost of queued messages above which clients are stalled */
 };
 
 /* A worker's connection to the daemon. */
@@ -95,7 +96,8 @@ static int relay_send(struct store_relay *y, struct relay_msg m)
     return 0;
 }
 
-/* Send a message without which others would wait forever; if that fails, end the link. */
+/* Send a message without which a worker or the daemon would wait forever; if that fails, end the
+ * link. */
 static void relay_must_send(struct store_relay *y, struct relay_msg m)
 {
     if (relay_send(y, m) < 0)
@@ -380,7 +382,8 @@ static int relay_cancel_wait(struct c10d_request *r, struct dd_err *err)
     return relay_forward(r, err);
 }
 
-/* Stall the connection if the link is full or the client reads slowly. */
+/* Stall the connection while too many bytes wait for the link, or too many of the client's requests
+ * are unanswered. */
 static int relay_may_run(struct c10d_conn *c, int op, struct dd_rd args)
 {
     const struct store_relay *y = c->c10d->relay;

@@ -8,8 +8,8 @@
  * - WAIT for one key: the node asks once, whatever the number of its clients that wait.
  *
  * Both only if all earlier requests of the client have been answered: a client must find what it
- * has set itself, and replies must keep their order. What a client finds is then what it would find
- * at the daemon, at a moment between its request and the reply. */
+ * has set itself, and replies must keep their order. A client then finds what it would have found
+ * at the daemon at some moment between its request and the reply. */
 #ifndef DD_STORE_STORE_RELAY_H
 #define DD_STORE_STORE_RELAY_H
 

@@ -41,7 +41,7 @@ struct store_conn {
     bool ended;         /* the input has ended */
     bool hung_up;       /* the input ends after what is still to be read */
     bool deaf;          /* the peer accepts no more output, which is dropped */
-    bool doomed;        /* a reply was lost because memory ran out: close the connection */
+    bool doomed;        /* no memory for a reply, or epoll_ctl() failed: close the connection */
 };
 
 struct store_server {
@@ -394,7 +394,7 @@ static int loop_new(struct store_server *s, struct event_base *base, struct dd_e
             0 ||
         event_add(&s->ready, NULL) < 0) {
         close(s->epoll);
-        return dd_err_set(err, -ENOMEM, "cannot add the store to the event loop");
+        return dd_err_set(err, -ENOMEM, "cannot add the store to the event loop: out of memory");
     }
     return 0;
 }

@@ -24,7 +24,7 @@ struct store_server;
 struct store_conn;
 
 struct store_stats {
-    uint64_t conns, conns_total; /* connections, with relays': open now; since the start */
+    uint64_t conns, conns_total; /* connections, those of relays included: open; since the start */
     uint64_t ops;                /* requests executed */
     uint64_t keys, bytes, waiters;
     uint64_t max_bytes; /* limit of `bytes` */
@@ -34,7 +34,7 @@ struct store_stats {
 int store_server_new(struct store_server **ret, struct event_base *base, const struct dd_log *log,
                      const struct store_limits *limits, enum store_old_clients old,
                      struct dd_err *err);
-/* Lower the limit of the stored values and buffers. What exceeds it stays. */
+/* Lower the limit of the stored values and buffers. Those that exist stay, even above the limit. */
 void store_server_limit(struct store_server *s, size_t max_bytes);
 void store_server_free(struct store_server *s); /* closes all connections and calls their on_gone */
 
