@@ -9,6 +9,6 @@
 
 bool blame_is_remote(const struct report_exit *e, const char *why)
 {
-    /* all ranks were idle: the first rank that ddrun stops is not the cause */
+    /* if all ranks are idle, the first rank that ddrun stops is not the cause */
     return failure_is_job_hung(why) || e->signal == SIGPIPE || failure_is_cascade(e);
 }

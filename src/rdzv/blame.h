@@ -6,8 +6,9 @@
 
 struct report_exit;
 
-/* True if the exit `e` is a consequence of another worker's failure: a connection to a peer ended,
- * or a wait for a peer timed out. why: reason in the report; NULL or "": unknown. */
+/* True if the exit `e` does not show which worker is the cause: a connection to a peer ended, a
+ * wait for a peer timed out, or all ranks were idle. why: reason in the report; NULL or "":
+ * unknown. */
 bool blame_is_remote(const struct report_exit *e, const char *why);
 
 #endif

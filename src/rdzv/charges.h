@@ -22,7 +22,7 @@ struct charge {
     int index;    /* node index; -1: unknown */
     int n, fresh; /* charges: all; since the last decision to leave the node out */
     enum charge_rest rest;
-    uint64_t age_ms, before_ms; /* time since the last charge, and since the charge before */
+    uint64_t age_ms, before_ms; /* time since the last charge, and since the one before; 0: none */
     const char *name, *why;     /* lent; why: reason of the last charge */
 };
 

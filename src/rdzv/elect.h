@@ -7,7 +7,7 @@
 
 enum {
     ELECT_PUBLIC = 4,  /* ports that follow from the job id alone, so that nodes with different keys
-                          meet and report it */
+                          meet and report the difference */
     ELECT_PORTS = 16,  /* ports that any daemon may use and every search tries */
     ELECT_WALK = 1024, /* ports that the first daemon tries if all others are taken */
     ELECT_MAX = 1040,

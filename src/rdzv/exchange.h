@@ -38,15 +38,15 @@ struct exchange_piece {
     struct exchange_part data; /* borrowed from the input */
 };
 
-int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n); /* -EPROTO */
+int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n); /* 0 or -EPROTO */
 /* Encode the piece of part that begins at *at into the empty out, and advance *at. 0, -EINVAL
  * (invalid name) or -ENOMEM. */
 int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank, const char *name,
                           const struct exchange_part *part, size_t *at);
 
 struct exchange;
-int exchange_new(struct exchange **ret, int nnodes); /* -ENOMEM */
-void exchange_free(struct exchange *x);              /* NULL is fine */
+int exchange_new(struct exchange **ret, int nnodes); /* 0 or -ENOMEM */
+void exchange_free(struct exchange *x);              /* NULL does nothing */
 /* Take a piece. Returns 1 if it completes the exchange, 0 if not, or -EPROTO, -EMSGSIZE, -ENOMEM
  * with a message. */
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err);
@@ -54,7 +54,8 @@ bool exchange_is_open(const struct exchange *x,
                       const char *name); /* True once a piece has arrived, until exchange_drop(). */
 /* False: the exchange is not open, or its name excludes this node. */
 bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank);
-/* Parts of a complete exchange by node rank, lent until exchange_drop(). */
+/* Return the parts of a complete exchange by node rank, lent until exchange_drop(); NULL: it is not
+ * complete. */
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name);
 void exchange_drop(struct exchange *x, const char *name);
 

@@ -38,12 +38,12 @@ enum rdzv_event_kind {
 
 struct rdzv_event {
     enum rdzv_event_kind kind;
-    int id;        /* the member; unused in TIME; -1 in STOP_REQUEST: the daemon itself */
+    int id;        /* the member; unused in TIME and MARKS; -1 in STOP_REQUEST: the daemon itself */
     int round;     /* STARTED, EXIT, SUCCESS_CRITERIA_MET, PROGRESS, DONE: stale events, of another
                     * round, are ignored */
     int index;     /* JOIN: position in the host list, or -1 */
     int nnodes;    /* JOIN: maximum of --nnodes on that node */
-    int min_nodes; /* JOIN: minimum of --nnodes on that node */
+    int min_nodes; /* JOIN: minimum of --nnodes on that node; 0: not checked */
     int64_t epoch; /* JOIN: epoch of a daemon on that node; 0: none */
     int slots;     /* JOIN: number of workers it starts */
     const char *name; /* JOIN: node name */
@@ -141,8 +141,8 @@ struct rdzv;
 int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now);
 void rdzv_free(struct rdzv *m);
 
-/* Handle one event. Returns 0, -ENOMEM, or -EINVAL for an event that is invalid in this state
- * (nothing has changed). */
+/* Handle one event. Returns 0, -ENOMEM, -E2BIG (the agents remember too many rounds of older
+ * daemons), or -EINVAL for an event that is invalid in this state (nothing has changed). */
 int rdzv_step(struct rdzv *m, const struct rdzv_event *e, uint64_t now);
 /* Take the next action, in order; false: none. */
 bool rdzv_next_action(struct rdzv *m, struct rdzv_action *ret);
@@ -179,8 +179,9 @@ int rdzv_id_of_rank(const struct rdzv *m,
  * two members differ in their ranks, local_size and master_addr. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
 int rdzv_node_rank(const struct rdzv *m, int id); /* in the current round; -1: outside of it */
-/* MASTER_ADDR of a member, lent: the address at which it has reached the daemon. The daemon's own
- * node uses an address that another node has reached, preferably not a loopback one. */
+/* Return MASTER_ADDR of a member, lent: the address at which it has reached the daemon. The
+ * daemon's own node uses an address that another node has reached, preferably not a loopback one.
+ */
 const char *rdzv_master_addr(const struct rdzv *m, int id);
 const struct rdzv_members *
 rdzv_planned(const struct rdzv *m); /* members of the current round, lent */
@@ -196,8 +197,8 @@ struct rdzv_view {
 };
 bool rdzv_view(const struct rdzv *m, int id,
                struct rdzv_view *ret); /* false: no member has this id */
-/* Highest step that the program has reached; -1: unknown. *ret_stuck: number of the last restarts
- * without a new step. */
+/* Return the highest step that the program has reached; -1: unknown. *ret_stuck: number of the last
+ * restarts without a new step. */
 int64_t rdzv_step_reached(const struct rdzv *m, int *ret_stuck);
 /* Return why --progress-restarts has ended the job, lent; "": it has not. */
 const char *rdzv_verdict(const struct rdzv *m);
@@ -234,7 +235,7 @@ bool rdzv_can_drain(struct rdzv *m, int id);
  * unknown. 0 or -ENOMEM. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 
-/* What the job waits for at the time `now`. False: for nothing, or only for its workers. */
+/* Find what the job waits for at the time `now`. False: for nothing, or only for its workers. */
 bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret);
 
 #endif

@@ -16,7 +16,7 @@ struct member {
     bool votes;        /* its agent remembers the round whose majority is needed */
     bool ended_well;   /* its workers of the last round of an older daemon have succeeded */
     bool unfit;        /* excluded from further rounds */
-    char *unfit_why;   /* NULL: out of memory */
+    char *unfit_why;   /* NULL: fit, or out of memory */
     char *unfit_check; /* the health check that failed; NULL: unknown */
     const char *mark;  /* why the scheduler takes the node out of service, lent by .marks; NULL: it
                           does not */
@@ -128,7 +128,7 @@ bool rdzv_is_fit(const struct rdzv *m, int id);
 const char *rdzv_member_name(const struct rdzv *m, int id);
 
 /* machine_members.c: connected members, and the order of the next round */
-int rdzv_fit(const struct rdzv *m);     /* number of members that rdzv_is_fit() */
+int rdzv_fit(const struct rdzv *m);     /* number of members that are fit */
 bool rdzv_quorum(const struct rdzv *m); /* True with a majority among the connected members */
 bool rdzv_unmarked_quorum(const struct rdzv *m); /* among the members without marks */
 bool rdzv_part_quorum(const struct rdzv *m); /* among the members that rdzv_choose() has chosen */

@@ -1,6 +1,7 @@
 /* A running round: events of its members, and its end. */
 #include "rdzv/machine_inner.h"
 
+#include "base/num.h"
 #include "base/sig.h"
 #include "report/causes.h"
 
@@ -8,8 +9,11 @@
 #include <signal.h>
 #include <stdio.h>
 
+enum { NS_PER_S = 1000000000 };
+
 static int report_restart(struct rdzv *m)
 {
+    char window[DD_DURATION_TEXT];
     int id = rdzv_reporter(m);
     int left = rdzv_fit(m);
     if (id < 0)
@@ -25,12 +29,13 @@ static int report_restart(struct rdzv *m)
         return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d node%s", m->text,
                              left < m->cfg.max_nodes ? left : m->cfg.max_nodes,
                              left == 1 || m->cfg.max_nodes == 1 ? "" : "s");
-    return rdzv_act_text(
-        m, RDZV_SEND_NOTE, id,
-        m->spent == NULL
-            ? "%.300s; restarting (%d of %d)"
-            : "%.300s; restarting (restart %d; --max-restarts permits %d within its time)",
-        m->text, m->restarts, m->cfg.max_restarts);
+    if (m->spent == NULL)
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting (%d of %d)", m->text,
+                             m->restarts, m->cfg.max_restarts);
+    dd_num_duration_text(window, m->cfg.restart_window_ns / NS_PER_S);
+    return rdzv_act_text(m, RDZV_SEND_NOTE, id,
+                         "%.300s; restarting (restart %d; --max-restarts permits %d within %s)",
+                         m->text, m->restarts, m->cfg.max_restarts, window);
 }
 
 /* If too few nodes are connected to continue, the others may have a daemon: request a probe. */

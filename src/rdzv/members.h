@@ -24,7 +24,8 @@ struct rdzv_members {
 
 #define RDZV_MEMBERS_NONE ((struct rdzv_members){.epoch = RDZV_NO_EPOCH})
 
-/* The next epoch for a daemon on node `index`: larger than `epoch`, and different on every node. */
+/* Return the next epoch for a daemon on node `index`: larger than `epoch`, and different on every
+ * node. */
 int64_t rdzv_next_epoch(int64_t epoch, int index);
 /* Return how many daemons were lost before the one of this epoch. */
 int64_t rdzv_term(int64_t epoch);
@@ -32,10 +33,11 @@ bool rdzv_members_newer(const struct rdzv_members *a, const struct rdzv_members 
 bool rdzv_members_same(const struct rdzv_members *a,
                        const struct rdzv_members *b); /* compares round and epoch */
 int rdzv_members_copy(struct rdzv_members *ret,
-                      const struct rdzv_members *m); /* clears ret first */
+                      const struct rdzv_members *m); /* replaces the content of ret; 0 or -ENOMEM */
 void rdzv_members_clear(struct rdzv_members *m);
 
-/* Text form "EPOCH ROUND RESTARTS TIE n[0-2,7]"; "": no round. -EPROTO with a message, -ENOMEM. */
+/* Text form "EPOCH ROUND RESTARTS TIE n[0-2,7]"; "": no round. Return 0, -ENOMEM, or
+ * -EPROTO with a message. */
 int rdzv_members_format(struct dd_buf *out, const struct rdzv_members *m);
 int rdzv_members_parse(struct rdzv_members *ret, const char *text, struct dd_err *err);
 

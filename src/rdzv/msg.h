@@ -47,7 +47,7 @@ enum msg_type {
     MSG_FINISH,               /* daemon: the job has ended; exit with this code */
     MSG_SIGNAL_REQUEST,       /* agent: pass a signal to the workers of all nodes */
     MSG_SIGNAL,               /* daemon: pass a signal to the workers */
-    MSG_SIGNALLED,            /* agent: how many processes have got it, in reply */
+    MSG_SIGNALLED,            /* agent: number of processes that catch the signal, in reply */
     MSG_IDLE,                 /* agent: whether all workers of this node are idle */
     MSG_HUNG,                 /* daemon: the workers of all nodes are idle */
     MSG_STACKS_WANTED,        /* agent: read the stacks of all workers; one of this node is hung */
@@ -60,7 +60,7 @@ enum msg_type {
     MSG_WHOIS_REPLY, /* agent: whether the user of the job owns the connection */
     MSG_IDENTITY,    /* agent, to ddctl: its node and job */
     MSG_CTL_REQUEST, /* ddctl to its agent, and that agent to the daemon */
-    MSG_CTL_REPLY,   /* daemon: a piece of the reply */
+    MSG_CTL_REPLY,   /* daemon: a part of the reply */
     MSG_TYPE_MAX,
 };
 

@@ -79,7 +79,7 @@ int ports_append(struct dd_buf *out, const char *node, const char *addr)
     return dd_buf_printf(out, "%s%s", node[0] == '/' ? addr : "", node);
 }
 
-/* Make "ADDRESS:PORT" as in URLs; free(). */
+/* Return "ADDRESS:PORT" as in URLs, which the caller frees; NULL: out of memory. */
 static char *endpoint(const char *addr, size_t len, int port)
 {
     char *text = NULL;

@@ -1,8 +1,9 @@
 /* Loads that keep a rank from computing, for programs that do not mark steps. Pure.
  *
- * - The main thread of a worker is ready to run, but has no processor: another process uses it, or
- *   a quota of the cgroup is used up. A thread that waits for other ranks sleeps or runs; so this
- * time is lost. Processor time is no indication: ranks that wait may use much or little.
+ * - The main thread of a worker is ready to run, but has no processor: another process uses the
+ * processor, or a quota of the cgroup is used up. A thread that waits for other ranks sleeps or
+ * runs, so it is not counted. Processor time is no indication: ranks that wait may use much or
+ * little.
  * - A GPU of the worker has work, and runs at a low clock.
  *
  * A rank is compared with the median of all ranks, so a load that all ranks have in common names no

@@ -50,24 +50,25 @@ struct steps_view {
 };
 
 int stragglers_new(struct stragglers **ret, int ranks); /* 0 or -ENOMEM */
-void stragglers_free(struct stragglers *s);             /* NULL is fine */
+void stragglers_free(struct stragglers *s);             /* NULL does nothing */
 
-/* Assign `workers` ranks from `first` on to a node; ranks are on node 0 at first. */
+/* Assign `workers` ranks to a node, the first of them `first`. Initially all ranks are on node 0.
+ */
 void stragglers_place(struct stragglers *s, int first, int workers, int node);
 /* Record the times, or the load, of a rank; a rank out of range is ignored. */
 void stragglers_take(struct stragglers *s, int rank, const struct step_times *t);
 void stragglers_take_load(struct stragglers *s, int rank, const struct rank_load *l);
-/* Compare all ranks. Then call stragglers_next() until it returns false: it returns each node once
- * that has got its first straggler, with that rank, the slowest of the node, or lost its last, with
- * the rank that was returned at first. */
+/* Compare all ranks. Then call stragglers_next() until it returns false: it returns one rank for
+ * each node that has got its first straggler (the slowest rank of the node) or lost its last one
+ * (the rank that was returned when the node got its first straggler). */
 void stragglers_judge(struct stragglers *s);
 bool stragglers_next(struct stragglers *s, struct straggler *ret);
 
 void stragglers_view(const struct stragglers *s, struct steps_view *ret);
 /* Find the first straggler whose rank is at least `rank`. False: none. */
 bool stragglers_from(const struct stragglers *s, int rank, struct straggler *ret);
-/* Find the first rank from *rank on that has sent times, and the last ones that it sent. False:
- * none; otherwise *rank is that rank. */
+/* Find the first rank that is at least *rank and has sent times. True: *rank is that rank, and *ret
+ * has the times that it sent last. */
 bool stragglers_times(const struct stragglers *s, int *rank, struct step_times *ret);
 
 /* "rank 5 on node3 takes 10.2x the median time per step, waits not counted (0.512 s, median 0.05

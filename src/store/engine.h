@@ -46,7 +46,8 @@ int store_engine_new(struct store_engine **ret, const struct store_engine_limits
 void store_engine_free(struct store_engine *e);
 void store_engine_clear(struct store_engine *e);
 
-/* Memory account of the engine; callers also charge their buffers for peers to it. */
+/* Return the memory account of the engine, lent; callers also charge their buffers for peers to it.
+ */
 struct store_account *store_engine_account(struct store_engine *e);
 
 /* The functions below return -ENOMEM, -ENOSPC (account is full) or -EMSGSIZE (value too long) on

@@ -16,8 +16,8 @@ struct store_op_profile {
     uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
     /* Zero if the profile has no clock: */
     uint64_t service_ns, service_max_ns; /* time of execution */
-    uint64_t waits, wait_ns,
-        wait_max_ns; /* waits with a reply, number and time from request to reply */
+    uint64_t waits;                      /* number of waits that ended with a reply */
+    uint64_t wait_ns, wait_max_ns;       /* time of these waits, from request to reply */
 };
 
 struct store_profile {
