@@ -14,8 +14,9 @@ struct colour_env {
     bool terminal;
 };
 
-/* NO_COLOR (not empty) comes first, then CLICOLOR_FORCE (neither empty nor 0), CLICOLOR=0 and
- * TERM=dumb; otherwise a terminal has colours. */
+/* True if messages are to have colours. NO_COLOR (not empty) precedes CLICOLOR_FORCE (neither empty
+ * nor 0), which precedes CLICOLOR=0; else only a terminal with a TERM other than "" and "dumb" has
+ * colours. */
 bool dd_colour_is_wanted(const struct colour_env *e);
 
 /* Append the message with the word "error:", "warning:" or "tip:" at the beginning of a line in

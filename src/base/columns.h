@@ -15,7 +15,7 @@
  * > 0 it consumes at least one byte, unless *text is at its end or at a newline. Return the number
  * of columns, or -errno. */
 int dd_columns_put(struct dd_buf *out, const char **text, int width, bool utf8);
-/* Append text as above, then blanks up to `width` columns. Return 0 or -errno. */
+/* Append text as dd_columns_put() does, then blanks up to `width` columns. Return 0 or -errno. */
 int dd_columns_pad(struct dd_buf *out, const char *text, int width, bool utf8);
 /* True if these values of environment variables (NULL: not set) name a locale with UTF-8. */
 bool dd_columns_are_utf8(const char *lc_all, const char *lc_ctype, const char *lang);

@@ -1,7 +1,7 @@
 /* Errors: a function returns 0 or a count on success, else a negative errno and an error message.
  *
- * The message is written once, by the function that knows the cause; callers may only prefix it
- * with a location. A NULL err is allowed everywhere. */
+ * The message is written once, by the function that detects the failure; callers may only
+ * prefix it with a location and append tips. A NULL err is allowed everywhere. */
 #ifndef DD_BASE_ERR_H
 #define DD_BASE_ERR_H
 

@@ -1,5 +1,6 @@
 /* A terminal that a program uses as a whole: its modes, its size, and its lines, of which only
- * those that have changed are written. Never blocks. */
+ * those that have changed are written. Only dd_full_screen_leave() blocks, for at most 0.5 s while
+ * the terminal accepts nothing. */
 #ifndef DD_BASE_FULL_SCREEN_H
 #define DD_BASE_FULL_SCREEN_H
 

@@ -12,11 +12,12 @@
 #include <sys/types.h>
 
 int dd_fd_nonblock(int fd);                         /* 0 or -errno */
-int dd_fd_keep(int fd);                             /* clears close-on-exec */
+int dd_fd_keep(int fd);                             /* clears close-on-exec; 0 or -errno */
 int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
-int dd_read_full(int fd, void *p, size_t n);        /* the same; -ENODATA at an early end */
+int dd_read_full(int fd, void *p, size_t n);        /* 0 or -errno; -ENODATA: fewer than n bytes */
 
-/* Replace a file atomically: readers see either the old or the new content. */
+/* Replace a file atomically: readers see either the old or the new content. The message does not
+ * name the file; the caller does. */
 int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err);
 
 /* Open a file or directory that the user has named. Where others can leave links, pipes and files

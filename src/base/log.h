@@ -1,6 +1,5 @@
 /* Logging. Each program passes a struct dd_log to its parts; there is no global state. The levels
- * ERR, WARN and NOTICE are messages for users, INFO adds detail; DEBUG events are key=value text.
- */
+ * ERR, WARN and NOTICE are messages for users; INFO and DEBUG add detail. */
 #ifndef DD_BASE_LOG_H
 #define DD_BASE_LOG_H
 
@@ -29,7 +28,8 @@ struct dd_log {
 /* True if the environment wants colours in messages that go to fd. */
 bool dd_log_has_colours(int fd);
 
-/* Write one line with a single write(2). log may be NULL. errno is preserved; %m works. */
+/* Write one message, with its tips, by a single write(2); drop what exceeds 2 KiB. log may be NULL.
+ * errno is preserved; %m works. */
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -38,8 +38,8 @@
  * - "-" within a long name may be written "_";
  * - a prefix of a name suffices if it is unique, or unique among the names in `first`;
  * - a value that starts with "-" and is not a number needs "=" ("--opt=-x");
- * - the last occurrence wins; the command line overrides the environment, that the files, and those
- *   the default. */
+ * - the last occurrence wins; the order of precedence is command line, environment, files, default.
+ */
 #ifndef DD_BASE_OPT_H
 #define DD_BASE_OPT_H
 
@@ -209,7 +209,8 @@ const struct opt_source *opt_result_source(const struct opt_result *res, const s
                                            const char *name);
 /* True if a file, the environment or the command line has set the option. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
-/* Return the row that a file names by its full name or an alias, or NULL. */
+/* Return the row with this full name or alias; NULL: none, or one that is hidden or that every
+ * table has. */
 const struct opt_row *opt_row_named(const struct opt_table *t, const char *name);
 /* Return the row that was likely meant by this word, which names none, or NULL. */
 const struct opt_row *opt_nearest_row(const struct opt_table *t, const char *word, size_t len);

@@ -27,7 +27,8 @@ static int spaced(struct dd_buf *out, const char *list)
     return rc;
 }
 
-/* Append the matching options, separated by '|': "--tee|-t|--redirects|-r". */
+/* Append the options that require a value, or with `optional` those whose value may be omitted, as
+ * a pattern: "--tee|-t|--redirects|-r". */
 static int bash_pattern(const struct opt_table *t, bool optional, struct dd_buf *out)
 {
     const struct opt_row *row;

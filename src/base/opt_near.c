@@ -39,7 +39,7 @@ size_t opt_distance(const char *a, size_t len, const char *b)
     return rows[len % 3][n];
 }
 
-/* If `name` is nearer than *least, update *least and write it to out. */
+/* If the distance of `name` from `word` is below *least, update *least and write `shown` to out. */
 static void consider(const char *word, const char *name, const char *shown, size_t *least,
                      char out[64])
 {
@@ -119,7 +119,7 @@ static void consider_words(const char *word, const char *text, size_t *least, ch
     }
 }
 
-/* Find the equivalent of another launcher's option, as of "verbose". */
+/* Find the equivalent of another launcher's option, such as "verbose". */
 static bool topic_of_foreign(const struct opt_table *t, const char *word, char out[64])
 {
     for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)

@@ -65,7 +65,8 @@ bool opt_list_has(const char *list, const char *word)
     return false;
 }
 
-/* By hand: each start makes the names of all options. */
+/* Copy the bytes without snprintf(), for speed: each start of ddrun makes the names of all options.
+ */
 static bool put_env_name(char out[64], const char *prefix, size_t len, const char *name)
 {
     const size_t n = strlen(name);

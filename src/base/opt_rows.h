@@ -11,7 +11,7 @@ bool opt_row_is_builtin(const struct opt_row *row);
 /* True if the first len bytes of word are a prefix of name; '_' equals '-'. */
 bool opt_name_begins(const char *name, const char *word, size_t len);
 
-/* Iterate over a comma-separated list: return the next piece and its length; NULL at the end. Start
+/* Iterate over a comma-separated list: return the next item and its length; NULL at the end. Start
  * with *at = list; NULL is an empty list. */
 const char *opt_next_piece(const char **at, size_t *ret_len);
 bool opt_list_has(const char *list, const char *word);
@@ -19,7 +19,7 @@ bool opt_list_has(const char *list, const char *word);
 /* Write the name of the i-th variable that sets the row to out; false after the last. */
 bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i, char out[64]);
 
-/* Return a valid value of the row, for error messages and documents. */
+/* Return a valid value of the row, for error messages and documents; NULL: none is known. */
 const char *opt_row_example(const struct opt_row *row);
 
 /* Return the row's heading; test whether row i is the first one shown under its heading. */

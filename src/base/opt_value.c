@@ -57,7 +57,7 @@ static int set_flag(const char *text, bool *ret)
                 *ret = on;
                 return 0;
             }
-    /* like torchrun, accept any integer from the environment; nonzero is true */
+    /* accept any integer, as torchrun does for its variables: nonzero is true */
     int rc = dd_num_int(text, INT_MIN, INT_MAX, &n);
     if (rc == 0)
         *ret = n != 0;

@@ -13,7 +13,8 @@ struct dd_screen;
  * one that cannot move its cursor (TERM=dumb), or the memory cannot be created. */
 struct dd_screen *dd_screen_new(int fd);
 /* Return the screen that the parent of this program uses. `fd`: the same terminal; memory_fd: the
- * inherited descriptor of the screen's memory, which is taken. NULL: as above. */
+ * inherited descriptor of the screen's memory, which is taken. NULL: memory_fd is -1, or the
+ * terminal or the memory cannot be opened. */
 struct dd_screen *dd_screen_open(int fd, int memory_fd);
 int dd_screen_memory(const struct dd_screen *s); /* descriptor of the screen's memory; -1: none */
 void dd_screen_free(struct dd_screen *s);

@@ -12,7 +12,7 @@ const char *dd_signal_name(int sig);
 int dd_signal_parse(const char *name);
 
 /* The signals that users and schedulers send to jobs: TERM, INT, HUP and QUIT end a job; USR1 and
- * USR2 announce something. */
+ * USR2 announce an event, such as the end of the time limit. */
 void dd_signals_of_jobs(sigset_t *ret);
 bool dd_signal_ends_jobs(int sig);
 bool dd_signal_announces(int sig);
@@ -20,9 +20,9 @@ bool dd_signal_announces(int sig);
 /* A job-wide signal may be delivered more than once: to several processes, on several nodes. Return
  * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows within
  * DD_SIGNAL_SAME_MS, or within DD_SIGNAL_COPIES_MS through a channel that has not delivered it yet.
- * For SIGUSR1 and SIGUSR2 this is DD_SIGNAL_NOTICES_MS: a machine may stall for seconds, and a job
- * must not receive a notice twice. There is one *taken per signal and one *heard per channel; 0:
- * never. *taken and *heard are updated. */
+ * For SIGUSR1 and SIGUSR2, DD_SIGNAL_NOTICES_MS replaces DD_SIGNAL_COPIES_MS: a machine may stall
+ * for seconds, and a job must not receive a notice twice. There is one *taken per signal and one
+ * *heard per channel; 0: never. *taken and *heard are updated. */
 enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000, DD_SIGNAL_NOTICES_MS = 30000 };
 bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now);
 

@@ -87,7 +87,8 @@ void dd_strv_done(struct dd_strv *sv)
     *sv = (struct dd_strv){0};
 }
 
-/* A start compares 40,000 names, most of which differ in the first character. */
+/* Compare the first character without a call: a start of ddrun compares 40,000 names, most of which
+ * differ there. */
 static bool begins(const char *entry, const char *word, size_t len)
 {
     return entry[0] == word[0] && strncmp(entry, word, len) == 0;
