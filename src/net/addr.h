@@ -35,7 +35,7 @@ bool net_addr_is_loopback(const struct net_addr *a);                         /* 
 bool net_addr_same_host(const struct net_addr *a, const struct net_addr *b); /* ports ignored */
 
 /* Split "host:port", "host", "[v6]:port" or a bare IPv6 address. host_size >= 256. *port = 0 if the
- * text has no port. */
+ * text has no port. 0, or -EINVAL with a message. */
 int net_split_hostport(const char *text, char *host, size_t host_size, uint16_t *port,
                        struct dd_err *err);
 
@@ -49,11 +49,11 @@ struct net_iface {
 int net_ifaces(struct net_iface **ret, size_t *ret_n, struct dd_err *err);
 /* Write the name of the interface that holds this address to out; -ENOENT: none does. */
 int net_iface_of(const struct net_addr *a, char out[16]);
-/* Return the address of the interface that other machines can reach: IPv4 before IPv6, never
+/* Find the address of the interface that other machines can reach: IPv4 before IPv6, never
  * link-local. -ENOENT: the interface has none. Pure. */
 int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, struct net_addr *ret);
 /* Check that this node has the interface named by --iface, with an address that other nodes can
- * reach. 0 or -errno with a message; -EINVAL: it has not. */
+ * reach. 0, -EINVAL (no such interface, or no such address) or another -errno, with a message. */
 int net_iface_check(const char *name, struct dd_err *err);
 /* Connect with a socket bound to this interface; name NULL: not bound. Return a non-blocking,
  * close-on-exec descriptor or -errno; -ETIMEDOUT after limit_ms. */
@@ -61,8 +61,8 @@ int net_iface_connect(const char *name, const struct net_addr *to, unsigned limi
 /* Wait until a connection bound to the interface succeeds, or fails, or the limit expires. 0 or
  * -errno. */
 int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms);
-/* Return the interface that NCCL chooses if NCCL_SOCKET_IFNAME is not set (Src: NCCL 2.23-2.30);
- * -ENOENT: none. Pure. */
+/* Find the interface that NCCL chooses if NCCL_SOCKET_IFNAME is not set, and write its name to out.
+ * 0, or -ENOENT: none. Pure. Src: NCCL 2.23-2.30. */
 int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);
 
 /* The interfaces passed to the workers. */

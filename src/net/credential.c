@@ -134,7 +134,7 @@ static int credential_thread_start(pthread_t *ret, struct credential_thread *t,
     return -rc;
 }
 
-/* Either key or cred is NULL: the thread decodes cred, or makes credentials of key. */
+/* One of key and cred is NULL: the thread decodes cred, or makes credentials that contain key. */
 static struct credential_thread *credential_thread_new(const struct net_key *key, const char *cred,
                                                        const struct net_key_input *in)
 {
@@ -275,7 +275,7 @@ static void credential_on_read(evutil_socket_t fd, short what, void *arg)
         reply = (struct credential_read_reply){0};
         (void)dd_err_set(&reply.err, -EPIPE, CREDENTIAL_ENDED);
     }
-    /* No thread is left once there is a result: the callback may lead to a fork. */
+    /* End the thread before the callback, which may lead to a fork. */
     credential_end_close(&r->end, true);
     r->cb.done(r->cb.arg, reply.err.rc < 0 ? NULL : &reply.key, &reply.err); /* may free r */
     explicit_bzero(&reply, sizeof(reply));

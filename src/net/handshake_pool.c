@@ -191,7 +191,7 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         if (pool_is_full(p)) {
             if (!pool_is_pending(p))
-                return; /* evict only if the limit is reached */
+                return; /* nothing to accept, so nothing is evicted */
             if (!unproven_evict_one(&p->unproven, dd_now_ns()) || pool_is_full(p)) {
                 pool_pause(p, EMFILE);
                 return;

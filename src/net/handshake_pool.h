@@ -18,7 +18,8 @@ struct handshake_pool_cfg {
     /* Takes fd, a new connection. NULL: the pool calls handshake_pool_start() for each. */
     void (*on_connection)(void *arg, int fd);
     void (*on_link)(void *arg, struct link *l); /* takes l, which waits for link_set_cb() */
-    /* A handshake has failed, and link_accept_is_suspect(); already logged. NULL: ignored. */
+    /* A handshake has failed for which link_accept_is_suspect() is true; already logged. NULL:
+     * ignored. */
     void (*on_refused)(void *arg, const struct net_addr *from, const char *why);
     void *arg;
 };
@@ -29,7 +30,8 @@ int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_
                        struct dd_err *err);
 /* NULL does nothing. Not allowed inside on_link. */
 void handshake_pool_free(struct handshake_pool *p);
-/* Create the TLS context now, including everything that OpenSSL loads for it. */
+/* Create the TLS context now, including everything that OpenSSL loads for it, and start the thread
+ * that makes MUNGE credentials. */
 int handshake_pool_prepare(struct handshake_pool *p, struct dd_err *err);
 /* Take fd, a connection whose first byte is HELLO_FIRST_BYTE. foreign: another user is known to own
  * the connection. */

@@ -32,7 +32,7 @@ struct hello_call {
 struct hello_reply {
     enum hello_status status;
     enum net_key_method method;
-    char cred[4096]; /* MUNGE credential, "" otherwise */
+    char cred[4096]; /* MUNGE credential; NET_KEY_HOME: name of the key file; else "" */
 };
 
 int hello_call_encode(struct dd_buf *out, const struct hello_call *c);

@@ -24,8 +24,9 @@ struct home_file_name {
     const char *suffix; /* at most 40 bytes, without a dot before it: "charges" */
 };
 
-/* Open the directory. create: make it if it does not exist. Errors have messages: -ENOKEY: no home
- * directory; -EINVAL: another user owns it or can write to it; another -errno. */
+/* Open the directory ~/.ddrun for the file of this name. create: make the directory if it does not
+ * exist. Errors have messages: -ENOKEY: no home directory; -EINVAL: another user owns the directory
+ * or can write to it, or the job id is empty; another -errno. */
 int home_file_open(struct home_file *ret, const struct home_file_name *name, bool create,
                    struct dd_err *err);
 void home_file_close(struct home_file *f);

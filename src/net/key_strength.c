@@ -29,8 +29,8 @@ static double least(double a, double b)
 }
 
 /* The alphabet that a secret seems to be drawn from, and the maximum entropy of one character. Text
- * without digits, in one case, or with blanks is treated as words: Shannon's estimate for English.
- */
+ * with blanks, or with letters of one case or digits alone, is treated as words: Shannon's estimate
+ * for English. */
 struct alphabet {
     double size, bits;
 };

@@ -69,7 +69,8 @@ size_t link_queued(const struct link *l); /* bytes not yet written */
 #define LINK_GOODBYE "it sent BYE"
 enum { LINK_WHY_MAX = 400 };
 /* Send BYE and free the link from the event loop, once all data is written and the peer has closed,
- * or after 1 s. No further callbacks. */
+ * or after 1 s; a link that cannot send is freed at once. No further callbacks. NULL does nothing.
+ */
 void link_bye(struct link *l);
 void link_free(struct link *l);                          /* at once; NULL does nothing */
 const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted ones */
@@ -120,7 +121,7 @@ void link_shared_done(struct link_shared *s);
 struct link_accept_cfg {
     const char *job_id;
     const struct net_key *key;
-    const struct net_key_input *key_in; /* for MUNGE credentials */
+    const struct net_key_input *key_in; /* for credentials and the session key */
     const struct dd_log *log; /* for refusals: rate-limited, with the peer's name escaped */
     unsigned timeout_ms; /* for the hello, for the ClientHello after it, and for the handshake */
     struct link_shared *shared;
@@ -198,7 +199,7 @@ enum link_listener {
     LINK_LISTENER_NONE,
     LINK_LISTENER_SILENT,
     LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
-    LINK_LISTENER_BUSY,    /* this job's daemon, which has answered the hello but not more */
+    LINK_LISTENER_BUSY,    /* this job's daemon has answered the hello; the handshake goes on */
     LINK_LISTENER_OURS,    /* this job's daemon, whether or not a link was opened, or a ddrund of
                               another protocol version, whose job is unknown */
 };

@@ -44,7 +44,7 @@ struct link_accept {
     bool in_handshake; /* included in shared->handshakes */
     bool waits;        /* in shared->waiting */
     bool uncredited;   /* in shared->uncredited */
-    uint64_t since_ns; /* when the timer was set */
+    uint64_t since_ns; /* time at which the timer was set */
     TAILQ_ENTRY(link_accept) entry;
     struct bufferevent *bev;
     struct dd_buf in;

@@ -14,7 +14,7 @@ enum link_verdict {
     ATTEMPT_SILENT,      /* accepts connections but does not answer */
     ATTEMPT_FOREIGN,     /* another program */
     ATTEMPT_OTHER,       /* ddrun, of another job */
-    ATTEMPT_BUSY,        /* our job's daemon, which has answered, but not finished the handshake */
+    ATTEMPT_BUSY,        /* our job's daemon has answered, and the handshake is not finished */
     ATTEMPT_VERSION,     /* ddrun, another protocol */
     ATTEMPT_FULL,        /* our job's daemon, which accepts no more nodes */
     ATTEMPT_BROKEN,      /* the connection was lost, or a local error */

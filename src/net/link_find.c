@@ -217,7 +217,7 @@ static void start_due_of(struct link_find *f, bool walks)
                                              .tls = f->cfg.tls != NULL ? f->cfg.tls : &f->tls,
                                              .addr = g->addr,
                                              .limit_ms = g->limit_ms,
-                                             /* one silent port would end the walk */
+                                             /* with patience, one silent port would end the walk */
                                              .silent_ms = walks ? 0 : patience_ms(f),
                                              .busy_ms = patience_ms(f),
                                              .slow = link_find_on_slow,
@@ -355,7 +355,7 @@ static void learn_given(struct link_find *f, char *const *addrs)
     size_t n = 0;
     for (size_t i = 0; addrs[i] != NULL && n < NET_RESOLVE_MAX; i++)
         n += net_addr_parse(&known[n], addrs[i], 0) == 0;
-    f->cfg.addrs = NULL; /* owned by the caller */
+    f->cfg.addrs = NULL; /* the caller may free the list after the start */
     link_find_learn(f, known, n);
 }
 

@@ -11,7 +11,7 @@ struct bufferevent;
  * link_set_cb(). */
 int link_of_bev(struct link **ret, struct bufferevent *bev, const char *node, struct dd_err *err);
 
-void link_tune_socket(int fd); /* sets TCP options; does nothing for other sockets */
+void link_tune_socket(int fd); /* sets TCP options; no effect on other sockets */
 
 /* Read more of the hello, and no byte after it. > 0: data was read; 0: none available yet; < 0: the
  * connection has ended. */

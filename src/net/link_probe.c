@@ -18,8 +18,8 @@ enum {
     LOOKUP_LIMIT_MS = 3000,
 };
 
-/* One node. Its addresses are probed in turn: first one port, since a node that is down does not
- * answer there either; then all other ports. */
+/* One node. Its addresses are probed in turn: first at one port, so that a node that is down costs
+ * a single timeout, then at all other ports. */
 struct node_probe {
     struct link_probe *probe;
     size_t host;

@@ -80,7 +80,7 @@ static int owner_queue_compare(const void *x, const void *y)
     return strcmp((*a)->line.text, (*b)->line.text);
 }
 
-/* An IPv4 socket cannot have an IPv6 address: such a query gets a line that no socket has. */
+/* The list of IPv4 sockets has no IPv6 address: a query with one gets a line that no socket has. */
 static void owner_queue_open(struct owner_queue *s, int family)
 {
     s->family = family;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct unproven_source {
-    struct addr_entry by_addr; /* first: addr_table_find() returns it */
+    struct addr_entry by_addr; /* must be the first member: addr_table_find() returns it */
     LIST_ENTRY(unproven_source) entry;
     struct unproven_list list; /* oldest first */
     size_t n;

@@ -36,7 +36,8 @@ struct unproven_set {
 void unproven_set_init(struct unproven_set *s);
 void unproven_set_done(struct unproven_set *s); /* evicts all */
 
-/* The source machine of a connection: for IPv6 the upper 64 bits of the address. len 0: unknown. */
+/* Find the source machine of a connection: for IPv6 the upper 64 bits of the address. ret->len 0:
+ * unknown. */
 void unproven_source_of(int fd, struct net_addr *ret);
 
 int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
