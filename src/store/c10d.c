@@ -35,7 +35,7 @@ struct c10d_pend {
     struct scan ahead_scan;
 };
 
-/* State of one call to this file. */
+/* State of one call of c10d_feed(), c10d_got(), c10d_resume() or c10d_end(). */
 struct turn {
     struct store_out *out;
     struct dd_err *err;

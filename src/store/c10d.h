@@ -40,7 +40,7 @@ struct c10d {
         *hopeless;     /* connections that wait for a key with this prefix are closed; NULL: none */
     uint64_t ops_done; /* requests executed so far */
     uint64_t carried_total;       /* connections that relays have opened so far */
-    struct store_profile profile; /* indexed by enum c10d_op */
+    struct store_profile profile; /* its operations by enum c10d_op */
     struct store_runs runs;
     const struct c10d_calls *calls; /* default for new connections */
     const struct c10d_op_info *ops; /* NULL: c10d_ops */
@@ -88,7 +88,7 @@ int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
 
 /* Let all stalled connections try again. */
 void c10d_unstall(struct c10d *c10d);
-/* End the wait of a connection without a reply; its requests after it may be executed. */
+/* End the wait of a connection without a reply; requests after the wait may be executed. */
 void c10d_end_wait(struct c10d_conn *c);
 
 /* Set a key on behalf of this process instead of a connection, and not within c10d_feed(). Errors

@@ -290,7 +290,7 @@ static int carrier_take_credit(struct store_carrier *k, const struct relay_msg *
     for (size_t n = HASH_COUNT(k->conns); n > 0 && k->in_flight < RELAY_WINDOW; n--) {
         if ((c = TAILQ_FIRST(&k->full)) == NULL)
             break;
-        carried_settle(c, 0); /* sends output, and gets its next turn later */
+        carried_settle(c, 0); /* sends output; the connection gets its next turn later */
     }
     return 0;
 }

@@ -18,7 +18,7 @@ struct hot_key {
     unsigned char key[HOT_KEY_MAX]; /* first bytes of the key */
 };
 
-/* All zero at first, but for the seed. */
+/* All zero at first except for the seed, which is random. */
 struct hot_keys {
     unsigned char seed[DD_SIPHASH_SEED];
     size_t n;

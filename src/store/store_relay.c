@@ -373,7 +373,7 @@ static int relay_wait(struct c10d_request *r, struct dd_err *err)
     return relay_wait_one(r, relay_key(&keys), err);
 }
 
-/* The wait may be here while the daemon still owes the reply to a later PING. */
+/* The wait may be in this engine while the daemon has not replied to a later PING yet. */
 static int relay_cancel_wait(struct c10d_request *r, struct dd_err *err)
 {
     if (relay_is_settled(r->conn))

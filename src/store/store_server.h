@@ -1,4 +1,4 @@
-/* The c10d store on an event loop: accepts connections, feeds their bytes to the codec, sends the
+/* The c10d store on an event loop: adopts connections, feeds their bytes to the codec, sends the
  * replies.
  *
  * This is the hot path, so it uses its own buffers, and an epoll instance of its own that is one
