@@ -41,7 +41,7 @@ struct rdzv_event {
     int id;        /* the member; unused in TIME and MARKS; -1 in STOP_REQUEST: the daemon itself */
     int round;     /* STARTED, EXIT, SUCCESS_CRITERIA_MET, PROGRESS, DONE: stale events, of another
                     * round, are ignored */
-    int index;     /* JOIN: position in the host list, or -1 */
+    int index;     /* JOIN: position in the host list; -1: the machine assigns one */
     int nnodes;    /* JOIN: maximum of --nnodes on that node */
     int min_nodes; /* JOIN: minimum of --nnodes on that node; 0: not checked */
     int64_t epoch; /* JOIN: epoch of a daemon on that node; 0: none */
@@ -57,7 +57,7 @@ struct rdzv_event {
     bool remote;       /* EXIT: the failure is a consequence of another worker's */
     const char *text;  /* JOIN: why the node cannot run workers; NULL or "": it can. LOST,
                           STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL.
-                          MARKS: all marks (rdzv/marks.h) */
+                          DRAIN: the reason. MARKS: all marks (rdzv/marks.h) */
     const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
     const char *check; /* JOIN: health check that found the node unfit; NULL or "": unknown */
     /* JOIN: rounds that the agent remembers, of any daemon; NULL: none */
@@ -89,7 +89,7 @@ enum rdzv_action_kind {
     RDZV_SEND_NOTE,   /* to id: text is a notice for the user */
     RDZV_DROP_STORE,  /* delete the keys of the round that has ended */
     RDZV_SEND_SIGNAL, /* to id: pass `signal` to its workers, which are to save their state */
-    RDZV_EXCLUDED,    /* id gets no part in further rounds; text is the reason */
+    RDZV_EXCLUDED,    /* id takes part in no further round; text is the reason */
 };
 
 struct rdzv_action {
@@ -114,7 +114,7 @@ struct rdzv_cfg {
     enum rdzv_grow grow;        /* when a late node takes part */
     uint16_t master_port;
     const struct hostlist
-        *nodes;    /* borrowed for the machine's life; may have fewer names than there are nodes */
+        *nodes;    /* borrowed for the machine's life; may lack names of nodes; NULL: no names */
     int64_t epoch; /* 0: the first daemon of the job */
     int tie;       /* index of the daemon's node */
     struct exit_rules exit_rules;
@@ -192,7 +192,7 @@ struct rdzv_view {
     bool part, started,
         done;         /* member of the current round; its workers have started; have all exited */
     bool unfit;       /* excluded from further rounds */
-    bool rested;      /* left out of the round while other nodes suffice */
+    bool rested;      /* to be left out of rounds while other nodes suffice */
     const char *mark; /* why the scheduler takes the node out of service, lent; NULL: it does not */
 };
 bool rdzv_view(const struct rdzv *m, int id,
@@ -228,8 +228,8 @@ int rdzv_charges_format(const struct rdzv *m, uint64_t now, struct dd_buf *out);
 int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
 /* True if the daemon runs on the member's node. */
 bool rdzv_is_leader(const struct rdzv *m, int id);
-/* True if the member may be drained: it is not the leader, and enough others with a majority are
- * present. */
+/* True if the member may be drained: it is not the leader, and the other nodes suffice for the next
+ * round. */
 bool rdzv_can_drain(struct rdzv *m, int id);
 /* Append the folded names of the nodes that have not joined, or "N nodes" if some names are
  * unknown. 0 or -ENOMEM. */

@@ -82,7 +82,7 @@ struct rdzv {
     uint64_t deadline;      /* end of gathering */
     uint64_t last_call;     /* start the round at this time; RDZV_NEVER: not enough nodes yet */
     struct member *members; /* [capacity] by id */
-    int *by_index;          /* [capacity] id or -1 */
+    int *by_index;          /* [capacity] id by node index; -1: none */
     unsigned char *losses;  /* [capacity] number of losses by node index */
     bool *excluded;         /* [capacity] by node index */
     unsigned char *rest;    /* [capacity] by node index: enum rest */
@@ -94,13 +94,13 @@ struct rdzv {
     struct rdzv_marks marks;
     uint64_t leave_at; /* time of the restart without the marked nodes; RDZV_NEVER: none is
                           planned */
-    bool left;         /* leaving the marked nodes was decided on since the marks or the members
-                        * last changed */
+    bool left;         /* whether to leave the marked nodes was decided since the marks or the
+                        * members last changed */
     struct progress progress;
     char verdict[200];
     int unfit_end;                 /* member that has ended the job, since it is unfit; -1: none */
     int fault_index;               /* node of the first failure of this round; -1: none yet */
-    uint64_t fault_at, stopped_at; /* times of that failure, and of the last STOP */
+    uint64_t fault_at, stopped_at; /* times of the first failure, and of the last STOP */
     char fault_why[200];
     int *seats;     /* [capacity] scratch of rdzv_choose() */
     int ruled_code; /* exit code for which a rule ends the job after this round; 0: none */
@@ -130,9 +130,9 @@ const char *rdzv_member_name(const struct rdzv *m, int id);
 /* machine_members.c: connected members, and the order of the next round */
 int rdzv_fit(const struct rdzv *m);     /* number of members that are fit */
 bool rdzv_quorum(const struct rdzv *m); /* True with a majority among the connected members */
-bool rdzv_unmarked_quorum(const struct rdzv *m); /* among the members without marks */
-bool rdzv_part_quorum(const struct rdzv *m); /* among the members that rdzv_choose() has chosen */
-int rdzv_last_size(const struct rdzv *m);    /* size of the round whose majority is needed */
+bool rdzv_unmarked_quorum(const struct rdzv *m); /* True with a majority among unmarked members */
+bool rdzv_part_quorum(const struct rdzv *m);     /* True with a majority among the chosen members */
+int rdzv_last_size(const struct rdzv *m);        /* size of the round whose majority is needed */
 const struct rdzv_members *
 rdzv_last_known(const struct rdzv *m); /* newest round of an older daemon; NULL: none */
 int rdzv_merge_history(struct rdzv *m,
@@ -177,7 +177,7 @@ void rdzv_apply_exit_rule(struct rdzv *m, const struct rdzv_event *exit);
 int rdzv_end_by_rule(struct rdzv *m, uint64_t now);
 enum rest rdzv_rest(const struct rdzv *m, int id);
 enum charge_rest rdzv_rest_reason(const struct rdzv *m, int index); /* why the node is left out */
-/* Report which nodes to rest are left out of the round that starts. */
+/* Report which of the nodes that should be left out are left out of the round that starts. */
 int rdzv_note_rests(struct rdzv *m);
 
 /* machine_marks.c: nodes that the scheduler takes out of service */

@@ -220,7 +220,7 @@ bool rdzv_can_drain(struct rdzv *m, int id)
     struct member *p = &m->members[id];
     const bool was_fit = !p->unfit;
     if (rdzv_is_leader(m, id)) /* without a plan this node would search for another daemon, and end
-                                  its own during a round */
+                                  its own daemon during a round */
         return false;
     p->unfit = true;
     m->unfit += was_fit;

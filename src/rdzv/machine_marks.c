@@ -44,7 +44,8 @@ static bool is_same(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-/* Notify the user of the nodes that have got the mark `why`; NULL: of those without a mark now. */
+/* Notify the user of the nodes that have got the mark `why`; NULL: of those that have lost theirs.
+ */
 static int note_change(struct rdzv *m, const struct rdzv_marks *to, const char *why)
 {
     struct names names = {0};
@@ -151,7 +152,7 @@ static int send_signals(struct rdzv *m)
     return 0;
 }
 
-/* Report the consequence of the marks, and start the restart if there is one. */
+/* Report the consequence of the marks, and plan the restart if there is one. */
 static int decide(struct rdzv *m, const char *names, uint64_t now)
 {
     const int to = rdzv_reporter(m);

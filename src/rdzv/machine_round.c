@@ -120,8 +120,8 @@ int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc < 0 ? rc : rdzv_try_leave(m, now);
 }
 
-/* The job ends when the required workers of all members have succeeded. Others, such as parameter
- * servers, never exit. */
+/* The job ends when the required workers of all members have succeeded. Other workers, such as
+ * parameter servers, need not exit. */
 int rdzv_on_success_criteria_met(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;

@@ -153,7 +153,7 @@ struct msg_done {
     int64_t sent_ns;
     int left, stopped, killed; /* numbers of workers */
     int first_rank;            /* rank of the first of the `left` workers */
-    int64_t first_ns;          /* time of that worker's exit, as ended_ns of EXIT; 0: none */
+    int64_t first_ns;          /* time of the exit of first_rank, as ended_ns of EXIT; 0: none */
     const char *unfit, *ports;
 };
 struct msg_stop_request {
@@ -185,7 +185,7 @@ struct msg_signalled {
 struct msg_idle {
     int round;
     bool idle;    /* no worker has been active for --hang-timeout */
-    bool stopped; /* all of them are stopped by a signal */
+    bool stopped; /* all workers are stopped by a signal */
 };
 struct msg_hung {
     int round;
@@ -197,7 +197,7 @@ struct msg_stacks_request {
     int64_t id;
     int round, limit_ms;
     bool all;          /* include workers without Python frames */
-    bool keep;         /* write them to the log directory, too */
+    bool keep;         /* write the stacks to the log directory, too */
     bool native;       /* read native frames, too, which stops the workers */
     const char *ranks; /* ranks as in "0-3,8"; "": all */
 };
@@ -211,8 +211,8 @@ struct msg_stacks_taken {
 struct msg_usage_request {
     int64_t id;
     int round;
-    bool all_lines;    /* all last lines, of one rank; else its last line */
-    const char *ranks; /* "0-3,8"; "": all */
+    bool all_lines;    /* send all last lines, of one rank; false: the last line of each rank */
+    const char *ranks; /* ranks as in "0-3,8"; "": all */
 };
 struct msg_usage {
     int64_t id;
@@ -344,8 +344,8 @@ const struct msg_field *msg_fields(enum msg_type type); /* ends with name NULL *
  * with free(). 0 or -ENOMEM. */
 int msg_encode(char **ret, const struct msg *m);
 /* Check type, presence, kind and range of every field; skip unknown fields. -ENOMSG: a message of
- * a later version that may be skipped; -EPROTO: the message is invalid, or must not be skipped,
- * with a message that names the versions of both sides. */
+ * a later version that may be skipped; -EPROTO: the message is invalid, or must not be skipped, and
+ * err names the versions of both sides if they differ; -ENOMEM. */
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err);
 void msg_clear(struct msg *m);
 

@@ -105,7 +105,7 @@ static int percent_of(int v)
     return v < 0 ? 0 : v < PERCENTS ? v : PERCENTS - 1;
 }
 
-/* Return the value at this position in the order of all. */
+/* Return the value at this position of the sorted values. */
 static int value_at(const int counts[PERCENTS], int position)
 {
     int v = 0;
@@ -132,7 +132,7 @@ void load_medians_find(struct load_medians *ret, int n,
     ret->clock = known > 1 ? value_at(clocks, known / 2) : 0;
 }
 
-/* Return `sign` or 0: begins if it is `bad`, stays unless it is `good`. */
+/* Return `sign` or 0: a sign begins if `bad`; one that holds ends only if `good`. */
 static unsigned keep(unsigned signs, enum load_sign sign, bool bad, bool good)
 {
     return bad || (!good && (signs & sign)) ? sign : 0;

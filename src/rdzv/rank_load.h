@@ -2,8 +2,8 @@
  *
  * - The main thread of a worker is ready to run, but has no processor: another process uses the
  * processor, or a quota of the cgroup is used up. A thread that waits for other ranks sleeps or
- * runs, so it is not counted. Processor time is no indication: ranks that wait may use much or
- * little.
+ * runs, so its wait is not counted. Processor time is no indication: ranks that wait may use much
+ * or little.
  * - A GPU of the worker has work, and runs at a low clock.
  *
  * A rank is compared with the median of all ranks, so a load that all ranks have in common names no
@@ -21,15 +21,15 @@ enum load_reason { LOAD_NO_REASON, LOAD_HOT, LOAD_POWER_BRAKE, LOAD_HARDWARE, LO
 /* A reading, or the median of several. */
 struct rank_load {
     int wait;         /* percent of the time in which the worker waits for a processor */
-    int mhz, max_mhz; /* clock of its slowest GPU that has work; 0: unknown */
-    int gpu;          /* number of this GPU */
+    int mhz, max_mhz; /* clock and maximum clock of its slowest GPU with work; 0: unknown */
+    int gpu;          /* number of the GPU with this clock */
     enum load_reason reason;
 };
 
 enum {
     LOAD_WINDOW = 15, /* readings */
-    LOAD_REPEATS = 4, /* messages that repeat a change: the daemon names a rank only if the others
-                         have not changed meanwhile */
+    LOAD_REPEATS = 4, /* messages that repeat a change: the daemon names a rank only if the loads
+                         of the other ranks have not changed meanwhile */
     LOAD_MHZ_MAX = 99999,
     LOAD_GPU_MAX = 1023
 };

@@ -8,10 +8,11 @@
  * A rank is slow if its time is at least twice the median of all ranks and the difference is at
  * least a quarter of the step and at least a millisecond; by processor time it must also be busy
  * for half of the step. A rank becomes a straggler when it has been slow in 3 reports in a row,
- * with 8 steps between the first and the last of them, and ceases to be one when it has been
- * below 1.5 times the median as long.
+ * with 8 steps between the first and the last of them. It ceases to be one when, for as long, its
+ * time has been below 1.5 times the median, or above the median by less than half of these
+ * differences.
  *
- * Loads are compared until the first rank marks a step, and only once all ranks have sent one. A
+ * Loads are compared until the first rank marks a step, and only once all ranks have sent a load. A
  * rank becomes a straggler when a sign (load_judge()) has held for LOAD_REPEATS turns. */
 #ifndef DD_RDZV_STRAGGLERS_H
 #define DD_RDZV_STRAGGLERS_H

@@ -125,7 +125,7 @@ static int task_layout_count_workers(const struct task_layout_input *in, int *si
     return 0;
 }
 
-/* Select all workers of a node, or the requested one. */
+/* Select n workers of a node, the first of them with local rank `first`. */
 static void set(struct task_layout *p, int node, int first, int n)
 {
     static_plan_select(&p->plan, node);

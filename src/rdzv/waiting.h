@@ -18,8 +18,8 @@ struct rdzv_wait {
     enum waiting_for what;
     int ready, wanted;         /* numbers of nodes: joined or stopped; to wait for in all */
     int workers;               /* number of workers of the nodes that have joined */
-    int attempt, attempts;     /* counted from 1; attempts 1: no restart is allowed */
-    char names[WAITING_NAMES]; /* names of at most three missing nodes; "": unknown */
+    int attempt, attempts;     /* number of the attempt, from 1; attempts allowed, 1: no restart */
+    char names[WAITING_NAMES]; /* names of at most three awaited nodes; "": unknown */
     int waited_s, limit_s;
     int starts_s; /* the round starts without the missing nodes after this time; < 0: it does not */
 };
