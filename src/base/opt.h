@@ -53,7 +53,7 @@
 
 enum opt_kind {
     OPT_FLAG,   /* bool; "--flag", also "--flag=no"; in the environment 0, 1, yes, no, true, ... */
-    OPT_STRING, /* const char *, borrowed from argv, env or the row; NULL: not set, no default */
+    OPT_STRING, /* const char *, borrowed from its source; NULL: not set, no default */
     OPT_INT,    /* int */
     OPT_DURATION, /* uint64_t, nanoseconds: "250ms", "5s", "10m", "2h", "1d", "600", "0.1" */
     OPT_BYTES,    /* uint64_t: "64K", "8M", "1G" or plain bytes */
@@ -144,7 +144,7 @@ struct opt_source {
     enum opt_from from;
     char name[64];     /* the variable, or the option as written */
     const char *place; /* OPT_FROM_FILE: "FILE:LINE", borrowed from the setting */
-    const char *value; /* the text as given, borrowed from argv, env or the row; NULL: none */
+    const char *value; /* the text as given, borrowed from its source; NULL: none */
     unsigned times;    /* number of occurrences on the command line */
 };
 

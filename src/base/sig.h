@@ -11,8 +11,8 @@ const char *dd_signal_name(int sig);
 /* Return 15 for "TERM", "SIGTERM" or "15", ignoring case; else -EINVAL. */
 int dd_signal_parse(const char *name);
 
-/* The signals that users and schedulers send to jobs: TERM, INT, HUP and QUIT end a job; USR1 and
- * USR2 announce an event, such as the end of the time limit. */
+/* Set *ret to the signals that users and schedulers send to jobs: TERM, INT, HUP and QUIT end a
+ * job; USR1 and USR2 announce an event, such as the end of the time limit. */
 void dd_signals_of_jobs(sigset_t *ret);
 bool dd_signal_ends_jobs(int sig);
 bool dd_signal_announces(int sig);

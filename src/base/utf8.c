@@ -3,7 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The smallest code point of each length; smaller ones must use a shorter form. Src: RFC 3629. */
+/* least: the smallest code point of each length; a smaller one must use a shorter form. Src: RFC
+ * 3629. */
 size_t dd_utf8_len(const char *p, size_t n)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
