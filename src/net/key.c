@@ -182,7 +182,7 @@ int net_key_for_agent(struct net_key *ret, const struct net_key_input *in, struc
 static int accept_none(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     if (!in->insecure)
-        return dd_err_set(err, -EPERM, "the leader runs with --insecure, this node does not");
+        return dd_err_set(err, -EPERM, "the leader runs with --insecure, but this node does not");
     no_key(ret, "--insecure");
     return 0;
 }
@@ -212,7 +212,7 @@ int net_key_may_accept(const struct net_key_input *in, enum net_key_method metho
         return 0;
     if (in->insecure)
         return dd_err_set(err, -EPERM,
-                          "the leader's key comes from %s, this node runs with --insecure",
+                          "the leader's key comes from %s, but this node runs with --insecure",
                           methods[method]->name);
     int rc = net_key_for_agent(&own, in, err);
     if (rc == 0 && own.method == NET_KEY_SHARED)

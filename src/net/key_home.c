@@ -119,8 +119,10 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
         rc = key_home_read_key(&p, key.bytes, err);
         home_file_close(&p);
     }
-    if (rc == 0 && (tag_of(tag, key.bytes) < 0 || strcmp(tag, cred) != 0))
-        rc = dd_err_set(err, -EINVAL, "cannot verify that '%s' contains the leader's key", p.shown);
+    if (rc == 0 && (rc = tag_of(tag, key.bytes)) < 0)
+        (void)dd_err_set(err, rc, "cannot hash the key with SHA-256: %s", strerror(-rc));
+    else if (rc == 0 && strcmp(tag, cred) != 0)
+        rc = dd_err_set(err, -EINVAL, "key file '%s' does not contain the leader's key", p.shown);
     name_source(&key, &p);
     if (rc == 0)
         *ret = key;

@@ -113,9 +113,12 @@ static void resolve_on_readable(evutil_socket_t fd, short what, void *arg)
 
 static void resolve_on_timer(evutil_socket_t fd, short what, void *arg)
 {
+    const struct net_resolve *r = arg;
     (void)fd;
     (void)what;
-    resolve_finish(arg, "the name service does not respond");
+    resolve_finish(arg, r->cfg.slurm == NET_RESOLVE_SLURM_NEVER
+                            ? "the name service does not respond"
+                            : "the name service or scontrol does not respond");
 }
 
 static void close_all_but(int keep)

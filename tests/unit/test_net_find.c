@@ -75,7 +75,7 @@ static void status_tells_what_stands_in_the_way(void **state)
         {DAEMON, "slurm-1.0", key_a, key_b,
          "is of this job, but the keys differ (key source here: DDRUN_KEY)"},
         {DAEMON, "slurm-1.0", NULL, key_a,
-         "is of this job, but this node has no key in common with it: the leader runs with --insecure, this node does not"},
+         "is of this job, but this node has no key in common with it: the leader runs with --insecure, but this node does not"},
         {DAEMON, "slurm-1.0", key_a, NULL,
          "is of this job, but this node has no key in common with it: the leader uses a key file, "},
         {OFFERS, "", NULL, key_a,

@@ -443,7 +443,7 @@ static void home_refuses_damage(void **state)
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "is damaged"},
         {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600,
-         "cannot verify that"}, /* another key */
+         "does not contain the leader's key"}, /* another key */
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600"},
     };
     use_home(f);

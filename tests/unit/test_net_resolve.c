@@ -272,7 +272,7 @@ static void resolve_gives_up_in_time_and_ends_what_it_started(void **state)
     write_script(f, body);
     give_up(f, NOWHERE);
     assert_int_equal(f->n, 0);
-    assert_string_equal(f->why, "the name service does not respond");
+    assert_string_equal(f->why, "the name service or scontrol does not respond");
 
     /* on timeout, the addresses found so far are returned */
     give_up(f, "localhost");
