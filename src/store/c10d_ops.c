@@ -129,7 +129,8 @@ static int waits(const struct c10d_request *r, struct dd_err *err)
     const char *hopeless = r->conn->c10d->hopeless;
     if (hopeless == NULL || !store_waits_for(&r->conn->waiter, hopeless))
         return 0;
-    return dd_err_set(err, -ECANCELED, "the awaited key will not be set any more");
+    return dd_err_set(err, -ECANCELED, "no key that begins with '%s' will be set any more",
+                      hopeless);
 }
 
 static int run_wait(struct c10d_request *r, struct dd_err *err)
