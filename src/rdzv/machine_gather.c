@@ -2,6 +2,7 @@
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -82,6 +83,7 @@ int rdzv_wanted(const struct rdzv *m)
 static int give_up_gathering(struct rdzv *m)
 {
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    char limit[DD_DURATION_TEXT];
     int fit = rdzv_fit(m);
     if (m->begun || m->nknown > 0) {
         if (!rdzv_quorum(m))
@@ -101,10 +103,12 @@ static int give_up_gathering(struct rdzv *m)
     }
     int rc = rdzv_missing(m, &missing);
     const char *names = dd_buf_str(&missing);
+    dd_num_duration_text(limit, (m->cfg.epoch > 0 ? m->cfg.rejoin_ns : m->cfg.join_ns) / NS_PER_S);
     rdzv_fail_also(m,
-                   rdzv_wanted(m) == 1 ? "timed out waiting for %.250s (%d of %d node ready)"
-                                       : "timed out waiting for %.250s (%d of %d nodes ready)",
-                   rc < 0 || names == NULL ? "?" : names, m->here, rdzv_wanted(m));
+                   rdzv_wanted(m) == 1
+                       ? "timed out after %s waiting for %.250s (%d of %d node ready)"
+                       : "timed out after %s waiting for %.250s (%d of %d nodes ready)",
+                   limit, rc < 0 || names == NULL ? "?" : names, m->here, rdzv_wanted(m));
     return rc < 0 ? rc : rdzv_finish(m);
 }
 

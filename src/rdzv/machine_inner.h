@@ -53,6 +53,7 @@ enum {
     KNOWN_MAX = 8,
     LOSSES_MAX = 3,
     BAD_INPUT = 2, /* exit code if a node cannot start the workers */
+    NS_PER_S = 1000000000,
 };
 
 struct rdzv {

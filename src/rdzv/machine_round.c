@@ -9,8 +9,6 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { NS_PER_S = 1000000000 };
-
 static int report_restart(struct rdzv *m)
 {
     char window[DD_DURATION_TEXT];

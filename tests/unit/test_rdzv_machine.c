@@ -165,7 +165,8 @@ static void machine_names_the_missing_at_the_deadline(void **state)
         rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, rdzv_timer(b.m)), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 1);
-    assert_string_equal(rdzv_text(b.m), "timed out waiting for node[2,4] (2 of 4 nodes ready)");
+    assert_string_equal(rdzv_text(b.m),
+                        "timed out after 0 s waiting for node[2,4] (2 of 4 nodes ready)");
     bed_free(&b);
 }
 
