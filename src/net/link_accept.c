@@ -218,6 +218,15 @@ static void link_accept_refuse(struct link_accept *a, enum dd_log_level level, c
     link_accept_finish(a, NULL, why);
 }
 
+/* Refuse a peer that has disconnected (-ECONNRESET), or from which reading has failed with rc. */
+static void link_accept_lost(struct link_accept *a, int rc)
+{
+    char why[160] = "the connection was lost";
+    if (rc != -ECONNRESET)
+        (void)snprintf(why, sizeof(why), "the connection was lost: %s", strerror(-rc));
+    link_accept_refuse(a, DD_LOG_DEBUG, why);
+}
+
 static void link_accept_open_link(struct link_accept *a)
 {
     struct dd_err err = {0};
@@ -312,7 +321,7 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
     if (need == -EPROTO) {
         link_accept_refuse(a, DD_LOG_INFO, "its data is not a TLS ClientHello");
     } else if (need < 0) {
-        link_accept_refuse(a, DD_LOG_DEBUG, "the connection was lost");
+        link_accept_lost(a, need);
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
         drop_hello_events(a);
         if (await_turn(a) < 0)
@@ -508,7 +517,7 @@ static void link_accept_on_readable(evutil_socket_t fd, short what, void *arg)
     } else if (rc == -EPROTO) {
         link_accept_refuse(a, DD_LOG_INFO, "its data is not a hello message");
     } else if (rc < 0) {
-        link_accept_refuse(a, DD_LOG_DEBUG, "the connection was lost");
+        link_accept_lost(a, rc);
     }
 }
 
