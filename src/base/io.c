@@ -146,7 +146,7 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     DD_AUTO(fd) int fd = mkostemp(draft, O_CLOEXEC);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot write file: %m");
+        return dd_err_set(err, -errno, "cannot create a temporary file in its directory: %m");
     mode_t mask = umask(0);
     (void)umask(mask);
     int rc = dd_write_full(fd, p, n);

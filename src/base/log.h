@@ -50,7 +50,8 @@ static inline bool dd_traces(const struct dd_log *log, unsigned part)
 void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copy text from a peer to out, with all but printable ASCII as \xNN. Return out. */
+/* Copy text from a peer to out, with backslashes and all but printable ASCII as \xNN; drop what
+ * does not fit. Return out. */
 const char *dd_log_escape(char *out, unsigned long size, const void *text, unsigned long len);
 
 #endif
