@@ -24,8 +24,8 @@ struct task_layout {
                      */
 };
 
-/* -EINVAL with a message: no such rank or node, or contradictory numbers. Call task_layout_clear()
- * in any case. */
+/* 0, or with a message -ENOMEM or -EINVAL (no such rank or node, or contradictory numbers). Call
+ * task_layout_clear() in any case. */
 int task_layout_find(struct task_layout *ret, const struct task_layout_input *in,
                      struct dd_err *err);
 void task_layout_clear(struct task_layout *p);

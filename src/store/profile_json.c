@@ -45,7 +45,8 @@ static json_t *profile_json_sizes(const struct store_profile *p)
     return list;
 }
 
-/* Keys are bytes: write all but printable ASCII as \xNN. A long key is cut. */
+/* Keys are bytes: write backslashes and all but printable ASCII as \xNN. A long key is truncated.
+ */
 static json_t *profile_json_keys(const struct hot_keys *keys)
 {
     const struct hot_key *top[HOT_KEYS_SHOWN];
