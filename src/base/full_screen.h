@@ -26,9 +26,9 @@ struct dd_line {
     enum dd_line_style style;
 };
 
-/* Use the terminal of descriptor fd. -ENOTTY with a message: fd is not a terminal, or
- * is one that cannot move its cursor (TERM=dumb). colours: dd_colour_is_wanted(). The caller owns
- * *ret. */
+/* Use the terminal of descriptor fd. colours: dd_colour_is_wanted(). The caller owns *ret. 0, or
+ * with a message -ENOTTY (fd is not a terminal, or one that cannot move its cursor, as with
+ * TERM=dumb) or another -errno. */
 int dd_full_screen_new(struct dd_full_screen **ret, int fd, bool colours, struct dd_err *err);
 void dd_full_screen_free(struct dd_full_screen *s); /* leaves the screen; NULL does nothing */
 /* Return the non-blocking descriptor, for events and keys. */
@@ -41,8 +41,9 @@ int dd_full_screen_enter(struct dd_full_screen *s);
 void dd_full_screen_leave(struct dd_full_screen *s);
 /* Return the size; 80 columns and 24 lines if the terminal does not report it. */
 void dd_full_screen_size(const struct dd_full_screen *s, int *ret_lines, int *ret_columns);
-/* Show these lines, from the top; takes their texts. -EAGAIN: the terminal has not accepted the
- * previous lines yet: draw again when dd_full_screen_flush() returns true. */
+/* Show these lines, from the top; sets the texts that it takes to NULL. 0 or -errno; -EAGAIN: the
+ * terminal has not accepted the previous lines yet: draw again when dd_full_screen_flush() returns
+ * true. */
 int dd_full_screen_draw(struct dd_full_screen *s, struct dd_line *lines, int n);
 /* Write as much output as the terminal accepts now. True: none is pending. */
 bool dd_full_screen_flush(struct dd_full_screen *s);
