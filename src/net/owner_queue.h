@@ -33,8 +33,8 @@ struct owner_query {
 int owner_queue_new(struct owner_queue **ret, struct event_base *base, struct net_peer *peer);
 void owner_queue_free(struct owner_queue *s); /* no query may wait; NULL does nothing */
 
-/* As net_peer_own(), but -EINPROGRESS: q->answered() is called later. The caller sets q->answered,
- * this function the other fields. */
+/* As net_peer_own(), but -EINPROGRESS: q->answered() is called later; -ENOMEM. The caller sets
+ * q->answered, this function the other fields. */
 int owner_queue_ask(struct owner_queue *s, struct owner_query *q, const struct net_addr *local,
                     const struct net_addr *remote, uid_t *ret_uid);
 /* Cancel the query; does nothing if it does not wait. */

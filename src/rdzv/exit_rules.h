@@ -33,7 +33,7 @@ static inline enum exit_rule exit_rules_get(const struct exit_rules *r, int code
  * message.
  */
 int exit_rules_parse(struct exit_rules *ret, const char *text, struct dd_err *err);
-/* Write rules that exit_rules_parse() reads; "": none. */
+/* Append rules that exit_rules_parse() reads; "": none. 0 or -errno. */
 int exit_rules_format(struct dd_buf *out, const struct exit_rules *r);
 
 #endif
