@@ -62,7 +62,7 @@ static int run_program(const struct dd_strv *argv, const struct dd_strv *env, st
     }
     execve(path, argv->v, env->v);
     r.error = errno;
-    return spawn_explain(&r, path, err);
+    return spawn_explain(&r, path, NULL, err);
 }
 
 int stage_enter(int fd, char **args)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    PROCESSES_MAX = 4096, /* limit per worker; further processes are not counted */
+    PROCESSES_MAX = 4096, /* per worker: from this number on, children are not looked for */
     ACTIVITY_FILE_MAX = 1 << 16,
 };
 
@@ -65,7 +65,7 @@ uint64_t activity_own_ns(void)
 }
 
 /* Src: proc(5): rchar and wchar count what read(2) and write(2) return, read_bytes and write_bytes
- * what reaches the storage. */
+ * what is read from and written to storage. */
 static uint64_t activity_io_bytes(pid_t pid)
 {
     static const char *const names[] = {

@@ -37,8 +37,9 @@ static _Noreturn void child_run(int out, const char *path, size_t most)
     _exit(0);
 }
 
-/* Read until the child closes the pipe. Count the limit in slices of waiting: if the whole machine
- * stalls, that costs at most one slice, and the child keeps the others. */
+/* Read until the child closes the pipe. The time limit is a number of slices in which poll() finds
+ * nothing: a stall of the whole machine uses up at most one slice, and leaves the others to the
+ * child. */
 static int collect(int fd, struct dd_buf *out)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};

@@ -64,8 +64,8 @@ struct proc_stat {
 static const unsigned pf_exiting = 0x4;
 
 /* Src: proc(5): "PID (COMM) STATE PPID PGRP SESSION TTY TPGID FLAGS ..."; COMM may contain any
- * byte, so search for the last ')'. A process without memory that has not yet become a zombie is
- * still R in the file. */
+ * byte, so search for the last ')'. The file still shows R for a process that is exiting, until it
+ * is a zombie. */
 static int proc_stat_read(pid_t pid, struct proc_stat *ret)
 {
     char path[40];
@@ -86,7 +86,8 @@ static int proc_stat_read(pid_t pid, struct proc_stat *ret)
     return 0;
 }
 
-/* Call fn for every process. Slow: for kernels without CONFIG_PROC_CHILDREN, and for rare uses. */
+/* Call fn for every process, until it returns < 0. Return what it returned last, or -errno. Slow:
+ * for kernels without CONFIG_PROC_CHILDREN, and for rare uses. */
 static int proc_each(int (*fn)(void *arg, pid_t pid, const struct proc_stat *st), void *arg)
 {
     DIR *d = opendir("/proc");

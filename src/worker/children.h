@@ -33,19 +33,21 @@ int children_of_threads(pid_t pid, struct pid_list *l);
 /* True if orphaned descendants are reparented to this process. */
 bool children_adopts_orphans(void);
 
-/* True if pid runs a program of that name (the first 15 bytes count). */
+/* True if /proc/PID/comm is `name`. The kernel cuts that file's text to 15 bytes, so a longer name
+ * never matches. */
 bool children_is_called(pid_t pid, const char *name);
 
 /* True if a process of this group has not exited. A zombie remains in its group until its parent
  * reaps it. Reads all of /proc. */
 bool children_group_lives(pid_t pgid);
 
-/* Send SIGKILL to pid. since_ns: when it was due. In the 5 s after that, kill podman's container
- * instead of its monitor: only the monitor removes the container from podman's storage. Src:
- * conmon(8). */
+/* Send SIGKILL to pid. since_ns: when the signal was due, as dd_now_ns(). In the 5 s after that, if
+ * pid is the monitor of a podman container, send it to the container instead: only the monitor
+ * removes the container from podman's storage. Src: conmon(8). */
 void children_kill(pid_t pid, uint64_t since_ns);
 
-/* Return the state as in proc(5); 'X': the process has ended or is exiting; '?': it has ended. */
+/* Return the state as in proc(5), with 'X' also for a process that is exiting; '?': /proc shows no
+ * such process. */
 char children_state_letter(pid_t pid);
 /* True if SIGSTOP or a debugger has stopped the process. */
 bool children_is_stopped(pid_t pid);

@@ -16,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The queue is full at HIGH, plus at most one line with its label, and has room again below LOW. */
+/* The queue is full from HIGH bytes on, and has room again below LOW. It may exceed HIGH, since a
+ * caller checks before it adds lines. */
 enum { HIGH = 256 * 1024, LOW = HIGH / 2, QUEUE_MAX = 4 * 1024 * 1024 };
 
 enum console_kind {
@@ -241,14 +242,16 @@ int console_put(struct console *c, const char *prefix, const void *text, size_t 
     if (c->broken)
         return 0;
     size_t before = c->queue.len;
-    if (dd_buf_puts(&c->queue, prefix) == 0 && dd_buf_append(&c->queue, text, len) == 0 &&
-        (!cut || dd_buf_append(&c->queue, "\n", 1) == 0)) {
+    int rc = dd_buf_puts(&c->queue, prefix);
+    rc = rc == 0 ? dd_buf_append(&c->queue, text, len) : rc;
+    rc = rc == 0 && cut ? dd_buf_append(&c->queue, "\n", 1) : rc;
+    if (rc == 0) {
         unsigned char last = c->queue.len > before ? c->queue.data[c->queue.len - 1] : '\n';
         c->mid_line = last != '\n' && last != '\r';
         return 0;
     }
     c->queue.len = before; /* put the line completely or not at all */
-    return -ENOMEM;
+    return rc;
 }
 
 void console_end_line(struct console *c)

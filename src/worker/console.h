@@ -35,7 +35,8 @@ bool console_is_terminal(const struct console *c);
 void console_end_line(struct console *c);
 /* True if both descriptors refer to the same file. */
 bool console_same(int fd_a, int fd_b);
-/* Queue prefix and text, and a newline if `cut`. Return 0 or -ENOMEM. */
+/* Queue prefix and text, and a newline if `cut`; nothing if the console is broken. Return 0,
+ * -ENOMEM, or -EMSGSIZE if the queue would exceed 4 MiB. */
 int console_put(struct console *c, const char *prefix, const void *text, size_t len, bool cut);
 void console_flush(struct console *c); /* writes as much as possible without blocking */
 bool console_full(const struct console *c);

@@ -35,9 +35,10 @@ void hang_free(struct hang *h);
 /* Return the time between two checks. */
 uint64_t hang_interval(const struct hang *h);
 /* To be called before each round of checks. If it is called much later than planned, this process
- * was stopped, probably together with the workers: that time does not count. own_ns: how long this
- * process has run or waited for a processor, in all; time in which it waited for one does count.
- * Return true if the call is late: signs may have come that the caller has not seen yet. */
+ * was stopped, probably together with the workers: that time does not count as silence. own_ns:
+ * how long this process has run or waited for a processor since its start (activity_own_ns());
+ * this time does count. Return true if the call is late: there may be signs of activity that the
+ * caller has not passed to hang_look() yet. */
 bool hang_tick(struct hang *h, uint64_t now, uint64_t own_ns);
 /* sign: any number that changes whenever worker i is active. Return true if the worker has been
  * silent for the timeout. */

@@ -32,7 +32,7 @@ size_t lines_whole(const unsigned char *p, size_t n);
 /* The last output of a stream, at most TAIL_BYTES and TAIL_LINES. */
 struct tail {
     struct dd_buf bytes;
-    size_t most; /* limit in bytes, less than TAIL_BYTES; 0: TAIL_BYTES */
+    size_t most; /* limit in bytes, at most TAIL_BYTES; 0: TAIL_BYTES */
 };
 
 void tail_add(struct tail *t, const unsigned char *p,

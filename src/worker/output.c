@@ -337,7 +337,7 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
     case OUTPUT_JOIN:
         s->child_fd = fcntl(output_stream_at(o, file - 1)->child_fd, F_DUPFD_CLOEXEC, 3);
         if (s->child_fd < 0)
-            s->mode = OUTPUT_INHERIT; /* stdout is captured, too */
+            s->mode = OUTPUT_INHERIT; /* so is stdout, or no descriptor is left */
         break;
     case OUTPUT_PIPE:
         rc = pipe_open(o, file, err);

@@ -6,15 +6,17 @@
  * If a stream only goes to a file, the worker writes the file itself. Every other stream passes
  * through the agent, which keeps its last lines for the report. Lines of several workers stay whole
  * on the console. \r ends a line, too (progress bars), and gets no newline; a line of more than 1
- * MiB is cut into pieces. Output of the only worker on a console is passed on unchanged. If the
- * console is a terminal, rank 0 writes to a pseudo-terminal of the same size. If the console
- * blocks, the workers wait, not the agent; if its reader has closed it, workers that write nowhere
- * else get EPIPE, as without ddrun. The caller ignores SIGPIPE.
+ * MiB is cut into pieces. Output of a job with only one worker is passed on unchanged, unless it
+ * gets labels. If the console is a terminal, unlabelled and unfolded output of rank 0 goes through
+ * a pseudo-terminal of the same size. If the console blocks, the workers wait, not the agent; if
+ * its reader has closed it, workers that write nowhere else get EPIPE, as without ddrun. The caller
+ * ignores SIGPIPE.
  *
  * raw: streams without labels and files are inherited from the agent.
  *
- * --redirects without --log-dir uses a new directory below tmp_dir; --tee without it writes no
- * files. With --log-dir=/dev/null, there are no directories, and redirected output is discarded.
+ * Without --log-dir, --redirects, and --tee with filters, use a new directory below tmp_dir; --tee
+ * alone writes no files. With --log-dir=/dev/null, there are no directories, and redirected output
+ * is discarded.
  */
 #ifndef DD_WORKER_OUTPUT_H
 #define DD_WORKER_OUTPUT_H
@@ -51,8 +53,9 @@ struct output_spec {
     const struct dd_log *log; /* log for write errors; NULL: none */
 };
 
-/* Check the options; -EINVAL with a message that names the option. *ret is NULL if all output is
- * raw. spec is borrowed during the call, its log until free. */
+/* Check the options, and make the directory of the log files. Return 0, -EINVAL with a message that
+ * names the option, or another -errno with a message. *ret is NULL if all output is raw. spec is
+ * borrowed during the call, its log until free. */
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err);
 /* To be called for each round: number of the attempt, ranks of the local workers in order, and

@@ -44,12 +44,13 @@ static void pass_on(struct output_fold *f, int k, bool all, bool force)
         rc = line_fold_take(f->lines[k], now, all, &f->line);
         if (rc > 0) {
             console_end_line(f->console[k]);
-            rc = console_put(f->console[k], "", f->line.data, f->line.len, false) < 0 ? -ENOMEM : 1;
+            rc = console_put(f->console[k], "", f->line.data, f->line.len, false);
+            rc = rc < 0 ? rc : 1;
         }
     }
     if (rc < 0)
         dd_log(f->log, DD_LOG_WARN, "cannot pass on folded output, some of which is lost: %s",
-               strerror(-rc));
+               rc == -EMSGSIZE ? "the queue is full" : "out of memory");
 }
 
 /* Set the timer for the next line. A console that is full calls output_fold_write() later. */

@@ -42,9 +42,11 @@ bool output_stream_closed(const struct output_stream *s)
 static void put(struct output_stream *s, struct console *c, const char *prefix, const void *p,
                 size_t n, bool cut)
 {
-    if (c != NULL && console_put(c, prefix, p, n, cut) < 0)
-        dd_log(s->log, DD_LOG_WARN, "cannot queue output of local rank %d, some of which is lost",
-               s->local_rank);
+    const int rc = c != NULL ? console_put(c, prefix, p, n, cut) : 0;
+    if (rc < 0)
+        dd_log(s->log, DD_LOG_WARN,
+               "cannot queue output of local rank %d, some of which is lost: %s", s->local_rank,
+               rc == -EMSGSIZE ? "the queue is full" : "out of memory");
 }
 
 /* True if a destination is full: its reader is slow, or its file system hangs. */
@@ -166,7 +168,7 @@ static void end_reading(struct output_stream *s)
     s->on_read = NULL;
     close_fd(&s->fd);
     if (s->in.len == 0)
-        dd_buf_done(&s->in); /* most streams end empty: the next may use the memory */
+        dd_buf_done(&s->in); /* usual; leaves the memory to other streams */
 }
 
 void output_stream_pump(struct output_stream *s, bool all)

@@ -54,11 +54,12 @@ void output_stream_init(struct output_stream *s);
 /* Copy all further output to fd, too. Takes ownership of fd, even on failure. */
 int output_stream_keep(struct output_stream *s, struct event_base *base, int fd,
                        const struct console_cb *cb, struct dd_err *err);
-/* Make the pipe, or a pseudo-terminal like the one on fd `like`. Returns -EMFILE for a plain stream
- * while a few descriptors are left, since the agent needs some itself. */
+/* Make the pipe, or a pseudo-terminal like the one on fd `like`. For a plain stream, return -EMFILE
+ * already when few descriptors are left, since the agent needs some itself. */
 int output_stream_open(struct output_stream *s, struct event_base *base, int like,
                        struct dd_err *err);
-/* Read as much as the console has room for (all: as fits into memory), and pass it on. */
+/* Read as much as the console has room for, and pass it on. all: read until `in` is full, even if
+ * the console has no room. */
 void output_stream_pump(struct output_stream *s, bool all);
 /* Drop the console, whose reader is gone. The worker gets EPIPE unless a file takes its output,
  * too. */

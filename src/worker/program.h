@@ -20,10 +20,10 @@ struct program_spec {
 
 /* Resolve x.py to python3 -u x.py (with PYTHON_EXEC, the active environment's python, or python3 of
  * PATH); -m likewise; anything else to itself, found in PATH, or in the current directory if it is
- * an executable file there. -ENOENT or -EACCES with a message if the program does not exist or is
- * not executable; a name that depends on the local rank is not checked. What may arrive later is
- * not required to exist, and not looked up in PATH: the process that executes it does that. Append
- * to out. */
+ * an executable file there. Fail with a message if the program does not exist or cannot be
+ * executed; a name that depends on the local rank is not checked. A program below `arriving` need
+ * not exist yet, and is not looked up in PATH: the process that executes it does that. Append to
+ * out. Return 0 or -errno. */
 int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err);
 
 /* Substitute as torchrun does in a worker's arguments: ${local_rank} and $local_rank become the

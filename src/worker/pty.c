@@ -43,7 +43,7 @@ DD_AUTO_DEFINE(pty, struct pty *, pty_free);
 
 /* ---- the worker's output ---- */
 
-/* Return false if there is no data now, or at the end. */
+/* Pass on what one read() returns. Return false if it returns nothing, or if stdout is full. */
 static bool take_output(struct pty *p)
 {
     char text[CHUNK];

@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Return the worker, or its first descendant that runs Python: a shell script may start it. A
- * process whose program this process may not read counts as Python. 0: there is none. */
+/* Return the first process that runs Python among the worker, its first child, the first child of
+ * that one and so on, four processes in all: a shell script may start Python. A process whose
+ * program cannot be read for lack of permission counts as Python. 0: there is none. */
 pid_t python_process_find(pid_t worker);
-/* True if the worker, or its first descendant, is a client of Podman: the program in the container
- * is a child of Podman's monitor. */
+/* True if one of the processes that python_process_find() examines is a client of Podman. The
+ * program in the container is not its descendant, but a child of Podman's monitor. */
 bool python_process_is_in_podman(pid_t worker);
 /* Write to v the pids of the children of `python` that run Python, the oldest first, then those of
  * grandchildren, such as the workers of multiprocessing's fork server; at most `most`. Return their

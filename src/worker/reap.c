@@ -30,7 +30,8 @@ static bool group_is_gone(const struct worker *w)
     return kill(-w->pid, 0) < 0 && errno == ESRCH;
 }
 
-/* The parent of a zombie may be in another session: it is ended when no group is left. */
+/* True if the group has only zombies: their parent, in another group, has not reaped them. Looks
+ * once per LOOK_NS; false in between. */
 static bool group_is_dead(struct worker *w, uint64_t now)
 {
     if (now < w->look_at)
@@ -180,7 +181,7 @@ static void output_done(void *arg)
         g->on_empty(g->arg); /* the callback may free g */
 }
 
-/* While a worker runs, orphans are only reaped: the children need not be listed at each exit. */
+/* While a worker runs, living orphans are left alone: list the children only if one has exited. */
 static bool must_list_children(const struct worker_group *g)
 {
     for (int i = 0; i < g->n; i++)

@@ -94,7 +94,8 @@ int rule_check_env(const char *text, struct dd_err *err)
         (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "--env (-x): '%s' is not NAME=VALUE with a NAME of letters, digits and '_'"
+                      "--env (-x): '%s' is not NAME=VALUE with a NAME of letters, digits and '_' "
+                      "that begins with no digit"
                       "\n  tip: use -x NAME=VALUE, or --env=0,3-5:NAME=VALUE for some ranks",
                       value);
 }

@@ -298,7 +298,8 @@ static int explain_format(const char *path, struct dd_err *err)
                       path, path);
 }
 
-int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err *err)
+int spawn_explain(const struct spawn_report *r, const char *path, const char *directory,
+                  struct dd_err *err)
 {
     errno = r->error;
     if (r->stage == SPAWN_STDIO)
@@ -306,7 +307,8 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
                           path);
     if (r->stage == SPAWN_DIRECTORY)
         return dd_err_set(err, -r->error,
-                          "cannot run '%s': cannot change to the directory of --chdir: %m", path);
+                          "cannot run '%s': cannot change to the directory '%s' of --chdir: %m",
+                          path, directory);
     switch (r->error) {
     case ENOENT:
         if (access(path, F_OK) == 0)

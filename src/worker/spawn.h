@@ -12,8 +12,8 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* What children need to know of the process that starts them, read once for all of them: each
- * function that a child does not call saves it the page faults of that function. */
+/* Values of the parent that its children use. The parent reads them once for all children: each
+ * function that a child calls costs page faults there. */
 struct spawn_parent {
     pid_t agent;
     struct dd_core core; /* settings of the guardian, which its workers get */
@@ -65,7 +65,9 @@ void spawn_drop_handlers(void);
  * -EACCES or -ENOMEM without a message. */
 int spawn_lookup(char **ret, const char *name, char *const *env);
 
-/* Set the message for a report of any stage but SPAWN_AFFINITY; return -r->error. */
-int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err *err);
+/* Set the message for a report of any stage but SPAWN_AFFINITY; return -r->error. path: the
+ * program. directory: of --chdir; may be NULL at other stages than SPAWN_DIRECTORY. */
+int spawn_explain(const struct spawn_report *r, const char *path, const char *directory,
+                  struct dd_err *err);
 
 #endif

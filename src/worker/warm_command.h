@@ -23,8 +23,8 @@ struct warm_command {
 int warm_command_parse(struct warm_command *ret, char *const *argv, struct dd_err *err);
 void warm_command_done(struct warm_command *c);
 
-/* True if argv[0] is a Python interpreter, by its name, or because PYTHON_EXEC of env has the same
- * file name. */
+/* True if `program` is a Python interpreter, by its name, or because PYTHON_EXEC of env has the
+ * same file name. */
 bool warm_command_is_python(const char *program, char *const *env);
 
 /* True if Python or its modules read this variable when they start, so that it must be the same in

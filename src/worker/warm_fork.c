@@ -154,7 +154,9 @@ static int take(const struct warm_batch *b, const struct warm_msg *m, pid_t *pid
     if (m->type != WARM_WORKER)
         return 0;
     if (m->a >= (uint32_t)npids || m->b < 2 || m->b > INT32_MAX || pids[m->a] != 0)
-        return dd_err_set(err, -EPROTO, "unexpected report of a worker that was not requested");
+        return dd_err_set(err, -EPROTO,
+                          "the interpreter sent an unexpected report of worker %u, process %u",
+                          m->a, m->b);
     pids[m->a] = (pid_t)m->b;
     return 0;
 }
@@ -181,7 +183,8 @@ static int check_children(const struct warm_batch *b, const pid_t *pids, int npi
                                   n == 1 ? "" : "s", b->n);
 }
 
-/* A worker reports its pid itself, possibly after the process that forked it has exited. */
+/* True if all workers have reported their pids. A worker may do so after the process that forked it
+ * has exited. */
 static bool complete(const struct warm_batch *b, const pid_t *pids, int npids)
 {
     int n = 0;

@@ -47,8 +47,8 @@ void warm_batch_done(struct warm_batch *b);
 
 /* Make a file in memory, close-on-exec. Return its descriptor, or < 0 with a message. */
 int warm_memory_file(const void *data, size_t len, struct dd_err *err);
-/* Send a message without a text, with at most 16 descriptors. Return 0, or -EAGAIN: there is no
- * room yet. */
+/* Send a message without a text, with at most 16 descriptors. Return 0; -EAGAIN: there is no room
+ * yet; or another -errno. */
 int warm_send(int fd, char type, const int *fds, int nfds);
 
 #endif

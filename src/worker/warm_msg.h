@@ -21,7 +21,7 @@ enum warm_type {
     WARM_UNFIT = 'U',     /* text: module, "\n", reason against fork(); the interpreter exits */
     WARM_READY = 'R',     /* a: number of imported modules */
     WARM_WORKER = 'P',    /* a: index of the worker, b: pid of the worker */
-    WARM_BATCH = 'D',     /* all workers are forked; a: status of the process that forked them */
+    WARM_BATCH = 'D',     /* a: status, from waitpid(), of the process that forks the workers */
     WARM_PROBED = 'V',    /* a, b: version; text: source of the list, then a module on each line */
 };
 

@@ -75,14 +75,14 @@ class Config:
     def __init__(self, fields):
         self.mode = fields.text()  # "probe" or "serve"
         self.modules = [os.fsdecode(m) for m in fields.list()]
-        self.chosen = fields.text() == "1"  # by the user
+        self.chosen = fields.text() == "1"  # True: the user has named the modules
         self.left_out = [os.fsdecode(m) for m in fields.list()]
         self.kind = fields.text()  # "script", "module" or "command"
         self.target = fields.text()
         self.agent = fields.number()
 
     def key(self):
-        """Identify script and environment."""
+        """Return a text that identifies the program and its Python environment."""
         target = os.path.realpath(self.target) if self.kind == "script" else self.target
         if self.kind == "command" and len(sys.argv) > 1:
             target += "\t" + os.path.realpath(sys.argv[1])  # the script of --run-path
@@ -94,7 +94,7 @@ class Config:
         return os.path.join(home, "ddrun", "warm", fnv(self.key())) if home.startswith("/") else None
 
     def script_directory(self):
-        """Return what sys.path[0] will be."""
+        """Return what sys.path[0] will be; None: no directory is added to sys.path."""
         if getattr(sys.flags, "safe_path", False):
             return None
         if self.kind == "module":
@@ -240,7 +240,7 @@ def set_environment(entries):
 
 
 def set_arguments(argv):
-    """sys.argv[0] is what the interpreter has made of the script; arguments may contain the local rank."""
+    """Set the arguments of this worker, which may contain the local rank. sys.argv[0] stays as the interpreter has set it."""
     if getattr(sys, "orig_argv", None):
         sys.orig_argv[:] = argv
     n = len(sys.argv) - 1
@@ -266,7 +266,8 @@ def reset_streams(unbuffered):
 
 
 def reseed():
-    """Python reseeds its module random at each fork."""
+    """Give this worker its own seeds for numpy and torch, and its own key for multiprocessing. Python itself reseeds its
+    module random at each fork."""
     try:
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()
@@ -424,7 +425,8 @@ def probe(channel, config):
 
 
 def run_own_sitecustomize(mine):
-    """The module sitecustomize of this Python, if it has one, takes the place of this one."""
+    """Import the module sitecustomize of this Python in place of this module. Return False if it has none, or if its import
+    fails."""
     del sys.modules["sitecustomize"]
     try:
         import sitecustomize  # noqa: F401
@@ -486,5 +488,5 @@ except BaseException as error:
     finally:
         os._exit(5)  # never continue: the interpreter would run the script
 if not has_sitecustomize:
-    # for the module site: there is no sitecustomize
+    # reports to the module site that there is no sitecustomize
     raise ImportError("No module named 'sitecustomize'", name="sitecustomize")

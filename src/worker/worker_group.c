@@ -48,7 +48,7 @@ static int group_new(struct worker_group **ret, struct event_base *base, int n, 
     for (int i = 0; i < n; i++)
         g->w[i].state = WORKER_GONE;
     g->adopts = children_adopts_orphans() && children_list(&g->protected) == 0;
-    sigset_t child; /* the parent may have blocked or ignored SIGCHLD: exits would go unnoticed */
+    sigset_t child; /* the parent may have blocked SIGCHLD: exits would go unnoticed */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);
@@ -78,10 +78,15 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
             return dd_err_set(err, rc, "cannot run '%s': not found in PATH (%s)", name,
                               dirs == NULL ? "not set" : dirs);
         if (rc == -EACCES)
-            return dd_err_set(err, rc,
-                              "cannot run '%s': not an executable file"
-                              "\n  tip: chmod +x '%s'",
-                              name, name);
+            return strchr(name, '/') == NULL
+                       ? dd_err_set(err, rc,
+                                    "cannot run '%s': not executable in any directory of "
+                                    "PATH (%s)",
+                                    name, dirs == NULL ? "not set" : dirs)
+                       : dd_err_set(err, rc,
+                                    "cannot run '%s': not an executable file"
+                                    "\n  tip: chmod +x '%s'",
+                                    name, name);
         if (rc < 0)
             return dd_err_set(err, rc, "cannot run '%s': %s", name, strerror(-rc));
     }
@@ -222,7 +227,8 @@ static int group_fork(struct worker_group *g, const struct group_start *s,
     return rc;
 }
 
-/* Explain a report that comes when the specs, with the names of programs, are gone. */
+/* Explain a report that comes after worker_group_start() has returned: the specs, which name the
+ * program and the directory, do not exist any more. */
 static int late_explain(const struct spawn_report *r, struct dd_err *err)
 {
     errno = r->error;
@@ -239,8 +245,9 @@ static int report_take(struct worker_group *g, const struct spawn_report *r,
     if (r->index < 0 || r->index >= g->n)
         return 0;
     if (r->stage != SPAWN_AFFINITY)
-        return specs == NULL ? late_explain(r, err)
-                             : spawn_explain(r, specs[r->index].argv.v[0], err);
+        return specs == NULL
+                   ? late_explain(r, err)
+                   : spawn_explain(r, specs[r->index].argv.v[0], specs[r->index].directory, err);
     errno = r->error;
     dd_log(g->log, DD_LOG_WARN, "cannot bind rank %d to its CPUs: %m", g->w[r->index].rank);
     return 0;

@@ -72,7 +72,7 @@ int worker_spec_fd(struct worker_spec *spec, int fd);
  * -ENOMEM. */
 int worker_spec_via(struct worker_spec *ret, const struct worker_spec *spec);
 
-/* All borrowed until free. */
+/* Borrowed until free, except `warm`. */
 struct worker_group_cfg {
     const struct dd_log *log;  /* NULL: no messages */
     struct worker_output *out; /* NULL: the workers inherit stdout and stderr */
@@ -82,8 +82,8 @@ struct worker_group_cfg {
      * groups is left */
     void (*on_empty)(void *arg);
     const struct warm_fork *warm; /* --warm: fork the workers from this interpreter; NULL: execute
-                                     them. Lent during worker_group_start() */
-    /* called if the interpreter could not fork; the workers were executed instead */
+                                     them. Borrowed during worker_group_start() */
+    /* called if the interpreter cannot fork the workers, with the reason; they are executed then */
     void (*on_warm_failed)(void *arg, const char *why);
     void *arg;
 };

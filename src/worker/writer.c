@@ -109,7 +109,7 @@ static int note_recv(int fd, struct note *note, int *ret_pass)
 
 struct child {
     const struct writer_spec *spec;
-    int *files;         /* -1: closed after an error */
+    int *files;         /* descriptors of the files; -1: this number is unused */
     struct pollfd *fds; /* the sockets, then the control socket */
     int open;           /* number of open entries of fds */
 };
@@ -275,8 +275,23 @@ static void on_note(evutil_socket_t fd, short what, void *arg)
         w->on_end(w->arg);
 }
 
-/* Count the limit in slices of waiting: if the whole machine stalls, that costs at most one slice,
- * and the child keeps the others. */
+/* The child has exited before it was ready. Set its error message, or else its exit status. */
+static int explain_exit(struct writer *w, struct dd_err *err)
+{
+    int status = 0;
+    if (w->failed.rc < 0)
+        return dd_err_set(err, w->failed.rc, "%s", w->failed.text);
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    w->pid = 0;
+    return dd_err_set(err, -ECHILD,
+                      "the log writer process %s %d before it had opened the log files",
+                      WIFSIGNALED(status) ? "was killed by signal" : "exited with status",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* The time limit is a number of slices in which poll() finds nothing: a stall of the whole machine
+ * uses up at most one slice, and leaves the others to the child. */
 static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
 {
     struct pollfd p = {.fd = w->control, .events = POLLIN};
@@ -287,12 +302,8 @@ static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
         waited += ready == 0 ? SLICE_MS : 0;
         if (ready <= 0)
             continue;
-        if (take(w) >= 0)
-            continue;
-        return w->failed.rc < 0
-                   ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
-                   : dd_err_set(err, -ECHILD,
-                                "the log writer process exited before it had opened the log files");
+        if (take(w) < 0)
+            return explain_exit(w, err);
     }
     if (!w->ready)
         dd_log(w->log, DD_LOG_WARN,

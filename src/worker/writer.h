@@ -29,7 +29,8 @@ struct writer_spec {
     unsigned limit_ms; /* time limit for opening the files */
     const struct dd_log *log;
     void (*on_end)(
-        void *arg); /* after writer_finish(): everything is written, or cannot be written */
+        void *arg); /* called when the child exits, early or after writer_finish(), and also by
+                       writer_finish() after an early exit: nothing more will be written */
     void *arg;
 };
 
