@@ -9,8 +9,8 @@
  *   frame = u8 type | u8 verdict | u32 number | u32 mode | i64 mtime | u32 nanoseconds | u64 size
  *           | text or data up to the end of the frame
  *
- * Numbers are little-endian. `number` counts the files of a sender; it identifies the file of
- * an answer that crosses another frame in transit. */
+ * Numbers are little-endian. `number` counts the files of a sender. Answers repeat it, since an
+ * answer may arrive when the sender has already gone on to the next file. */
 #ifndef DD_STAGE_COLLECT_CODEC_H
 #define DD_STAGE_COLLECT_CODEC_H
 

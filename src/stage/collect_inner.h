@@ -1,5 +1,5 @@
-/* The parts of ddrun-stage for --collect: one process receives the files, on the first node of the
- * round; one on each node sends them. */
+/* State and functions that the files of ddrun-stage for --collect share. One process receives the
+ * files, on the first node of the round; one on each node sends them. */
 #ifndef DD_STAGE_COLLECT_INNER_H
 #define DD_STAGE_COLLECT_INNER_H
 
@@ -16,7 +16,7 @@ struct collect {
     struct event_base *base;
     int control; /* socket of the agent */
     struct event *control_event, *alive_event;
-    struct stage_msg setup; /* COLLECT; no texts until the agent has sent it */
+    struct stage_msg setup; /* message COLLECT of the agent; has no texts until it is received */
     struct net_key_input key_in;
     struct net_key key;
     void (*drop)(void *arg); /* removes incomplete files before the exit; NULL: nothing to remove */

@@ -93,7 +93,7 @@ int collect_rule_expand(char **ret, const char *pattern, const char *directory, 
     else if (text != NULL)
         rc = dd_buf_puts(&full, text);
     if (text == NULL || rc < 0)
-        return dd_err_set(err, -EINVAL, "cannot expand the pattern '%.60s…': %s", pattern,
+        return dd_err_set(err, -EINVAL, "cannot expand the pattern '%.300s': %s", pattern,
                           rc == -EMSGSIZE ? "the result is too long" : "out of memory");
     while (full.len > 1 && full.data[full.len - 1] == '/')
         full.len--;

@@ -149,6 +149,21 @@ static void send_close(struct send *s)
     s->open = false;
 }
 
+/* Check the name of a file in DIR. False: the file has been reported as missing. */
+static bool send_name_ok(struct send *s, const struct collect_item *i, const char *name)
+{
+    char why[160];
+    if (stage_path_ok(name))
+        return true;
+    (void)snprintf(
+        why, sizeof(why),
+        "expected a path in DIR of at most %d bytes and at most %d components, none of them "
+        "empty or '.'",
+        STAGE_PATH_MAX, STAGE_DEPTH_MAX);
+    send_miss_item(s, i, why);
+    return false;
+}
+
 /* Open the next file and offer it. False: it cannot be read, or is useless. */
 static bool send_offer(struct send *s)
 {
@@ -168,10 +183,8 @@ static bool send_offer(struct send *s)
     }
     const char *name = i->name != NULL ? i->name : i->path + i->prefix;
     (void)snprintf(f.text, sizeof(f.text), "%s", name);
-    if (strlen(name) > STAGE_PATH_MAX || !stage_path_ok(f.text)) {
-        send_miss_item(s, i, "its path in DIR is too long, or has too many components");
+    if (!send_name_ok(s, i, name))
         return false;
-    }
     f.verdict = i->rule;
     f.mode = (uint32_t)s->st.st_mode & 0777;
     f.mtime = s->st.st_mtim.tv_sec;
@@ -381,7 +394,10 @@ static int send_list_cache(struct send *s, struct dd_err *err)
         return dd_err_set(err, -EPROTO, "malformed message from the agent");
     const int rc = compile_send_list(&s->list, t[STAGE_COLLECT_CACHE], t[STAGE_COLLECT_KIND], how,
                                      (int64_t)failed_at);
-    return rc == 0 ? 0 : dd_err_set(err, rc, "out of memory");
+    return rc == 0
+               ? 0
+               : dd_err_set(err, rc, "cannot list the caches in '%s': %s", t[STAGE_COLLECT_CACHE],
+                            rc == -E2BIG ? "too many files" : "out of memory");
 }
 
 /* List the files of one rule, or report why its pattern cannot be read. 0 or -ENOMEM. */

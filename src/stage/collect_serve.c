@@ -54,7 +54,9 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
         rc = take_setup(c, &err);
     }
     if (rc < 0)
-        collect_fail(c, err.text[0] != '\0' ? err.text : "malformed message from the agent");
+        collect_fail(c, err.text[0] != '\0' ? err.text
+                        : rc == -ENOMEM     ? "out of memory"
+                                            : "malformed message from the agent");
 }
 
 static void on_alive(evutil_socket_t fd, short what, void *arg)

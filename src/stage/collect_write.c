@@ -17,7 +17,8 @@ enum { ATTEMPTS = 8, WRITE_BACK = 64 << 20 };
 
 /* ---- directories ---- */
 
-/* Create DIR with the directories above it. Returns a descriptor or -errno. */
+/* Open DIR, and create it with the directories above it if it does not exist. Return a descriptor
+ * or -errno. */
 static int open_top(const char *dir)
 {
     char path[STAGE_PATH_MAX + 1];
@@ -141,9 +142,10 @@ enum collect_verdict collect_file_begin(struct collect_file *f, const struct col
     f->mode = offer->mode & (f->cache ? 0755 : 0777);
     f->mtime = (struct timespec){.tv_sec = offer->mtime, .tv_nsec = offer->nsec};
     f->parent = open_parent(f, t, offer->text);
-    int rc = f->parent < 0 ? dd_err_set(err, f->parent, "cannot create its directory in '%s': %s",
-                                        t->dir, strerror(-f->parent))
-                           : compare_existing(f, err);
+    int rc = f->parent < 0
+                 ? dd_err_set(err, f->parent, "cannot create the directory of the file in '%s': %s",
+                              t->dir, strerror(-f->parent))
+                 : compare_existing(f, err);
     const bool have = rc == 0;
     rc = rc > 0 ? check_space(f, err) : rc;
     if (rc == 0 && !have && (rc = open_temporary(f, t->named)) < 0) {
@@ -181,8 +183,10 @@ int collect_file_write(struct collect_file *f, const void *p, size_t n, struct d
         const ssize_t k = write(f->fd, from, n);
         if (k < 0 && errno == EINTR)
             continue;
-        if (k <= 0)
-            return dd_err_set(err, k < 0 ? -errno : -EIO, "cannot write the destination: %m");
+        if (k <= 0) {
+            const int rc = k < 0 ? -errno : -EIO;
+            return dd_err_set(err, rc, "cannot write the destination: %s", strerror(-rc));
+        }
         from += k;
         n -= (size_t)k;
         f->got += (uint64_t)k;

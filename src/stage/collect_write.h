@@ -27,8 +27,9 @@ struct collect_file {
 
 #define COLLECT_FILE_NONE (struct collect_file){.parent = -1, .fd = -1}
 
-/* Begin a file at DIR/FOLDER/PATH. COLLECT_WANT; COLLECT_HAVE: DIR has the file with this size and
- * time; COLLECT_REFUSED with a reason: DIR has a newer file, there is not enough space, … */
+/* Begin a file at DIR/FOLDER/PATH. Return COLLECT_WANT; COLLECT_HAVE: DIR has the file with this
+ * size and time; COLLECT_REFUSED with a reason: DIR has a newer file, there is not enough space, …
+ */
 enum collect_verdict collect_file_begin(struct collect_file *f, const struct collect_target *t,
                                         const struct collect_frame *offer, struct dd_err *err);
 int collect_file_write(struct collect_file *f, const void *p, size_t n, struct dd_err *err);

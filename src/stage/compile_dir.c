@@ -189,7 +189,7 @@ static int add(struct stage_list *l, const char *path, const struct stat *st)
         const size_t cap = l->cap > 0 ? l->cap * 2 : 256;
         struct stage_item *v = cap <= ITEMS_MAX ? realloc(l->items, cap * sizeof(*v)) : NULL;
         if (v == NULL)
-            return -ENOMEM;
+            return cap <= ITEMS_MAX ? -ENOMEM : -E2BIG;
         l->items = v;
         l->cap = cap;
     }
@@ -349,7 +349,7 @@ int compile_dir_take(int at, const char *made)
     DD_AUTO(fd) int fd = openat(at, made, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    /* a copy without entries */
+    /* the copy has no entries: keep the present cache */
     if (unlinkat(fd, COMPILE_DIR_CACHE, AT_REMOVEDIR) == 0 || errno == ENOENT)
         return 0;
     /* try again: a tool may make the directory between two renames */

@@ -19,15 +19,16 @@ struct compile_dir {
     uint64_t most;    /* limit for the bytes of DIR/KIND */
 };
 
-/* Open DIR/KIND, or DIR if kind is NULL; create them. Returns a descriptor. -EPERM: other users can
- * write to the directory. */
+/* Open DIR/KIND, or DIR if kind is NULL; create them. Return a descriptor or -errno. -EPERM: a
+ * directory belongs to another user, or other users can write to it. */
 int compile_dir_open(const struct compile_dir *c, struct dd_err *err);
 
 enum { COMPILE_DIR_SOURCE = 40, COMPILE_DIR_WARNING = 700 };
 
 /* Remove the least recently used entries of DIR/KIND until it has at most `most` bytes, and list
- * the rest. source: set to the path of DIR/KIND for stage_pack(). warning: "", or why entries are
- * missing in the list. 0 or -ENOMEM. */
+ * the rest. source: set to a path of DIR/KIND that stays valid until the process exits; "" if DIR
+ * cannot be used. warning: set to why entries are missing in the list; "": none are. Return 0 or
+ * -errno; -E2BIG: there are too many entries. */
 int compile_dir_list(struct stage_list *ret, const struct compile_dir *c,
                      char source[COMPILE_DIR_SOURCE], char warning[COMPILE_DIR_WARNING]);
 /* Replace the cache that tools have written meanwhile by the complete copy in the directory `made`,

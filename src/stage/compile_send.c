@@ -84,7 +84,7 @@ static bool snapshot_is_due(const struct choice *c, const struct collect_list *a
     return due;
 }
 
-/* Append the file that marks a snapshot as complete. */
+/* Create the file that marks a snapshot as complete, and append it. */
 static int snapshot_complete(struct collect_list *all, const char *tool)
 {
     const struct collect_item *some = &all->items[0];

@@ -1,11 +1,12 @@
 /* ddrun-archive: reads an archive and writes its entries to standard output, in the order in which
- * ddrun-stage sends them: directories that files need are implied. The only program that loads
- * libarchive, which parses untrusted data: a crash of it ends this process alone.
+ * ddrun-stage sends them: files first. The receiver makes the directories of a file when it unpacks
+ * the file. This is the only program that loads libarchive, which parses untrusted data: if it
+ * crashes, only this process ends.
  *
  *   ddrun-archive PATH NUMBER NAME
  *
- * NUMBER begins all paths. If the first entry lies in a directory NAME, that name is left out.
- * The output is described in stage_archive.h. */
+ * All paths in the output begin with NUMBER. If the first entry lies in a directory NAME, that name
+ * is left out. stage_archive.h describes the output. */
 #include "base/auto.h"
 #include "base/cursor.h"
 #include "base/io.h"
@@ -148,8 +149,11 @@ static void put_later(struct reading *r, enum stage_kind kind)
     e->kind = kind;
     e->offset = 0;
     e->len = 0;
-    if (dd_wr_le(out, stage_entry_size(strlen(e->path), strlen(e->target), 0), 4) < 0 ||
-        stage_entry_encode(out, e) < 0)
+    int rc = dd_wr_le(out, stage_entry_size(strlen(e->path), strlen(e->target), 0), 4);
+    rc = rc == 0 ? stage_entry_encode(out, e) : rc;
+    if (rc == -EMSGSIZE)
+        fail("--stage: '%s' contains too many directories and links", r->path);
+    if (rc < 0)
         fail("--stage: out of memory");
 }
 
@@ -186,6 +190,24 @@ static void clean(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
         out[0] = '\0';
 }
 
+/* below: the part of the path below the top directory */
+static _Noreturn void fail_place(const struct reading *r, const char *path, const char *below)
+{
+    char why[160];
+    if (below[0] == '\0')
+        (void)snprintf(why, sizeof(why), "it would replace the top directory");
+    else if (path[0] == '/')
+        (void)snprintf(why, sizeof(why), "its path is absolute");
+    else
+        (void)snprintf(
+            why, sizeof(why),
+            "expected at most %d components of at most %d bytes, %d bytes in all, and no "
+            "component '.' or '..'",
+            STAGE_DEPTH_MAX - 1, STAGE_NAME_MAX, (int)(STAGE_PATH_MAX - strlen(r->number) - 1));
+    fail("--stage: '%s' contains '%.200s', which has no place in the copy: %s", r->path, path, why);
+}
+
+/* Set out to the path in the copy of an entry of the archive. */
 static void place(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *name, bool directory)
 {
     char path[STAGE_PATH_MAX + 1];
@@ -207,9 +229,7 @@ static void place(struct reading *r, char out[STAGE_PATH_MAX + 1], const char *n
     const int n = snprintf(out, STAGE_PATH_MAX + 1, "%s%s%s", r->number,
                            below[0] != '\0' ? "/" : "", below);
     if (n < 0 || n > STAGE_PATH_MAX || !stage_path_ok(out) || (below[0] == '\0' && !directory))
-        fail("--stage: '%s' contains '%.200s', which has no place in the copy "
-             "(absolute, with '..', too long, or in place of the top directory)",
-             r->path, path);
+        fail_place(r, path, below);
 }
 
 /* Return the path without the number at its start. */
@@ -302,10 +322,12 @@ static void take_file(struct reading *r)
 static void take_symlink(struct reading *r, struct seen *s, const char *target)
 {
     const int n = snprintf(r->entry.target, sizeof(r->entry.target), "%s", target);
-    if (n <= 0 || n > STAGE_PATH_MAX)
-        fail("--stage: '%s' contains '%.200s', a link without a target or with one of more than "
-             "%d bytes",
-             r->path, inside(r, s->path), STAGE_PATH_MAX);
+    if (n <= 0)
+        fail("--stage: '%s' contains '%.200s', a link without a target", r->path,
+             inside(r, s->path));
+    if (n > STAGE_PATH_MAX)
+        fail("--stage: '%s' contains '%.200s', a link with a target of more than %d bytes", r->path,
+             inside(r, s->path), STAGE_PATH_MAX);
     s->kind = STAGE_SYMLINK;
     s->target = strdup(target);
     if (s->target == NULL)

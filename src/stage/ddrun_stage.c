@@ -80,7 +80,7 @@ static int begin_round(struct serve *s, struct dd_err *err)
     rc = rc == 0 ? serve_link_up(s, children, err) : rc;
     rc = rc == 0 ? serve_begin(s, err) : rc;
     if (rc == 0)
-        try_mount(s); /* while the reader lists */
+        try_mount(s); /* meanwhile, the reader lists the sources */
     return rc;
 }
 
@@ -138,7 +138,9 @@ static void on_control(evutil_socket_t fd, short what, void *arg)
         rc = begin_round(s, &err);
     }
     if (rc < 0)
-        serve_fail(s, err.text[0] != '\0' ? err.text : "--stage: malformed message from the agent");
+        serve_fail(s, err.text[0] != '\0' ? err.text
+                      : rc == -ENOMEM     ? "--stage: out of memory"
+                                          : "--stage: malformed message from the agent");
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *arg)

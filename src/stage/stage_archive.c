@@ -24,7 +24,8 @@ struct unpacking_archive {
     struct dd_err *err;
 };
 
-/* Find ddrun-archive in the directory of this program. */
+/* Set ret to the path of ddrun-archive, which is in the directory of this program. False: errno of
+ * readlink() is set. */
 static bool find_helper(char ret[PATH_MAX])
 {
     const ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 32);
@@ -44,9 +45,8 @@ static int start_helper(pid_t *ret, int ends[2], const struct stage_source *sour
     char name[STAGE_PATH_MAX + 1];
     posix_spawn_file_actions_t to;
     if (!find_helper(helper))
-        return dd_err_set(
-            err, -ENOENT,
-            "--stage: cannot find the directory of ddrun-stage, which contains ddrun-archive");
+        return dd_err_set(err, -ENOENT,
+                          "--stage: cannot find ddrun-archive: cannot read '/proc/self/exe': %m");
     (void)snprintf(digits, sizeof(digits), "%d", number);
     (void)snprintf(name, sizeof(name), "%s", slash != NULL ? slash + 1 : source->name);
     char *argv[] = {helper, source->path, digits, name, NULL};

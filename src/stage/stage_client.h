@@ -27,11 +27,12 @@ int stage_client_send(int fd, enum stage_msg_type type, char *const *texts, cons
 /* Send progress, unless the other side has not read all earlier packets: a stopped process must not
  * let the socket become full, which would block the sender. */
 void stage_client_progress(int fd, const char *text);
-/* Receive one packet. Returns the number of descriptors, which the caller owns, or -EAGAIN,
- * -ECONNRESET, -EPROTO. The caller frees ret->texts. */
+/* Receive one packet. Return the number of descriptors, which the caller owns, or -EAGAIN,
+ * -ECONNRESET (the other side has closed the socket), -EPROTO or another -errno. The caller frees
+ * ret->texts. */
 int stage_client_receive(int fd, struct stage_msg *ret, int fds[STAGE_CLIENT_FDS]);
-/* In ddrun-stage: receive one packet without descriptors. Returns 0 or -EAGAIN, -ECONNRESET,
- * -EPROTO. The caller frees ret->texts. */
+/* In ddrun-stage: receive one packet without descriptors. Return 0, -EAGAIN, -ECONNRESET, -EPROTO
+ * or -ENOMEM. The caller frees ret->texts. */
 int stage_client_take(int fd, struct stage_msg *ret);
 /* Close the socket, upon which the helper exits, and wait for its exit; kill it after 2 s. */
 void stage_client_close(struct stage_client *c);

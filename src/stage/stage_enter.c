@@ -27,8 +27,8 @@ static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
     return rc < 0 || m->type == STAGE_MSG_READY || m->type == STAGE_MSG_WITHOUT ? rc : -EPROTO;
 }
 
-/* Say once where the contents of an archive are if its directory does not exist and nothing leads
- * the workers to the copy. */
+/* On rank 0, warn of each directory that does not exist and that neither a variable nor the command
+ * line names: the workers do not find its copy, usually that of an archive. */
 static void name_unused(const struct dd_log *log, char *const *env, char *const *argv,
                         char *const *pairs)
 {
@@ -37,12 +37,13 @@ static void name_unused(const struct dd_log *log, char *const *env, char *const 
         return;
     for (; pairs[0] != NULL; pairs += 2)
         if (access(pairs[0], F_OK) < 0 && errno == ENOENT && !stage_env_names(pairs[0], env, argv))
-            dd_log(log, DD_LOG_WARN,
-                   "--stage: the directory '%s' does not exist, and no variable leads the workers "
-                   "to its copy in '%s'"
-                   "\n  tip: create the directory on each node, or name an existing one: "
-                   "--stage=ARCHIVE:DIR",
-                   pairs[0], pairs[1]);
+            dd_log(
+                log, DD_LOG_WARN,
+                "--stage: the directory '%s' does not exist, and neither a variable nor the "
+                "command line names it, so the workers do not find its copy in '%s'"
+                "\n  tip: name the directory in PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV or "
+                "CONDA_PREFIX; or create it on each node, if copies can be mounted there",
+                pairs[0], pairs[1]);
 }
 
 static int point_to_copy(struct dd_strv *env, struct dd_strv *argv, char *const *pairs)

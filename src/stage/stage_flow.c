@@ -28,6 +28,13 @@ static void flow_fail_malformed(const struct serve *s)
     serve_fail(s, why);
 }
 
+static void flow_fail(const struct serve *s, const char *what, int rc)
+{
+    char why[200];
+    (void)snprintf(why, sizeof(why), "--stage: %s: %s", what, strerror(-rc));
+    serve_fail(s, why);
+}
+
 static void flow_begin_copy(struct serve *s, uint64_t bytes, uint64_t entries)
 {
     struct dd_err err = {0};
@@ -80,8 +87,9 @@ static void flow_take_chunk(struct serve *s, const struct stage_frame *sf, const
     c->frame = DD_BUF_INIT(f->len);
     flow_keep(s, &c->frame, f);
     TAILQ_INSERT_TAIL(&s->live, c, kept);
-    if (stage_pool_add(s->pool, c) < 0)
-        serve_fail(s, "--stage: cannot create any thread to unpack the copy");
+    const int rc = stage_pool_add(s->pool, c);
+    if (rc < 0)
+        flow_fail(s, "cannot create a thread to unpack the copy", rc);
 }
 
 /* After a reconnection, the parent repeats HEAD and END; any other repetition is malformed. */
@@ -291,10 +299,11 @@ static void flow_check_digest(const struct serve *s)
     unsigned char digest[STAGE_DIGEST];
     struct stage_frame f;
     char why[400];
-    (void)snprintf(why, sizeof(why),
-                   "--stage: the copy on %s differs from what the first node has read (the SHA-256 "
-                   "digests differ)",
-                   s->setup.texts.v[STAGE_SETUP_NODE]);
+    (void)snprintf(
+        why, sizeof(why),
+        "--stage: the copy on %s differs from the data that was sent (the SHA-256 digests "
+        "differ)",
+        s->setup.texts.v[STAGE_SETUP_NODE]);
     if (stage_ledger_total(&s->ledger, s->total, digest) < 0)
         serve_fail(s, "--stage: cannot compute the SHA-256 digest of the copy");
     if (stage_frame_decode(&f, s->end.data, s->end.len) < 0 ||

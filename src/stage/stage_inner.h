@@ -1,4 +1,5 @@
-/* The parts of ddrun-stage on one node in one round. */
+/* State and functions that the files of ddrun-stage share. A process serves one node for one
+ * round. */
 #ifndef DD_STAGE_STAGE_INNER_H
 #define DD_STAGE_STAGE_INNER_H
 
@@ -86,7 +87,7 @@ struct serve {
     bool answered; /* `needs` is final: reported to the parent, or the reader was started */
     struct stage_unpack_cfg unpack;
     bool mounts; /* the copy will be mounted at the original path */
-    bool ready;  /* the agent knows that the copy is complete, or that this node gets none */
+    bool ready;  /* the copy is complete, or this node gets none; reported to the agent */
     uint64_t begun_ns;
     uint64_t bytes, files;
     uint64_t spread; /* bytes of the chunks that this node and its subtree need no more */
@@ -140,8 +141,8 @@ void serve_prune_kept(const struct serve *s);
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err);
 bool serve_can_mount(const struct serve *s, struct dd_err *err);
 bool serve_has_image(const struct serve *s);
-/* Mount the copies, if that is possible here, and send READY. Images: the agent has them mounted by
- * stage_mount.c, which lives longer than a round. */
+/* Mount the copies, if that is possible here, and send READY. Images are mounted by
+ * "ddrun-stage mount" (stage_mount.c), a process that outlasts the round. */
 int serve_show(struct serve *s, struct dd_err *err);
 
 #endif

@@ -22,6 +22,7 @@ struct stage_pool {
     enum stage_phase phase; /* phase of the chunks that threads work on */
     int running;
     int wanted, threads; /* number of threads to be started, and of running ones */
+    int error;           /* of the last pthread_create() that failed; 0: none has */
     int wake_fd;
     const struct stage_unpack_cfg *unpack;
     bool compress;
@@ -74,7 +75,7 @@ static void work_on(const struct stage_pool *p, struct stage_chunk *c, const uns
                     size_t n)
 {
     c->bytes = n;
-    /* a node without children sends no chunk that it reads, so nobody compares its digest */
+    /* a node without children sends no chunk that it reads, so no other node compares its digest */
     c->rc = c->read && !p->compress ? 0 : digest(c->digest, raw, n);
     if (c->rc < 0)
         (void)dd_err_set(&c->err, c->rc, "--stage: cannot compute the SHA-256 digest of a chunk");
@@ -158,9 +159,12 @@ static void start_threads(struct stage_pool *p)
 {
     for (; p->wanted > 0; p->wanted--) {
         pthread_t id;
-        if (pthread_create(&id, NULL, run_thread, p) == 0) {
+        const int error = pthread_create(&id, NULL, run_thread, p);
+        if (error == 0) {
             (void)pthread_detach(id);
             p->threads++;
+        } else {
+            p->error = error;
         }
     }
 }
@@ -206,7 +210,7 @@ int stage_pool_add(struct stage_pool *p, struct stage_chunk *c)
 {
     (void)pthread_mutex_lock(&p->lock);
     start_threads(p);
-    const int rc = p->threads > 0 ? 0 : -EAGAIN;
+    const int rc = p->threads > 0 ? 0 : -p->error;
     TAILQ_INSERT_TAIL(&p->waiting, c, entry);
     (void)pthread_cond_signal(&p->change);
     (void)pthread_mutex_unlock(&p->lock);

@@ -35,13 +35,14 @@ int stage_pool_new(struct stage_pool **ret, int threads, int wake_fd, struct dd_
 /* unpack: where chunks are written, borrowed until the process exits; NULL, the default: nowhere.
  * To be called before the first chunk. */
 void stage_pool_unpack_to(struct stage_pool *p, const struct stage_unpack_cfg *unpack);
-/* Set whether the pool makes frames and digests for other nodes of the chunks that it reads. To be
+/* Set whether the pool makes frames and digests of the chunks that it reads, for other nodes. To be
  * called before the first chunk. */
 void stage_pool_compress(struct stage_pool *p, bool on);
 /* Set the pack that reads the parts: borrowed. The pool numbers chunks in the order in which they
  * are finished. Reading uses more threads than CPUs, since they wait for a file server. */
 void stage_pool_read_from(struct stage_pool *p, struct stage_pack *pack);
-/* Any thread may call this. The first chunk starts the threads. -EAGAIN: none could be started. */
+/* Any thread may call this. The first chunk starts the threads. Return 0, or -errno: none could be
+ * started. */
 int stage_pool_add(struct stage_pool *p, struct stage_chunk *c);
 /* Move the finished chunks to the end of done, in an order that keeps the phases. */
 void stage_pool_take(struct stage_pool *p, struct stage_chunks *done);

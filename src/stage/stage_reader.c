@@ -53,8 +53,10 @@ static int reader_add(struct stage_reader *r, const struct stage_part *part, str
         if (raw != NULL)
             dd_buf_done(raw);
         return r->chunks >= STAGE_CHUNKS_MAX
-                   ? dd_err_set(&r->err, -E2BIG, "--stage: the sources need more than %d chunks",
-                                STAGE_CHUNKS_MAX)
+                   ? dd_err_set(&r->err, -E2BIG,
+                                "--stage: the sources are too large: expected at most %d blocks of "
+                                "%d KiB",
+                                STAGE_CHUNKS_MAX, STAGE_RAW_MAX >> 10)
                    : dd_err_set(&r->err, -ENOMEM, "--stage: out of memory");
     }
     *c = (struct stage_chunk){.phase = part->phase, .part = *part, .read = true};
@@ -66,10 +68,11 @@ static int reader_add(struct stage_reader *r, const struct stage_part *part, str
     r->in_flight++;
     r->chunks++;
     (void)pthread_mutex_unlock(&r->lock);
-    return stage_pool_add(r->pool, c) == 0
+    const int rc = stage_pool_add(r->pool, c);
+    return rc == 0
                ? 0
-               : dd_err_set(&r->err, -EAGAIN,
-                            "--stage: cannot create any thread to read the sources");
+               : dd_err_set(&r->err, rc, "--stage: cannot create a thread to read the sources: %s",
+                            strerror(-rc));
 }
 
 static int list_cache(struct stage_reader *r)
@@ -83,7 +86,9 @@ static int list_cache(struct stage_reader *r)
     r->list.skipped = 0;          /* r->warning reports skipped entries */
     if (r->cache_path[0] == '\0') /* the cache cannot be used */
         r->cache_paths[0] = NULL;
-    return rc == 0 ? 0 : dd_err_set(&r->err, rc, "--stage: out of memory");
+    return rc == 0 ? 0
+                   : dd_err_set(&r->err, rc, "--stage: cannot list '%s': %s", r->cache.dir,
+                                rc == -E2BIG ? "too many entries" : strerror(-rc));
 }
 
 static int list_source(struct stage_reader *r, const struct stage_source *s, int number)

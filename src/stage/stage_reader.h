@@ -1,4 +1,4 @@
-/* The thread that lists the sources on the first node, and gives their parts to the pool. */
+/* The thread that lists the sources, on the root of the tree, and gives their parts to the pool. */
 #ifndef DD_STAGE_STAGE_READER_H
 #define DD_STAGE_STAGE_READER_H
 

@@ -22,7 +22,7 @@ struct stage_place {
     int parents[STAGE_TREE_DEPTH]; /* node ranks: the parent, its parent … and the root */
     int depth;                     /* number of parents; 0: this node is the root, which reads */
     int children;                  /* number of nodes that connect to this one */
-    int below; /* number of nodes below this one in the tree; no other node connects */
+    int below; /* number of nodes below this one in the tree, the only ones that may connect */
 };
 
 /* Return the rank of the root. */

@@ -1,6 +1,6 @@
-/* Writes chunks below a directory. No path leaves it: neither by ".." nor through a symbolic
- * link. Several threads may unpack chunks of one phase at once. The process must
- * have the umask 0: a call of chmod for each file would cost time. */
+/* Writes chunks below a directory. No path leaves it: neither by ".." nor through a symbolic link.
+ * Several threads may unpack chunks of one phase at once. The process must have the umask 0: a call
+ * of chmod for each file would cost time. */
 #ifndef DD_STAGE_STAGE_UNPACK_H
 #define DD_STAGE_STAGE_UNPACK_H
 

@@ -135,14 +135,30 @@ static int open_namespaces(int fds[2], pid_t pid, int n, struct dd_err *err)
     return n;
 }
 
-static int read_report(struct view_report *r, int fd, struct dd_err *err)
+static int wait_for(pid_t pid)
+{
+    int status = -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+/* Read the report of the child `pid`, which has exited if there is none. */
+static int read_report(struct view_report *r, int fd, pid_t pid, struct dd_err *err)
 {
     ssize_t n;
     do
         n = read(fd, r, sizeof(*r));
     while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof(*r))
-        return dd_err_set(err, -EIO, "the process that mounts the copy ended without a result");
+    if (n < 0)
+        return dd_err_set(err, -errno, "cannot read from the process that mounts the copy: %m");
+    if (n != (ssize_t)sizeof(*r)) {
+        const int status = wait_for(pid);
+        return dd_err_set(err, -EIO,
+                          "the process that mounts the copy ended without a result (%s %d)",
+                          WIFSIGNALED(status) ? "signal" : "exit status",
+                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
     r->step[sizeof(r->step) - 1] = '\0';
     r->why[sizeof(r->why) - 1] = '\0';
     if (r->error != 0 && r->why[0] != '\0')
@@ -178,21 +194,13 @@ static _Noreturn void check_child(const int *fds, int n, char *const *pairs)
     _exit(0);
 }
 
-static int wait_for(pid_t pid)
-{
-    int status = -1;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
 static int check_view(const int *fds, int n, char *const *pairs, struct dd_err *err)
 {
     const pid_t pid = fork();
     if (pid == 0)
         check_child(fds, n, pairs);
     if (pid < 0)
-        return dd_err_set(err, -errno, "cannot fork: %m");
+        return dd_err_set(err, -errno, "cannot create a process: %m");
     return wait_for(pid) == 0
                ? n
                : dd_err_set(err, -EIO,
@@ -214,6 +222,7 @@ static pid_t view_start(char *const *pairs, const char *server, int report[2], i
         return rc;
     }
     const pid_t pid = fork();
+    const int error = errno;
     if (pid == 0) {
         close(hold[1]);
         view_child(pairs, server, report[1], hold[0]);
@@ -225,7 +234,7 @@ static pid_t view_start(char *const *pairs, const char *server, int report[2], i
         return pid;
     close(hold[1]);
     close(report[0]);
-    return dd_err_set(err, -EAGAIN, "cannot fork: %m");
+    return dd_err_set(err, -error, "cannot create a process: %s", strerror(error));
 }
 
 int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err)
@@ -239,7 +248,7 @@ int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_
     const pid_t pid = rc < 0 ? rc : view_start(pairs, server, report, &hold, err);
     if (pid < 0)
         return pid;
-    rc = read_report(&r, report[0], err);
+    rc = read_report(&r, report[0], pid, err);
     close(report[0]);
     if (rc == 0)
         rc = open_namespaces(fds, pid, r.namespaces, err);

@@ -92,9 +92,13 @@ static int read_fail(const struct walk *w, const char *path, int error, struct d
 
 static int refuse_long(const struct walk *w, const char *path, struct dd_err *err)
 {
-    (void)dd_err_set(err, -ENAMETOOLONG,
-                     "--stage: '%s%.200s…' is too long or has more than %d directories", w->root,
-                     shown(w, path), STAGE_DEPTH_MAX - 2);
+    if (strlen(path) > STAGE_PATH_MAX)
+        (void)dd_err_set(err, -ENAMETOOLONG, "--stage: '%s%.200s…' is longer than %d bytes",
+                         w->root, shown(w, path), STAGE_PATH_MAX);
+    else
+        (void)dd_err_set(err, -ENAMETOOLONG,
+                         "--stage: '%s%.200s…' lies in more than %d directories", w->root,
+                         shown(w, path), STAGE_DEPTH_MAX - 2);
     stage_printable(err->text);
     return -ENAMETOOLONG;
 }

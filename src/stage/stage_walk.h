@@ -14,11 +14,11 @@ struct stage_item {
     char *target; /* target of a link; NULL: no link */
     uint32_t mode;
     struct timespec mtime;
-    struct timespec ctime; /* changes with any other attribute and the data */
+    struct timespec ctime; /* changes with the data and with each other attribute */
     uint64_t size;         /* bytes of a file; 0: no file */
     bool may_vanish;       /* no error if the file no longer exists when it is read */
     bool follow;           /* the path is a symbolic link to the file */
-    bool archive;          /* a file whose contents are not known; no part of a chunk */
+    bool archive;          /* an archive: ddrun-archive reads it, and stage_pack.h leaves it out */
     bool image;            /* a file that is the source itself */
 };
 
