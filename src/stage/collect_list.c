@@ -90,7 +90,7 @@ static int visit_entry(const struct visit *v, int at, const char *name, const ch
             l->unreadable(l->arg, path, errno);
         return 0;
     }
-    /* other users can create files where a pattern looks, such as in /tmp */
+    /* other users can create files in directories of a pattern, such as /tmp */
     const bool ours = st.st_uid == geteuid() || st.st_uid == 0;
     if (ours && S_ISREG(st.st_mode))
         return visit_add(v, path);

@@ -21,8 +21,8 @@ struct collect_list {
     char first_skipped[512];
     /* Called for each directory that cannot be read. */
     void (*unreadable)(void *arg, const char *path, int error);
-    void (*alive)(void *arg); /* called periodically; NULL: never */
-    size_t seen;
+    void (*alive)(void *arg); /* called once per 1024 entries; NULL: never */
+    size_t seen;              /* number of entries that were examined */
     void *arg;
 };
 

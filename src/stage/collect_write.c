@@ -209,7 +209,7 @@ static int publish_new(struct collect_file *f)
     if (f->temporary[0] == '\0' || linkat(f->parent, f->temporary, f->parent, f->name, 0) == 0 ||
         errno == EEXIST)
         return 0;                              /* the temporary name is removed with f */
-    if (errno != EPERM && errno != EOPNOTSUPP) /* otherwise: no hard links here */
+    if (errno != EPERM && errno != EOPNOTSUPP) /* these: the file system has no hard links */
         return -errno;
     if (renameat(f->parent, f->temporary, f->parent, f->name) < 0)
         return -errno;

@@ -158,7 +158,7 @@ int compile_cache_trim(struct compile_cache_file *v, size_t n, uint64_t most, in
 {
     DD_AUTO(free) struct unit *units = calloc(n > 0 ? n : 1, sizeof(*units));
     uint64_t sum = 0;
-    bool full = false; /* from here on, remove every less recently used unit, even small ones */
+    bool full = false; /* a unit did not fit: remove all less recently used ones, even small ones */
     if (units == NULL)
         return -ENOMEM;
     const size_t count = find_units(units, v, n);

@@ -53,7 +53,7 @@ enum stage_kind {
 
 struct stage_entry {
     enum stage_kind kind;
-    uint32_t mode; /* permission bits alone: 0 to 0777 */
+    uint32_t mode; /* permission bits only: 0 to 0777 */
     int64_t mtime;
     uint32_t nsec;
     uint64_t offset;

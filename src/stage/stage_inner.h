@@ -110,7 +110,8 @@ int serve_link_up(struct serve *s, int children, struct dd_err *err);
 void serve_ack(const struct serve *s, uint32_t seq);
 /* Send a frame to a child. False: the link is lost, which is reported later. */
 bool serve_send_frame(const struct stage_child *c, const struct dd_buf *frame);
-/* Leave a parent that cannot send the missing chunks, and try the next one. */
+/* Leave the parent, whose link is lost or which cannot send the missing chunks. Try to connect to
+ * it again, then to the next ones. */
 void serve_leave_parent(struct serve *s, const char *why);
 const char *serve_parent_name(const struct serve *s);
 void serve_close_links(struct serve *s);

@@ -19,7 +19,7 @@ enum stage_news {
     STAGE_NEWS_GONE, /* repeated, and the subtree no longer needs the chunk */
 };
 
-/* Record a received chunk. Returns a stage_news, -EPROTO if the chunk exceeds the window, or
+/* Record a received chunk. Return an enum stage_news, -EPROTO if the chunk exceeds the window, or
  * -ENOMEM. */
 int stage_ledger_take(struct stage_ledger *l, uint32_t seq);
 /* Record the digest of a chunk that was taken. */

@@ -14,7 +14,7 @@ enum stage_msg_type {
                                   also the interpreters that it will copy */
     STAGE_MSG_ALSO = 'L',      /* to ddrun-stage before ROUND: interpreters that the root copies */
     STAGE_MSG_ROUND = 'R',     /* to ddrun-stage: STAGE_ROUND_* */
-    STAGE_MSG_STOP = 'X',      /* to ddrun-stage: the round is over */
+    STAGE_MSG_STOP = 'X',      /* not sent */
     STAGE_MSG_READY = 'D',     /* from ddrun-stage, and on to each worker: STAGE_READY_*;
                                   descriptors of the namespaces that show the copy */
     STAGE_MSG_WITHOUT = 'U',   /* --compile-cache: from ddrun-stage: why this node gets no copy,
@@ -28,7 +28,7 @@ enum stage_msg_type {
     STAGE_MSG_CAME = 'N',      /* from ddrun-stage: "RULES DIRECTORY" of a node whose files are all
                                   done; RULES: set of the rules that match nothing there, 16 hex
                                   digits */
-    STAGE_MSG_ALIVE = 'A',     /* from ddrun-stage: there is progress */
+    STAGE_MSG_ALIVE = 'A',     /* from the ddrun-stage of --collect, at least every 5 s: it runs */
     STAGE_MSG_PROGRESS = 'B',  /* from the root of the tree, once a second until all nodes have
                                   the copy: "DONE ALL NODES SLOWEST", bytes that all nodes have,
                                   and of how many; nodes of the tree that need nothing more;
@@ -84,7 +84,7 @@ enum {
     STAGE_COLLECT_CACHE,     /* of --compile-cache: private directory of this node, or DIR if this
                                 process receives; "": none */
     STAGE_COLLECT_KIND,      /* directory in DIR for this kind of processor */
-    STAGE_COLLECT_MOST,      /* limit for the bytes of the cache files that come */
+    STAGE_COLLECT_MOST,      /* limit for the sum of the cache files that are received, in bytes */
     STAGE_COLLECT_CACHE_HOW, /* how the cache files are sent: enum compile_send_how */
     STAGE_COLLECT_CACHE_FAILED, /* when the first worker of this node has failed, in seconds of the
                                    wall clock; 0: none has */

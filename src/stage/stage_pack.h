@@ -25,8 +25,8 @@ struct stage_part {
 
 /* cfg is copied; what it points to must outlive the pack. */
 int stage_pack_new(struct stage_pack **ret, const struct stage_pack_cfg *cfg, struct dd_err *err);
-/* Set *ret to the next part, in the order of the phases. False at the end. One thread alone may
- * call this. */
+/* Set *ret to the next part, in the order of the phases. False at the end. Only one thread may call
+ * this. */
 bool stage_pack_next(struct stage_pack *p, struct stage_part *ret);
 /* Read a part. Any thread may call this, once for each part. The caller frees raw, which stays
  * empty if all files of the part have vanished. */

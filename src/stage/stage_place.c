@@ -210,7 +210,7 @@ static int place_root(struct serve *s, struct dd_err *err)
 int serve_choose_dir(struct serve *s, uint64_t bytes, uint64_t entries, struct dd_err *err)
 {
     char *const *setup = s->setup.texts.v;
-    if (setup[STAGE_SETUP_DIR][0] == '\0') /* this node reads its own copy for the others */
+    if (setup[STAGE_SETUP_DIR][0] == '\0') /* this node has a copy, which it reads for the others */
         return 0;
     int rc = place_use(s, setup[STAGE_SETUP_DIR], bytes, entries, err);
     if (rc == -ENOSPC && setup[STAGE_SETUP_SPARE][0] != '\0' &&

@@ -4,9 +4,9 @@
 
 #include <stdbool.h>
 
-/* Number of children of a node, to each of which it sends everything: with 2, a network card that
- * sends and receives at once is busy with both, and each level of the tree adds the time of one
- * chunk alone. */
+/* Number of children of a node, to each of which it sends the whole copy. With 2, a network card
+ * that sends and receives at once does both all the time, and each level of the tree adds only the
+ * time of one chunk. */
 enum { STAGE_FANOUT = 2 };
 
 enum stage_has {

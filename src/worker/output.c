@@ -289,7 +289,7 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     return 0;
 }
 
-/* Copy size and modes of the console to the pseudo-terminals. */
+/* Copy the size of the console to the pseudo-terminals. */
 static void on_winch(evutil_socket_t sig, short what, void *arg)
 {
     (void)sig;

@@ -85,8 +85,8 @@ static void to_filter(struct output_stream *s, const unsigned char *p,
         put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
-/* Write output that needs no work on each line in one piece: everything, or all complete lines.
- * Return how much was written. */
+/* Write output whose lines need no label, filter or folding: everything if `bare`, else all
+ * complete lines. Return how many bytes were written. */
 static size_t to_console_at_once(struct output_stream *s)
 {
     size_t n = s->bare ? s->in.len : lines_whole(s->in.data, s->in.len);

@@ -15,8 +15,8 @@ pid_t python_process_find(pid_t worker);
  * program in the container is not its descendant, but a child of Podman's monitor. */
 bool python_process_is_in_podman(pid_t worker);
 /* Write to v the pids of the children of `python` that run Python, the oldest first, then those of
- * grandchildren, such as the workers of multiprocessing's fork server; at most `most`. Return their
- * number. */
+ * grandchildren by the first 16 children, such as the workers of multiprocessing's fork server; at
+ * most `most`. Return their number. */
 size_t python_process_children(pid_t python, pid_t *v, size_t most);
 /* Find py-spy: next to `program` (ignored unless absolute; NULL: unknown), in the virtual
  * environment of env, next to the program of process `python`, or in PATH of env. `wanted`: use

@@ -15,7 +15,7 @@
 #define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
 #define TICK_NS (20 * DD_NS_PER_MS)   /* polling interval for exits without SIGCHLD */
-#define LOOK_NS (500 * DD_NS_PER_MS)  /* interval of looking at all processes */
+#define LOOK_NS (500 * DD_NS_PER_MS)  /* interval between two passes over /proc for a group */
 enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 5000 };
 
 void reap_signal(const struct worker *w, int sig)

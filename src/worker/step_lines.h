@@ -24,7 +24,7 @@ void step_lines_on_step(struct step_lines *s, void (*on_step)(void *arg), void *
 void step_lines_begin(struct step_lines *s); /* begins a round without steps */
 /* Take output of the worker; stream: 0 stdout, 1 stderr. A line ends with \n or \r. */
 void step_lines_feed(struct step_lines *s, int stream, const void *p, size_t n);
-/* The output has ended: search the last lines, too, which may have no line end. */
+/* To be called at the end of the output: search the last lines, which may have no line end. */
 void step_lines_end(struct step_lines *s);
 /* Return the highest step of the round; -1: none. */
 int64_t step_lines_highest(const struct step_lines *s);

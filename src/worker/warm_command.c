@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an option of Python means here. */
+/* How --warm treats an option of Python. */
 enum option_use {
     OPTION_PASS,   /* passed to the interpreter */
     OPTION_VALUE,  /* passed to the interpreter with its value, the rest of the argument or the next

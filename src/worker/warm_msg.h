@@ -38,7 +38,7 @@ int warm_msg_decode(struct warm_msg *ret, const void *data, size_t len);
 
 enum warm_mode { WARM_PROBE, WARM_SERVE };
 
-/* What the interpreter must know before it imports. All borrowed. */
+/* What the agent sends to the interpreter before the interpreter imports modules. All borrowed. */
 struct warm_config {
     enum warm_mode mode;
     const struct dd_strv *modules;  /* NULL: the modules of the script's last run, else torch */

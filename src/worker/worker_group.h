@@ -48,10 +48,10 @@ struct worker_spec {
     struct dd_strv env;
     const char *directory; /* working directory, borrowed; NULL: the agent's */
     const cpu_set_t *cpus; /* borrowed; NULL: do not change the affinity */
-    size_t cpus_size;
+    size_t cpus_size;      /* bytes of *cpus */
     const unsigned long
-        *memory; /* borrowed: bits of the NUMA nodes to prefer for memory; NULL: any */
-    size_t memory_bits;
+        *memory;             /* borrowed: bits of the NUMA nodes to prefer for memory; NULL: any */
+    size_t memory_bits;      /* number of bits of *memory */
     int rank;                /* used in labels and file names */
     bool has_stdin;          /* stdin is the agent's; otherwise /dev/null */
     int fds[WORKER_MAX_FDS]; /* borrowed: descriptors passed as WORKER_FIRST_FD and up */

@@ -19,7 +19,7 @@ struct worker {
     int rank;
     uint64_t started_ns; /* time of the fork */
     enum worker_state state;
-    uint64_t look_at;    /* WORKER_REST: when to look for processes that are no zombies */
+    uint64_t look_at;    /* WORKER_REST: when to search /proc for processes that are no zombies */
     uint64_t kill_at;    /* time of SIGKILL for the process group; 0: none */
     uint64_t give_up_at; /* time at which to give up, once SIGKILL has been sent; 0: not sent */
 };
