@@ -39,9 +39,8 @@ int collect_rule_split(const char *rule, char **ret_pattern, char **ret_dir, str
         return dd_err_set(err, -EINVAL,
                           "cannot collect '/': expected files, or one directory below '/'");
     if (n >= PATTERN_MAX || strlen(rule) >= (size_t)2 * PATTERN_MAX)
-        return dd_err_set(err, -EINVAL,
-                          "the pattern or directory of '%.60s…' is longer than %d bytes", rule,
-                          PATTERN_MAX - 1);
+        return dd_err_set(err, -EINVAL, "the %s of '%.60s…' is longer than %d bytes",
+                          n >= PATTERN_MAX ? "pattern" : "directory", rule, PATTERN_MAX - 1);
     *ret_pattern = strndup(rule, n);
     *ret_dir = strdup(colon + 1);
     if (*ret_pattern == NULL || *ret_dir == NULL)
@@ -68,7 +67,8 @@ static int put_variable(struct dd_buf *out, const char **s, char *const *env, st
         return dd_buf_puts(out, "$");
     const char *value = dd_env_get_nonempty(env, name);
     if (value == NULL)
-        return dd_err_set(err, -EINVAL, "the variable %s is not set, or empty", name);
+        return dd_err_set(err, -EINVAL, "the variable %s is %s", name,
+                          dd_env_get(env, name) == NULL ? "not set" : "empty");
     *s = from + n + braces;
     return dd_buf_puts(out, value);
 }

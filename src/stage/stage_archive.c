@@ -126,9 +126,10 @@ static int put_top(const struct unpacking_archive *u, int number)
 static int explain_end(const struct stage_source *source, int status, struct dd_err *err)
 {
     return WIFSIGNALED(status)
-               ? dd_err_set(err, -EIO,
-                            "--stage: ddrun-archive was killed by signal %d (%s) reading '%s'",
-                            WTERMSIG(status), strsignal(WTERMSIG(status)), source->path)
+               ? dd_err_set(
+                     err, -EIO,
+                     "--stage: ddrun-archive was killed by signal %d (%s) while it read '%s'",
+                     WTERMSIG(status), strsignal(WTERMSIG(status)), source->path)
                : dd_err_set(err, -EIO,
                             "--stage: ddrun-archive exited with status %d before the end of '%s'",
                             WEXITSTATUS(status), source->path);

@@ -82,11 +82,13 @@ static int place_has_space(const struct serve *s, const struct dd_scratch *dir, 
                                   node, dir->path, room / MIB, need / MIB + 1);
         return dd_err_tip(err, rc, "choose another directory with --stage-dir");
     }
-    if (st.f_files > 0 && st.f_favail < entries)
-        return dd_err_set(err, -ENOSPC,
-                          "--stage: not enough inodes on %s: '%s' has %" PRIu64
-                          ", the copy needs %" PRIu64,
-                          node, dir->path, (uint64_t)st.f_favail, entries);
+    if (st.f_files > 0 && st.f_favail < entries) {
+        const int rc = dd_err_set(err, -ENOSPC,
+                                  "--stage: not enough inodes on %s: '%s' has %" PRIu64
+                                  ", the copy needs %" PRIu64,
+                                  node, dir->path, (uint64_t)st.f_favail, entries);
+        return dd_err_tip(err, rc, "choose another directory with --stage-dir");
+    }
     return 0;
 }
 

@@ -269,9 +269,10 @@ int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_
 int stage_view_enter(const int *fds, int n, struct dd_err *err)
 {
     char here[PATH_MAX];
-    const bool known = getcwd(here, sizeof(here)) != NULL && here[0] == '/';
-    if (!known)
-        return dd_err_set(err, -ENOENT, "the working directory does not exist, or has no path");
+    if (getcwd(here, sizeof(here)) == NULL)
+        return dd_err_set(err, -errno, "cannot determine the working directory: %m");
+    if (here[0] != '/') /* "(unreachable)…" */
+        return dd_err_set(err, -ENOENT, "the working directory is outside of the root directory");
     for (int i = 0; i < n; i++)
         if (setns(fds[i], i == n - 1 ? CLONE_NEWNS : CLONE_NEWUSER) < 0)
             return dd_err_set(err, -errno, "cannot enter the namespace that shows the copy: %m");

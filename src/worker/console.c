@@ -151,7 +151,8 @@ static int write_failed(struct console *c)
         return 1;
     c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, or EIO of a terminal that has been closed */
     if (!c->broken && !c->warned)
-        dd_log(c->log, DD_LOG_WARN, "cannot write to %s, so the workers' output is lost: %m",
+        dd_log(c->log, DD_LOG_WARN,
+               "cannot write to %s, so output of the workers is lost there: %m",
                c->fd == STDERR_FILENO ? "stderr" : "stdout");
     c->warned = true;
     console_drop(c);
