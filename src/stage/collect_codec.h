@@ -20,10 +20,10 @@ enum collect_type {
     COLLECT_HELLO = 1, /* text: directory of the node */
     COLLECT_OFFER,     /* number, rule (in verdict), mode, mtime, size; text: path */
     COLLECT_PIECE,     /* number; size: bytes of the decompressed data; data */
-    COLLECT_COMMIT,    /* number: the sender has sent all bytes of the file */
-    COLLECT_DROP,      /* number: the sender could not read the rest of the file */
-    COLLECT_BYE,       /* number: the sender has no more files; size: set of the rules that match
-                          nothing on its node, a bit for each */
+    COLLECT_COMMIT,    /* number of a file of which the sender has sent all bytes */
+    COLLECT_DROP,      /* number of a file of which the sender could not read the rest */
+    COLLECT_BYE,       /* the sender has no more files; number: how many it has offered; size: set
+                          of the rules that match nothing on its node, a bit for each */
     COLLECT_ANSWER,    /* number, verdict; text: reason */
     COLLECT_TAKEN,     /* number; size: count of pieces written */
     COLLECT_TYPES,

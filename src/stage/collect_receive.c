@@ -33,7 +33,7 @@ struct receive {
     struct handshake_pool *handshakes;
     struct receive_node nodes[NODES_MAX];
     int cache;           /* descriptor of DIR of --compile-cache; -1: not open */
-    bool cache_refused;  /* a warning has been sent */
+    bool cache_refused;  /* a cache file could not be written: no further warning is sent */
     uint64_t cache_left; /* bytes of cache files that may still be received */
     uint64_t hellos;
     unsigned char *raw; /* [COLLECT_PIECE_MAX] */

@@ -10,7 +10,8 @@
  * UINT32_MAX: an error message follows. */
 enum { STAGE_ARCHIVE_HEAD = 5 };
 
-/* Take a chunk, with the bytes of raw. < 0: stop reading; the callee has recorded the reason. */
+/* Take a chunk; takes the bytes of raw, even on failure. Return < 0 to stop reading; the callee has
+ * recorded the reason. */
 typedef int stage_archive_emit(void *arg, enum stage_phase phase, struct dd_buf *raw);
 
 /* Read the archive once, as source `number`. Waits for ddrun-archive. */

@@ -16,8 +16,8 @@ struct stage_client {
 
 /* Make a random key of 32 bytes, as hexadecimal text. */
 int stage_client_make_key(char ret[STAGE_KEY_TEXT], struct dd_err *err);
-/* Start `helper` with `mode` as its argument. The helper ignores the signals that end jobs, and
- * dies with the caller. */
+/* Start `helper` with `mode` as its argument. The helper ignores the signals that end jobs, and is
+ * killed when the caller exits. */
 int stage_client_start(struct stage_client *c, const char *helper, const char *mode,
                        char *const *env, struct dd_err *err);
 /* Let stage_client_send() wait at most 5 s for the other side. */

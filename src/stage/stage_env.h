@@ -12,13 +12,16 @@
 /* Translate a path that is or lies in a source to the path in the copy: 1 and *ret, which the
  * caller frees; 0: the path lies in no source; -ENOMEM. */
 int stage_env_path(char **ret, const char *path, char *const *pairs);
-/* Change PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV and CONDA_PREFIX. 0 or -ENOMEM. */
+/* Replace paths in a source by those in its copy, in PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV
+ * and CONDA_PREFIX. 0 or -ENOMEM. */
 int stage_env_vars(struct dd_strv *env, char *const *pairs);
 /* Remove the variables whose values are paths in the directory. */
 void stage_env_without(struct dd_strv *env, const char *dir);
-/* True if one of these variables, the program or its script is or lies in the source. */
+/* True if a path in one of the variables of stage_env_vars(), the program or its script is or lies
+ * in the source. */
 bool stage_env_names(const char *source, char *const *env, char *const *argv);
-/* Change the program and its script, the first argument that is no option. 0 or -ENOMEM. */
+/* Replace the paths of the program and of its script, the first argument that is no option, by
+ * those in the copy. 0 or -ENOMEM. */
 int stage_env_argv(struct dd_strv *argv, char *const *pairs);
 
 #endif

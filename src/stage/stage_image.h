@@ -13,7 +13,8 @@ bool stage_image_is_copy(const char *path);
 /* Find squashfuse. The caller frees *ret. */
 int stage_image_server(char **ret, struct dd_err *err);
 /* Mount the image at the directory `at`, read-only, in the mount namespace of this process, and
- * start `server` for it, which dies with this process. Returns when the mount can be used. */
+ * start `server` for it, which is killed when this process exits. Returns when the mount can be
+ * used. */
 int stage_image_mount(const char *at, char *image, const char *server, struct dd_err *err);
 
 #endif

@@ -47,7 +47,7 @@ enum {
                           this kind of processor */
     STAGE_SETUP_MOST,  /* with CACHE: limit for the bytes of that directory */
     STAGE_SETUP_READS, /* "1": the sources are read on this node, unless another node has copies */
-    STAGE_SETUP_DIR,   /* private directory for the copy */
+    STAGE_SETUP_DIR,   /* private directory for the copy; "": this node already has one */
     STAGE_SETUP_SPARE, /* directory to use if DIR has not enough space; "": none */
     STAGE_SETUP_SOURCES, /* this and all further texts: the directories to copy */
 };
@@ -57,8 +57,8 @@ enum {
     STAGE_ROUND_CHILDREN, /* number of nodes that will connect */
     STAGE_ROUND_BELOW,    /* number of nodes in the tree below this one */
     STAGE_ROUND_RANK,     /* node rank */
-    STAGE_ROUND_PARENTS,  /* this and all further texts: the parent, its parent … and the first
-                             node, each as STAGE_PARENT_*; none: this node reads the sources */
+    STAGE_ROUND_PARENTS,  /* this and all further texts: the parent, its parent … and the root of
+                             the tree, each as STAGE_PARENT_*; none: this node is the root */
 };
 
 enum {

@@ -15,9 +15,10 @@ struct stage_tally {
 
 #define STAGE_TALLY_NONE ((struct stage_tally){.slowest = STAGE_NOBODY})
 
-/* Add what the child of this rank has reported. lacks: chunks that its subtree lacks though this
- * node has them: those that are not missing further below are missing at the child itself, for
- * which the nodes below it merely wait. below: number of nodes below this one. */
+/* Add what the child of this rank has reported. lacks: number of chunks that this node has and the
+ * child's subtree lacks. Of these, child->lag are missing at a node below the child; the others are
+ * missing at the child, and the nodes below it wait for the child. below: number of nodes below
+ * this one. */
 void stage_tally_add(struct stage_tally *t, const struct stage_tally *child, uint32_t rank,
                      uint32_t lacks, uint32_t below);
 

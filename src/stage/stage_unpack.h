@@ -10,7 +10,7 @@
 struct stage_unpack_cfg {
     int root;             /* descriptor of the directory */
     const char *node;     /* name of this node, for messages */
-    const char *path;     /* path of the directory, for messages */
+    const char *path;     /* path of the directory, for messages and for the changes of `sources` */
     char *const *sources; /* directories whose paths become those of the copies in the first lines
                              of scripts, in pyvenv.cfg and in targets of symbolic links; NULL:
                              change nothing */

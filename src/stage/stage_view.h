@@ -8,7 +8,7 @@
 
 /* Make the namespaces, and check that they show the copies and the same root directory. pairs:
  * source, copy …, NULL-terminated; a copy of an image is mounted, and served until *ret_servers is
- * closed or the caller dies. ret_servers: NULL if there is no image. Returns the number of
+ * closed or the caller exits. ret_servers: NULL if there is no image. Returns the number of
  * descriptors in fds: 1 (mounts) or 2 (users, mounts). */
 int stage_view_make(int fds[2], char *const *pairs, int *ret_servers, struct dd_err *err);
 /* Enter the namespaces, and return to the working directory. Only for a process with one thread. */

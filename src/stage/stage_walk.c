@@ -103,7 +103,7 @@ static int refuse_long(const struct walk *w, const char *path, struct dd_err *er
     return -ENAMETOOLONG;
 }
 
-/* The user owns the copy: give the owner the permissions of all classes. */
+/* The user owns the copy: give the owner the read and execute permissions of all classes. */
 static uint32_t mode_of_copy(const struct stat *st)
 {
     const uint32_t m = st->st_mode & 0777;

@@ -49,7 +49,7 @@ struct output_spec {
     bool label;      /* "[rank]: " in front of each console line */
     bool fold;       /* write equal lines of several workers once, with their ranks */
     bool raw;        /* workers inherit streams if possible */
-    const char *tmp_dir;      /* directory for --redirects without --log-dir; NULL: /tmp */
+    const char *tmp_dir;      /* directory for log files without --log-dir; NULL: /tmp */
     const struct dd_log *log; /* log for write errors; NULL: none */
 };
 

@@ -71,7 +71,7 @@ static inline struct output_stream *output_stream_at(struct worker_output *o, in
 
 int output_options_take(struct worker_output *o, const struct output_spec *spec,
                         struct dd_err *err);
-/* True if there are files of filtered lines. Only lines of streams with --tee can go to them. */
+/* True if lines may go to the files of filtered lines: only lines of streams with --tee can. */
 bool output_any_filter(const struct worker_output *o);
 int output_rank_begin(struct worker_output *o, int i, int rank);
 void output_ranks_done(struct worker_output *o);

@@ -65,7 +65,7 @@ bool output_any_filter(const struct worker_output *o)
     return rank_map_any(&o->tee) && o->filters[0].n + o->filters[1].n > 0;
 }
 
-/* Plan a stream that only has to reach the console. */
+/* Plan a stream that is shown on the console without labels. */
 static void plain_plan(const struct worker_output *o, struct output_stream *s, int rank, int k)
 {
     s->plain = true;

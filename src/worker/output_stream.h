@@ -23,10 +23,11 @@ struct output_stream {
     enum output_mode mode;
     bool tty;     /* the stream is a pseudo-terminal instead of a pipe */
     bool bare;    /* passed on unchanged, not in whole lines */
-    bool plain;   /* no labels, files or filters: may be inherited if necessary */
+    bool plain;   /* no labels and no --tee: may be inherited if few descriptors are left */
     char *path;   /* path of the file; NULL: none */
     char *prefix; /* prefix of each line on the console */
-    int child_fd; /* the worker's end of the pipe; -1: the agent's own stream, or closed already */
+    int child_fd; /* for the worker: end of the pipe, file or /dev/null; -1: the agent's own stream,
+                     or closed already */
     int fd;       /* the agent's end of the pipe; -1: closed */
     int file_fd;  /* socket to the writer of the file; -1: none */
     struct console *file;    /* queue of the file; NULL: none */

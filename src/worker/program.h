@@ -13,7 +13,7 @@ struct program_spec {
     bool no_python;        /* --no-python: execute SCRIPT directly */
     bool run_path;         /* --run-path: with Python's runpy; overrides module and no_python */
     bool is_python;        /* called as torchrun: SCRIPT is a Python program, whatever its name */
-    char *const *env;      /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
+    char *const *env;      /* read: PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
     char *const *arriving; /* absolute paths of directories that this node may lack until the
                               workers start; NULL: none */
 };

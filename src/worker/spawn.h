@@ -24,7 +24,7 @@ void spawn_parent_read(struct spawn_parent *p);
 struct spawn_request {
     const struct spawn_parent *parent;
     const struct worker_spec *spec;
-    const char *path; /* program to execute: argv[0], searched in PATH */
+    const char *path; /* file to execute: `via` of spec, or argv[0] as found in PATH */
     int index;        /* copied to the report */
     int fds[3];       /* stdin, stdout, stderr; -1: the agent's own */
     int report_fd;    /* write end of the report pipe, close-on-exec */

@@ -10,7 +10,7 @@
 #include "worker/spawn.h"
 #include "worker/warm_command.h"
 
-/* The interpreter, as the workers of a round see it. All borrowed. */
+/* The interpreter from which the workers of a round are forked. All borrowed. */
 struct warm_fork {
     int fd;                     /* the agent's end of the interpreter's socket */
     const struct dd_strv *argv; /* command line of the interpreter */

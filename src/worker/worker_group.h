@@ -52,7 +52,7 @@ struct worker_spec {
     const unsigned long
         *memory;             /* borrowed: bits of the NUMA nodes to prefer for memory; NULL: any */
     size_t memory_bits;      /* number of bits of *memory */
-    int rank;                /* used in labels and file names */
+    int rank;                /* for messages; -1: the process is no worker */
     bool has_stdin;          /* stdin is the agent's; otherwise /dev/null */
     int fds[WORKER_MAX_FDS]; /* borrowed: descriptors passed as WORKER_FIRST_FD and up */
     int nfds;

@@ -35,12 +35,12 @@ struct worker_group {
     struct event *on_tick;   /* deadlines */
     struct event *on_report; /* late reports of children that exec slowly */
     int report_fd;
-    struct pid_list protected;     /* children of the agent that are not workers */
-    struct pid_list strangers;     /* orphans that have been signalled */
-    bool adopts;                   /* orphans are reparented to this process */
-    int stop_sig;                  /* last signal of worker_group_stop(); 0: none */
-    uint64_t stop_kill_at;         /* time of SIGKILL for all workers; 0: not stopping */
-    uint64_t strangers_since;      /* since when only orphans are left; 0: others are left */
+    struct pid_list protected; /* children of the agent that are not workers */
+    struct pid_list strangers; /* orphans that have been signalled */
+    bool adopts;               /* orphans are reparented to this process */
+    int stop_sig;              /* last signal of worker_group_stop() or _has_signal(); 0: none */
+    uint64_t stop_kill_at;     /* time of SIGKILL for all workers; 0: not stopping */
+    uint64_t strangers_since;  /* since when only orphans are left; 0: others are left */
     uint64_t strangers_give_up_at; /* time at which to give up orphans after SIGKILL; 0: not sent */
     bool draining; /* all processes have exited, and their output is being finished */
     int n;
