@@ -97,7 +97,7 @@ static const char *command_line_word(const struct command_line *c, const char *n
     return src != NULL && src->name[0] != '\0' ? src->name : otherwise;
 }
 
-/* With --doctor, this call replaces the process by ddctl and does not return. */
+/* With --doctor, replace the process by ddctl, and return only after an error. */
 static int command_line_check(struct command_line *c, int argc, char **argv, bool launched,
                               const struct dd_log *log, struct dd_err *err)
 {

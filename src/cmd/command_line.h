@@ -10,7 +10,8 @@ struct command_line {
     struct ddrun_options options;
     struct dd_strv script; /* SCRIPT and its arguments */
     struct opt_table table;
-    struct opt_row *rows; /* the table with torchrun's defaults; NULL when called as ddrun */
+    struct opt_row *rows; /* owned rows of the table with torchrun's defaults; NULL unless called as
+                             torchrun */
     struct opt_result result;
     struct site_settings settings; /* settings of files; option values borrow from them */
     struct dd_err left_out;        /* why a project file is ignored; rc is 0 if none is */

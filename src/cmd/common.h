@@ -45,8 +45,8 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                       const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
-/* log.waits_ms of a process that other processes wait for: its terminal may be stopped, or its pipe
- * full. */
+/* Milliseconds for dd_log.waits_ms of a process that other processes wait for: its stderr may be a
+ * stopped terminal or a full pipe. */
 enum { CMD_LOG_WAIT_MS = 300 };
 
 enum { EXIT_USAGE = 2 };

@@ -28,7 +28,8 @@ const struct opt_table ddctl_blame_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options]",
     .about = "Shows on which nodes of a running job failures began, and which nodes are excluded, "
-             "with the reason. The first failure of each round is charged to its node.",
+             "with the reason. The first failure of each round is charged to its node, unless it "
+             "only reports the failure of another node.",
     OPT_ROWS(rows),
     .foreign = job_json,
 };

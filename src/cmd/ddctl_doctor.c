@@ -346,7 +346,7 @@ static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const c
                where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
-        /* log output of the starter or of a shell */
+        /* other lines are messages of the starter or of a shell */
         if (n > 0 && !look_lines_take(d->lines, p, n, ddctl_doctor_keep_look, d))
             dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", where, (int)n, p);
         p += n + (p[n] == '\n');

@@ -73,10 +73,11 @@ const struct opt_table ddctl_hosts_options = {
     .program = "ddctl hosts",
     .version = PACKAGE_VERSION,
     .usage = "[options] [EXPRESSION...]",
-    .about = "Prints the names of this job's nodes in rank order, each once: those of the "
-             "allocation, or in a worker those of its round; outside of both, this machine. It "
-             "does not ask a running job, as 'ddctl status' does. With EXPRESSIONs such as "
-             "'node[1-4,7]', prints their names instead.",
+    .about = "Prints the names of this job's nodes in rank order, each once. These are the "
+             "nodes of the allocation. Outside of an allocation, they are those of the round if "
+             "a worker calls ddctl, otherwise this machine alone. It does not ask a running job, "
+             "as 'ddctl status' does. With EXPRESSIONs such as 'node[1-4,7]', prints their names "
+             "instead.",
     .mixed = true,
     OPT_ROWS(rows),
     .foreign = job_json,

@@ -34,7 +34,8 @@ struct asking {
     struct event_base *base;
     struct event *timer;
     struct agent_here *v;
-    size_t n, silent;
+    size_t n;
+    size_t silent;                   /* agents that have sent no greeting */
     size_t busy;                     /* sockets of unknown owner that accepted no connection */
     const struct agent_here *chosen; /* NULL: not chosen yet */
     struct dd_buf answer;

@@ -19,9 +19,10 @@ struct job_question {
     void *arg;
 };
 
-/* Send the request and wait for the answer. -EINVAL: the job is ambiguous, or the request is
- * invalid; other errors: the job cannot be reached. The caller owns *ret (json_decref()), which is
- * NULL if on_piece is set. */
+/* Send the request and wait for the answer. -EINVAL: several jobs match, the wanted one is not
+ * among the running jobs, or the job refused the request. -ENOENT: no job runs here. -ETIMEDOUT: an
+ * agent or the daemon did not answer in time. The caller owns *ret (json_decref()), which is NULL
+ * if on_piece is set. */
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
 
 /* Append the ids of all jobs of this user that have an agent on this machine, each once.

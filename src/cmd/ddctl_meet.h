@@ -7,7 +7,8 @@
 #include "rdzv/task_layout.h"
 
 /* Find an address of the first node for the other nodes: `given` if not NULL; loopback for a single
- * node; a numeric address if the name resolves to one; otherwise the name. The caller owns *ret. */
+ * node; a numeric address if the name resolves to one, or if this node is the first one and has
+ * one; otherwise the name. The caller owns *ret. */
 int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *a,
                    const char *given, struct dd_err *err);
 

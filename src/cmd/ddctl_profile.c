@@ -24,8 +24,8 @@ const struct opt_table ddctl_profile_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options]",
     .about = "Shows the operations that the store of a running job has executed: their number and "
-             "bytes, the sizes of the messages. With 'ddrun --profile' also their times, and the "
-             "keys that were named most often.",
+             "bytes, and the sizes of the messages. With 'ddrun --profile', it also shows their "
+             "times and the keys that were named most often.",
     OPT_ROWS(rows),
     .foreign = job_json,
 };

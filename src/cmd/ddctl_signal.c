@@ -1,4 +1,4 @@
-/* ddctl signal: send a signal to the workers of all nodes, as scancel does. */
+/* ddctl signal: send USR1 or USR2 to the workers of all nodes, or stop a running job. */
 #include "base/log.h"
 #include "base/sig.h"
 #include "cmd/common.h"

@@ -70,9 +70,8 @@ const struct opt_table ddctl_stacks_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options]",
     .about = "Shows what the workers of a running job are executing, without stopping them (except "
-             "with --native). Equal "
-             "stacks are folded, those of the fewest ranks come first. Of workers that do not "
-             "run Python, it shows the state in the kernel.",
+             "with --native). Equal stacks are folded, and those of the fewest ranks come first. "
+             "Of workers that do not run Python, it shows the state in the kernel.",
     OPT_ROWS(rows),
     .foreign = job_json,
 };
@@ -96,7 +95,7 @@ static int ddctl_stacks_question(const struct stacks_command *o, struct dd_buf *
                                                       : 0;
 }
 
-/* Append every group with its frames. */
+/* Append the answer: as JSON, or as text with every group and its frames. */
 static int ddctl_stacks_write(json_t *o, bool as_json, struct dd_buf *out, struct dd_err *err)
 {
     DD_AUTO(stacks) struct stacks s = {0};

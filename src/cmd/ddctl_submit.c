@@ -388,7 +388,8 @@ static int write_script(struct submit *s, struct dd_err *err)
 
 /* ---- checks ---- */
 
-/* Return the number of failed checks. */
+/* Make all checks and write the job script. Return the number of errors: with --force, a failed
+ * check is only a warning. */
 static unsigned check(struct submit *s)
 {
     struct submit_checks c = {.log = &s->log, .force = s->o.force, .dry_run = s->o.dry_run};

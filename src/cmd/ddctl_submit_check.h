@@ -13,14 +13,14 @@ struct submit_checks {
     bool force;      /* a failed check is a warning */
     bool dry_run;    /* nothing will be submitted: a check that cannot be made is a warning */
     unsigned failed; /* number of errors */
-    bool warned;     /* a warning of a path below /tmp was logged */
+    bool warned;     /* a warning about a path below /tmp was logged */
 };
 
 /* Report a failed check. */
 void submit_failed(struct submit_checks *c, const struct dd_err *err);
 
-/* Let the program check the ddrun command r->command for r->nodes nodes. Append to *found the name
- * of the script and the files that the job needs. */
+/* Let ddrun check its command line r->command for r->nodes nodes. Append to *found the name of the
+ * script and the files that the job needs. */
 void submit_check_command(struct submit_checks *c, const struct submit_request *r,
                           struct dd_strv *found);
 /* Check that other nodes can see each of these files and directories, as far as can be known. */

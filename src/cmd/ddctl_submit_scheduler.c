@@ -26,8 +26,8 @@ static bool submit_is_pbs(const char *path)
     return !submit_is_grid_engine(path);
 }
 
-/* PBS starts the script in the home directory with the environment of a login shell. Its own output
- * file appears when the job ends: the script writes a log that can be followed. */
+/* PBS starts the script in the home directory with the environment of a login shell. PBS's own
+ * output file appears only when the job ends, so the script writes a log that can be followed. */
 static const struct submit_scheduler schedulers[] = {
     {.name = "slurm",
      .program = "sbatch",

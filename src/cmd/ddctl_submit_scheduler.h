@@ -1,4 +1,4 @@
-/* The schedulers that ddctl submit knows, one row each. */
+/* The schedulers that ddctl submit supports, one row each. */
 #ifndef DD_CMD_DDCTL_SUBMIT_SCHEDULER_H
 #define DD_CMD_DDCTL_SUBMIT_SCHEDULER_H
 
@@ -10,7 +10,8 @@ struct submit_scheduler {
     const char *name;                /* value of --scheduler */
     const char *program, *directory; /* the submit command, searched in PATH, then in `directory` */
     const char *options;             /* option of the submit command; NULL: none */
-    const char *wait[2];             /* options with which it waits for the job; NULL: none */
+    const char *wait[2];             /* options with which the submit command waits for the job;
+                                        NULL: none */
     bool terminal; /* the submit command prints the id at once only to a terminal, otherwise when
                       the job ends */
     const char *cancel; /* command that ends a job */

@@ -106,7 +106,8 @@ static int put_time(struct dd_buf *out, const struct values *v)
     return rc < 0 ? rc : 1;
 }
 
-/* One chunk per node, with one MPI process, ddrun's agent, in each. */
+/* Append the value of PBS's "select": one chunk per node, each with one MPI process, which is
+ * ddrun's agent. */
 static int put_select(struct dd_buf *out, const struct values *v)
 {
     const struct submit_request *r = v->r;
@@ -120,7 +121,7 @@ static int put_select(struct dd_buf *out, const struct values *v)
     return rc < 0 ? rc : 1;
 }
 
-/* Slots of Grid Engine: one for each CPU of all nodes. */
+/* Append the slots of Grid Engine: one for each CPU of all nodes. */
 static int put_slots(struct dd_buf *out, const struct values *v)
 {
     const struct submit_request *r = v->r;

@@ -86,7 +86,8 @@ static void on_output(evutil_socket_t fd, short what, void *arg)
 
 /* ---- questions to the job ---- */
 
-/* Return why a request failed. out: its message; "": none, since the command was killed. */
+/* Return the output of a request, which is a message if the request failed. Without an output,
+ * return why there is none: only a command that was killed prints nothing. */
 static const char *problem_of(int code, const char *out)
 {
     return code == COMMAND_TOO_LATE ? "no answer within 60 s"

@@ -1,8 +1,8 @@
 /* What 'ddctl top' shows of a job: one row for each worker, and for each node without workers.
  * Pure.
  *
- * A sample is one JSON object with the daemon's answers: "status", and "workers" if the agents have
- * been asked (docs/protocol/control-1.md). */
+ * A sample is one JSON object with the daemon's answers: "status", and "workers", which is null
+ * unless the agents have answered (docs/protocol/control-1.md). */
 #ifndef DD_CMD_DDCTL_TOP_MODEL_H
 #define DD_CMD_DDCTL_TOP_MODEL_H
 
@@ -34,8 +34,8 @@ struct top_row {
     int charges;           /* failures that began on the node */
     const char *failure;   /* failure of the rank in this round; "": none */
     const char *line;      /* last line of output; "": not known */
-    int pid;               /* 0: not known */
-    int64_t cpu_ms, at_ms; /* processor time, and the time of the reading */
+    int pid;               /* 0: not known, or the worker has ended */
+    int64_t cpu_ms, at_ms; /* processor time, and the time at which it was read */
     int64_t memory;        /* bytes */
     int cpu_percent;       /* since the previous sample */
     int64_t step;          /* current step */

@@ -1,9 +1,9 @@
 /* Which requests 'ddctl web' answers. Pure.
  *
- * Three conditions hold for each request: the kernel reports that its connection belongs to the
+ * Three conditions must hold for a request: the kernel reports that its connection belongs to the
  * user of ddctl (the caller checks this), its Host header names a loopback address, and its query
- * has the token, followed by the rank for the lines of a rank. Only the script and
- * the style sheet, which contain nothing about the job, are served without a token. */
+ * has the token, followed by the rank for the lines of a rank. Only the script and the style sheet,
+ * which contain nothing about the job, are served without a token. */
 #ifndef DD_CMD_DDCTL_WEB_GUARD_H
 #define DD_CMD_DDCTL_WEB_GUARD_H
 

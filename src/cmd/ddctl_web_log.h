@@ -11,7 +11,7 @@ struct web_logs;
 /* Called once, from the loop. text: a JSON object (docs/web.md), lent; NULL: out of memory. */
 typedef void web_log_done_f(void *arg, const char *text);
 
-/* job is borrowed. -ENOMEM. */
+/* Return 0 or -ENOMEM. job is borrowed. */
 int web_logs_new(struct web_logs **ret, struct event_base *base, const char *job);
 /* End all child processes without calling done(). NULL does nothing. */
 void web_logs_free(struct web_logs *l);

@@ -158,6 +158,7 @@ static int web_state_follow(struct web_state *s)
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     s->pid = fork();
+    const int failed = s->pid < 0 ? -errno : -ENOMEM;
     if (s->pid == 0)
         web_state_exec(s->job, ends[1]);
     close(ends[1]);
@@ -168,7 +169,7 @@ static int web_state_follow(struct web_state *s)
         return 0;
     if (s->readable == NULL)
         close(ends[0]);
-    return -ENOMEM;
+    return failed;
 }
 
 static void web_state_unfollow(struct web_state *s)
