@@ -87,8 +87,8 @@ static void check_shared(struct submit_checks *c, const char *path)
     if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
         (void)dd_err_tip(&err,
                          dd_err_set(&err, -EINVAL,
-                                    "'%.300s' is on a file system in the memory of this "
-                                    "machine (%s), which no other machine can access",
+                                    "'%.300s' is on a %s of this machine, which no other "
+                                    "machine can access",
                                     path, fs.f_type == TMPFS_MAGIC ? "tmpfs" : "ramfs"),
                          "move it to a file system that all nodes mount%s",
                          c->force ? "" : "; --force submits anyway");

@@ -31,7 +31,8 @@ static const char *agent_cfg_node_name(const struct run *r)
     const char *name = a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : NULL;
     if (name != NULL && (a->index > 0 || hostlist_count(a->nodes) == (size_t)a->nnodes))
         return name;
-    return hostlist_name_ok(r->hostname) ? r->hostname : "localhost"; /* unset: "(none)" */
+    return hostlist_name_ok(r->hostname) ? r->hostname
+                                         : "localhost"; /* a host without a name: "(none)" */
 }
 
 static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)
@@ -218,8 +219,9 @@ static const char *agent_cfg_port_tip(const struct run *r)
     if (a->port_is_fixed &&
         (strcmp(a->source, "explicit") == 0 || strcmp(a->source, "endpoint") == 0))
         return "choose another port with --master-port (or in --master-addr), on all nodes";
-    return a->port_is_fixed ? "omit --master-port; ddrun then finds a free port"
-                            : "choose a free port with --master-port";
+    return a->port_is_fixed
+               ? "omit --master-port, or the port in --master-addr; ddrun then finds a free port"
+               : "choose a free port with --master-port";
 }
 
 /* Set how the nodes reach each other. */

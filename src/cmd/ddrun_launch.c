@@ -97,8 +97,8 @@ static struct alloc *launch_scheduled(const struct launch_plan *p)
     return alloc_find(&a, &in, NULL) < 0 ? NULL : a;
 }
 
-/* srun took the number of tasks from a script that wants one per worker: the second task warns that
- * the daemon will refuse the surplus agents. */
+/* Warn if srun has started one task for each worker, as scripts for other launchers want: the
+ * daemon refuses the agents beyond --nnodes. Only the second task warns. */
 static void launch_warn_of_copies(const struct launch_plan *p, const struct alloc *a)
 {
     const int most = p->l.o->nnodes.max;
@@ -170,7 +170,8 @@ static int launch_refuse(const char *launcher, const struct dd_err *why, struct 
                       st != NULL && st->ours ? "" : " in PATH");
 }
 
-/* Return 1 if this process is to start nodes, 0 if not, or if no launcher is known. */
+/* Return 1 if this process is to start nodes; 0 if not, or if --launcher=auto finds no launcher;
+ * < 0 with a message. */
 static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;

@@ -37,7 +37,7 @@ static int launched_read_key(char out[HEX + 1], struct dd_err *err)
 }
 
 /* Move stdin to another descriptor, which the workers do not inherit, and return it: the starter
- * keeps its end open as long as the launching node lives. */
+ * keeps its end open as long as the ddrun that launches this node runs. */
 static int launched_keep_stdin(void)
 {
     int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);

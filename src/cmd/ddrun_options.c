@@ -644,7 +644,7 @@ static const struct opt_row rows[] = {
      .more = "The node with the job's daemon, usually the first, replaces FILE every 10 seconds "
              "and whenever a round begins or ends: OpenMetrics text, which the textfile collector "
              "of node_exporter reads, too. The last state remains at the end. 'ddctl metrics' "
-             "prints the same of a running job. docs/metrics.md describes the metrics.",
+             "prints the metrics of a running job. docs/metrics.md describes them.",
      FIELD(metrics)},
     {.name = "timeline",
      .kind = OPT_STRING,
@@ -663,9 +663,9 @@ static const struct opt_row rows[] = {
      .kind = OPT_FLAG,
      .group = "Failures",
      .help = "print a profile of the store at the end",
-     .more = "A table on stderr, by the node with the job's daemon: number, bytes and times of "
+     .more = "The node with the job's daemon prints a table on stderr: number, bytes and times of "
              "each operation, sizes of the messages, and the keys that were named most often. "
-             "'ddctl profile' prints the same of a running job. docs/metrics.md has an example.",
+             "'ddctl profile' prints the profile of a running job. docs/metrics.md has an example.",
      FIELD(profile)},
 
     {.name = "notify",
@@ -674,12 +674,13 @@ static const struct opt_row rows[] = {
      .example = "https://hooks.example.org/ddrun",
      .group = "Failures",
      .help = "send the events of the job to a web hook",
-     .more = "ddrun sends one POST with a JSON object for each event: a round begins, a worker "
-             "fails, a node is lost, the job ends. \"text\" describes the event in one "
-             "sentence. If a delivery fails, ddrun repeats it. The job does not wait for "
-             "deliveries, except for at most 2 seconds at its end. Put a bearer token into the "
-             "variable DDRUN_NOTIFY_TOKEN, and a URL that is secret into DDRUN_NOTIFY. "
-             "docs/notify.md describes the fields.",
+     .more =
+         "ddrun sends one POST with a JSON object for each event: a round begins, a worker "
+         "fails, a node is lost, the job ends. \"text\" describes the event in one "
+         "sentence. If a delivery fails, ddrun repeats it. Only the end of the job waits for "
+         "deliveries, at most 10 s, or 2 s if the web hook does not accept them. Put a bearer token into the "
+         "variable DDRUN_NOTIFY_TOKEN, and a URL that is secret into DDRUN_NOTIFY. "
+         "docs/notify.md describes the fields.",
      FIELD(notify)},
 
     {.name = "health",
@@ -715,8 +716,9 @@ static const struct opt_row rows[] = {
      .max = INT64_C(3600000000000),
      .group = "Health checks and hung workers",
      .help = "time between checks for stragglers; 0: never",
-     .more = "The readings name stragglers in jobs whose ranks mark no steps (ddrun_step). A rank "
-             "is named only after 12 readings or more.",
+     .more = "Each check reads how long each worker waited for a processor, and the clocks of its "
+             "GPUs. From 12 readings on, ddrun names stragglers in jobs whose ranks mark no steps "
+             "(ddrun_step). See docs/health.md.",
      FIELD(straggler_interval)},
     HANG_ROWS(struct ddrun_options) STACKS_ROWS(struct ddrun_options)
 

@@ -33,8 +33,9 @@ static bool scratch_wants(const struct run *r, const char *when)
     return strcmp(when, "on") == 0 || (strcmp(when, "auto") == 0 && r->gpus > 0);
 }
 
-/* Make private directories for the files of PMIx, Open MPI, PyTorch's flight recorder and CUDA, and
- * error files of the workers unless they have a log directory. */
+/* Make private directories for the copies of --stage and --compile-cache, and for the files of
+ * PMIx, Open MPI, PyTorch's flight recorder and CUDA; make error files of the workers unless they
+ * have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
 {
     struct dd_scratch *of = r->dirs.of;

@@ -99,10 +99,10 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .group = "Failures",                                                                                                 \
          .help = "ask NCCL which ranks are behind or do not answer",                                                          \
          .more =                                                                                                              \
-             "Where ddrun reads the stacks of the workers, the report and 'ddctl stacks' then show "                          \
-             "which ranks have launched fewer operations of a communicator than others, or do not "                           \
-             "answer, by NCCL's RAS (NCCL 2.24 and later). ddrun sets NCCL_RAS_ADDR to a port of the job, unless "            \
-             "you have set it. 'auto' does so on nodes with GPUs.",                                                           \
+             "With it, 'ddctl stacks' and the report show which ranks have launched fewer operations "                        \
+             "of a communicator than others, or do not answer, if ddrun reads the stacks of the "                             \
+             "workers (see --stacks). It needs NCCL 2.24 or later, whose RAS subsystem reports this. ddrun sets "             \
+             "NCCL_RAS_ADDR to a port of the job, unless you have set it. 'auto' asks on nodes with GPUs.",                   \
          OPT_FIELD(type, failure.nccl_ras)},                                                                                  \
         {.name = "progress-regex",                                                                                            \
          .kind = OPT_CUSTOM,                                                                                                  \
@@ -111,8 +111,8 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .group = "Failures",                                                                                                 \
          .help = "find the step of the program in its output",                                                                \
          .more =                                                                                                              \
-             "RE is an extended regular expression, which is searched in the output lines of "                                \
-             "the first worker of each node. The first of its groups that has matched a number "                              \
+             "RE is an extended regular expression. ddrun searches the output lines of the first "                            \
+             "worker of each node for it. The first group of RE that has matched a number "                                   \
              "is the step. See --progress-restarts; 'ddctl status' and --metrics show the "                                   \
              "step, too.",                                                                                                    \
          .parse = parse_progress_regex,                                                                                       \
@@ -123,7 +123,7 @@ int parse_progress_regex(const char *text, void *field, struct dd_err *err);
          .example = "step.txt",                                                                                               \
          .group = "Failures",                                                                                                 \
          .help = "file that contains the step of the program",                                                                \
-         .more = "The node with rank 0 reads it at the end of each round. FILE contains one "                                 \
+         .more = "The node with rank 0 reads FILE at the end of each round. FILE contains one "                               \
                  "number.",                                                                                                   \
          OPT_FIELD(type, failure.progress_file)},                                                                             \
     {                                                                                                                         \

@@ -1,5 +1,6 @@
-/* Options of other launchers, each with the option of ddrun that replaces it or the end of an error
- * message: "OPTION is ...". docs/coming-from.md has the usual ones. */
+/* Options of other launchers, each with the option of ddrun that replaces it ("": none, ddrun
+ * ignores the option), or with the end of an error message: "OPTION is ...". docs/coming-from.md
+ * lists the usual ones. */
 #include "cmd/foreign.h"
 
 #define TIP "\n  tip: "

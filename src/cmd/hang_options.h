@@ -44,11 +44,11 @@ static inline bool hang_options_cuda_core(const struct hang_options *o)
          .group = "Health checks and hung workers",                                                                             \
          .help = "signs of activity, such as output, cpu or network",                                                           \
          .more =                                                                                                                \
-             "output: its output, which ddrun reads through a pipe. file: a change of its "                                     \
+             "output: output of the worker, which ddrun reads through a pipe. file: a change of the worker's "                  \
              "heartbeat file. cpu: more than 2 % of a processor, used or waited for. io: more than 4 KiB/s "                    \
              "read and written. network: more than 1 KiB/s on TCP connections, including those to the "                         \
              "store. any: output and file. "                                                                                    \
-             "activity: all five; all but cpu where programs busy-wait, which is on nodes with GPUs and, with --mpi, "          \
+             "activity: all five signs; all but cpu where programs busy-wait: on nodes with GPUs and, with --mpi, "             \
              "while a rank of the node is between MPI_Init and MPI_Finalize. With "                                             \
              "output and file only, ddrun ends each worker that shows neither within --hang-timeout. "                          \
              "With any other sign, a worker may wait while another one is active: ddrun ends the "                              \

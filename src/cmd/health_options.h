@@ -11,7 +11,7 @@
             "write a file in TMPDIR. all: these four. storage=PATH: a file in this directory can " \
             "be written, synchronized and read back. memory=SIZE, disk=PATH:SIZE: this much is "   \
             "free. none: no check. A node that fails a check is reported and excluded; if too "    \
-            "few nodes are left, the job ends. What only deserves attention, such as reduced "     \
-            "clocks, is a warning."
+            "few nodes are left, the job ends. A finding that does not prevent work, such as "     \
+            "reduced clocks, is reported as a warning."
 
 #endif

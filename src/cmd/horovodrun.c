@@ -267,7 +267,9 @@ int horovodrun_nproc(const struct ddrun_options *o, int index, int nnodes, struc
     int rc = dd_err_set(err, -EINVAL, "%s %d is not divisible by %d nodes", h->np_word, h->np,
                         nnodes);
     return o->simulate_nodes > 0
-               ? dd_err_tip(err, rc, "simulated nodes have equal numbers of workers")
+               ? dd_err_tip(err, rc,
+                            "use a multiple of %d: simulated nodes have equal numbers of workers",
+                            nnodes)
                : dd_err_tip(err, rc, "set the slots of each node, as in -H node1:4,node2:2");
 }
 

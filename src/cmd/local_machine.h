@@ -6,7 +6,7 @@
 
 struct local_machine {
     char hostname[256];   /* from gethostname() */
-    struct dd_strv addrs; /* numeric addresses of all interfaces, once they have been needed */
+    struct dd_strv addrs; /* numeric addresses of all interfaces; empty until they are needed */
 };
 
 int local_machine_discover(struct local_machine *m, struct dd_err *err);

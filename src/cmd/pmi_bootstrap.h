@@ -10,7 +10,8 @@ struct pmi_bootstrap {
     struct alloc_peers peers;
 };
 
-/* Return 1 with *ret filled for in->peers; 0 if there are no peers; < 0 with a message. */
+/* Return 1 with *ret filled for in->peers; 0 if there are no peers, or if another source names
+ * them; < 0 with a message. */
 int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in, unsigned limit_ms,
                         struct dd_err *err);
 

@@ -20,7 +20,8 @@
 
 enum { SITE, USER, PROJECT };
 
-enum { ANSWER_MAX = 4 << 20 }; /* a file has at most 64 KiB, each byte at most 60 in the answer */
+/* A file has at most 64 KiB, and each of its bytes becomes at most 60 bytes of the answer. */
+enum { ANSWER_MAX = 4 << 20 };
 
 /* ---- which files ---- */
 
@@ -71,8 +72,8 @@ static bool is_private_group(gid_t gid, uid_t owner)
     return true;
 }
 
-/* Return 0 if only the owner may write to the file. With an access control list, the bits of the
- * group are its mask and name no group. */
+/* Return 0 if only the owner may write to the file. With an access control list, the group bits of
+ * the mode are the mask of the list, and do not describe the permissions of a group. */
 static int check_writers(int fd, const char *name, const struct stat *st, struct dd_err *err)
 {
     const bool group = (st->st_mode & S_IWGRP) != 0;
@@ -198,7 +199,8 @@ static int start_helper(const char *program, int in, int out, pid_t *ret)
     return -rc;
 }
 
-/* Append all that can be read from fd, then reap the process and return its wait status. */
+/* Append all that can be read from fd, then reap the process and set *status to its wait status.
+ * Return 0 or -errno. */
 static int finish_helper(int fd, pid_t pid, struct dd_buf *answer, int *status)
 {
     char chunk[4096];
@@ -252,7 +254,7 @@ static int run_helper(const char *name, int file, struct dd_buf *answer, struct 
 
 /* ---- their values ---- */
 
-/* Where to add values. */
+/* Where to add the values of files, and for which job. */
 struct site_target {
     struct site_settings *settings;
     const struct opt_table *table;

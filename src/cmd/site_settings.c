@@ -83,7 +83,7 @@ struct reader {
     const struct site_job *job;
     struct dd_err *err;
     struct dd_strv *includes; /* for paths of files to include; NULL: add the values */
-    struct host_match *last;  /* host section of the line before: a section has many lines */
+    struct host_match *last; /* match of the previous host section, which the next line may share */
 };
 
 struct host_match {

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-/* Write the paths of --stage as absolute paths, an archive as "ARCHIVE:NAME", and check them: their
- * text on every node, the directories and archives only on the first node (reads). */
+/* Write the paths of --stage as absolute paths, an archive or image as "FILE:NAME", and check them:
+ * their text on every node, the directories and files only on the first node (reads). */
 int stage_dirs_paths(struct dd_strv *ret, const struct stage_options *o, bool reads,
                      struct dd_err *err);
 /* Append the directories whose contents this node may lack before they are copied. reads: this is
@@ -26,7 +26,7 @@ int stage_dirs_make(struct dd_scratch *ret, struct dd_scratch *ret_spare,
  * directories. */
 int stage_dirs_make_for_code(struct dd_scratch *ret, const char *dir, char *const *env,
                              struct dd_err *err);
-/* Return the default directory that stage_dirs_make_for_code() would use; NULL: none. */
+/* Return the default directory that stage_dirs_make_for_code() would try first; NULL: none. */
 const char *stage_dirs_choose_for_code(char *const *env);
 /* Describe sources and destination in one line, which the caller frees. 0 or -ENOMEM. */
 int stage_dirs_describe(char **ret, const struct stage_options *o, const struct dd_strv *paths,

@@ -14,7 +14,7 @@ struct ddrun_options;
 struct rdzv_conf {
     uint64_t join_ns, last_call_ns, dead_ns; /* 0: not set */
     const char *text;                        /* the whole text; NULL: not given */
-    char unknown[64]; /* the last key that torchrun does not know; "": none */
+    char unknown[64]; /* the last key that torchrun does not have; "": none */
 };
 
 struct signal_list {
@@ -47,7 +47,7 @@ void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log);
 /* With --virtual-local-rank, CUDA_VISIBLE_DEVICES must have an entry per worker if it is set. */
 int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
                         struct dd_err *err);
-/* Return ddrun's exit code for that of the job, by --exit-code. */
+/* Return ddrun's exit code for that of the job, according to --exit-code. */
 int torchrun_exit_code(const struct ddrun_options *o, int code);
 
 #endif

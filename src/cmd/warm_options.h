@@ -16,12 +16,13 @@
      .example = "torch,transformers",                                                              \
      .group = "Program",                                                                           \
      .help = "fork the workers from a Python that has imported modules",                           \
-     .more = "One interpreter on each node imports the modules while the nodes meet. The workers " \
-             "are forks of it, and after a restart again, so they start without importing, and "   \
-             "share its memory. Without MODULE, ddrun imports what the last run of the script "    \
-             "has imported, or else torch. Modules that start threads or open a GPU are left "     \
-             "out with a warning. --warm cannot be combined with --wrap and --preload. See "       \
-             "docs/warm.md.",                                                                      \
+     .more =                                                                                       \
+         "One interpreter on each node imports the modules while the nodes connect to each "       \
+         "other. It forks the workers, also after a restart, so they start without importing "     \
+         "and share its memory. Without MODULE, ddrun imports what the last run of the script "    \
+         "has imported, or else torch. Modules that start threads or open a GPU are left "         \
+         "out with a warning. --warm cannot be combined with --wrap and --preload. See "           \
+         "docs/warm.md.",                                                                          \
      OPT_FIELD(type, warm)}
 
 #endif
