@@ -400,10 +400,14 @@ static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
 {
     struct dd_err why = {0};
     const struct alloc *a = d->alloc;
+    const bool any = strcmp(d->o->launcher, "auto") == 0;
+    const struct starter *named = any ? NULL : starter_find(NULL, d->o->launcher, "");
     if (launch_command_check(d->o->launch_command, err) < 0)
         return err->rc;
     d->starter = launch_find(d->program, d->o->launcher, a, d->o->launch_command, &why);
-    if (d->starter == NULL && why.rc < 0 && strcmp(d->o->launcher, "auto") != 0)
+    if (d->starter == NULL && why.rc == 0 && named != NULL)
+        (void)dd_err_set(&why, -ENOENT, "program '%s' not found", named->program);
+    if (d->starter == NULL && why.rc < 0 && !any)
         return dd_err_set(err, why.rc, "--launcher=%s: %s", d->o->launcher, why.text);
     if (d->starter == NULL)
         return dd_err_set(

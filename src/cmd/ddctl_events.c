@@ -39,7 +39,8 @@ const struct opt_table ddctl_events_options = {
     .foreign = job_json,
 };
 
-/* {name} is replaced by the event's member of that name: text, number, or name of the signal. */
+/* {how} is replaced by the signal or the exit code of a worker, {signal} by the name of the signal,
+ * any other {name} by the event's member of that name. */
 static const struct {
     const char *event, *form;
 } forms[] = {

@@ -61,7 +61,8 @@ static int ddctl_metrics_convert(struct dd_buf *text, struct dd_buf *json, struc
 {
     const char *s = dd_buf_str(text);
     int rc = s != NULL ? metrics_json(s, json) : -ENOMEM;
-    return rc < 0 ? dd_err_set(err, rc, "cannot convert the metrics to JSON: %s", strerror(-rc))
+    return rc < 0 ? dd_err_set(err, rc, "cannot convert the metrics to JSON: %s",
+                               rc == -EINVAL ? "a line is malformed" : strerror(-rc))
                   : 0;
 }
 

@@ -117,11 +117,13 @@ void submit_check_log(struct submit_checks *c, const struct submit_request *r)
         check_shared(c, directory);
         return;
     }
+    const bool missing = errno == ENOENT;
     (void)dd_err_tip(&err,
                      dd_err_set(&err, -errno,
                                 "cannot write to directory '%.200s' of the log '%.200s': %m",
                                 directory, r->log),
-                     "create the directory, or use another one: --log=DIRECTORY/%%j.out");
+                     "%suse another directory: --log=DIRECTORY/%%j.out",
+                     missing ? "create the directory, or " : "");
     submit_failed(c, &err);
 }
 

@@ -238,7 +238,7 @@ static int expand_line(struct dd_buf *out, const char *at, const char *end, stru
             return refuse_placeholder(at, n, x->line, err);
         rc = p != NULL ? p->put(out, &x->v) : dd_buf_append(out, at, 1);
         if (rc < 0)
-            return dd_err_set(err, rc, "line %u of the template: cannot expand it: %s", x->line,
+            return dd_err_set(err, rc, "cannot expand line %u of the template: %s", x->line,
                               strerror(-rc));
         if (p != NULL && rc == 0)
             all = 0;

@@ -58,8 +58,8 @@ struct top_job {
     int cpu_percent;
 };
 
-/* Read a sample. -EPROTO with a message: the text is not a sample. The caller frees *ret also on
- * failure. */
+/* Read a sample. Return 0, -EPROTO if the text is not a sample, or -ENOMEM, with a message. The
+ * caller calls top_job_done(), also after a failure. */
 int top_job_read(struct top_job *ret, const char *text, size_t n, struct dd_err *err);
 /* Compute the processor time since an earlier sample. */
 void top_job_compare(struct top_job *j, const struct top_job *before);

@@ -11,8 +11,8 @@
      .kind = OPT_FLAG,                                                                             \
      .group = "Output",                                                                            \
      .help = "write equal lines of a node's workers once",                                         \
-     .more = "Lines that workers of one node write within 200 ms are written once, with their "    \
-             "ranks, as '[0-7] loading'. Lines that differ only in numbers are equal, too, as "    \
+     .more = "A line that several workers of one node write within 200 ms is written once, with "  \
+             "their ranks, as '[0-7] loading'. Lines that differ only in numbers are equal, as "   \
              "'[0-7] loss 2.30…2.34'. The lines of each worker stay in order; the files of "       \
              "--log-dir have all lines. Cannot be combined with --output=raw. See OUTPUT.",        \
      OPT_FIELD(type, fold)}

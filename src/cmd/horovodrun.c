@@ -45,8 +45,8 @@ static int horovodrun_add(struct horovodrun *h, struct dd_buf *list, const char 
     return rc;
 }
 
-/* Split "names:slots". Return false if there are no slots, or several colons, as in an IPv6
- * address. */
+/* Split "names:slots". Return false if there is no valid number of slots, or if there are several
+ * colons, as in an IPv6 address. */
 static bool horovodrun_split_slots(char *item, int *ret)
 {
     char *colon = strchr(item, ':');
@@ -135,7 +135,7 @@ static int horovodrun_read_file(struct horovodrun *h, const char *path, struct d
     return rc < 0 ? dd_err_where(err, rc, "--hostfile") : 0;
 }
 
-/* Remove the hosts that get no worker. */
+/* Remove the hosts that get no worker, and the slots of the last host that remain free. */
 static int horovodrun_cut(struct horovodrun *h, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *all = NULL;

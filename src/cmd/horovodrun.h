@@ -23,7 +23,7 @@ struct horovodrun {
 bool horovodrun_is_name(const char *argv0);
 /* To be called once after parsing: remove the slots from --hosts, or with -np read them from the
  * host file, and convert --min-np and --max-np to numbers of nodes. *o borrows the results from *h.
- * Return -EINVAL for invalid values, or the error of reading the file. */
+ * Return 0, -EINVAL for invalid values, -ENOMEM, or the error of reading the file. */
 int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_err *err);
 /* Return the number of workers of the node with this index (-1: unknown) among nnodes; 0:
  * determined by other options. */

@@ -38,8 +38,8 @@ struct stage_options {
          .needs = "stage,compile-cache",                                                           \
          .group = "Program",                                                                       \
          .help = "directory of each node for --stage and --compile-cache",                         \
-         .more = "By default the first of these directories that is not on a network file "        \
-                 "system; /dev/shm if there is not enough space.",                                 \
+         .more = "By default, ddrun uses the first of these directories that is not on a "         \
+                 "network file system, and /dev/shm if the space there is not enough.",            \
          OPT_FIELD(type, stage.dir)},                                                              \
         {.name = "stage-keep",                                                                     \
          .kind = OPT_FLAG,                                                                         \
