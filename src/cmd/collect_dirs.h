@@ -12,7 +12,7 @@
 struct collect_dirs {
     struct dd_strv patterns, dirs; /* as many patterns as directories; the directories are
                                       absolute */
-    char *here;                    /* directory of this process */
+    char *here;                    /* current directory of this process */
 };
 
 /* Split the rules and check them; receives: check also that the directories can be written. */

@@ -63,7 +63,7 @@ static bool is_process_count(const char *word)
     return false;
 }
 
-/* With mpirun, "PROGRAM ARG... : -np 1 PROGRAM ARG..." starts two programs. */
+/* Reject the form in which mpirun starts two programs: "PROGRAM ARG... : -np 1 PROGRAM ARG...". */
 static int command_line_one_program(char *const *words, struct dd_err *err)
 {
     while (*words != NULL && !(strcmp(words[0], ":") == 0 && is_process_count(words[1])))

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Open standard descriptors that the caller has closed, and reset the signal dispositions on which
+/* Open standard descriptors that the caller has closed, and set the signal dispositions on which
  * ddrun relies. To be called first in main(). */
 void cmd_sanitize_process(void);
 
@@ -20,7 +20,7 @@ bool cmd_is_first_task(char *const *env);
  * continue, otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res);
-/* As cmd_options(), with all sources of values. */
+/* As cmd_options(), with the arguments, environment and settings of files in *in. */
 int cmd_options_from(const struct opt_table *t, void *values, const struct opt_input *in,
                      struct opt_result *res);
 /* As cmd_options(), but every task of a step logs its error. */
@@ -31,7 +31,8 @@ int cmd_fail(const struct opt_table *t, const struct dd_err *err);
 /* Write the buffer to stdout. Return the exit code: 1 after logging a write error. EPIPE is not an
  * error. */
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
-/* Remove these comma-separated variables from the environment; names may be NULL. */
+/* Remove these comma-separated variables from the environment; names may be NULL. 0, or -ENOMEM
+ * with a message. */
 int cmd_unset(const char *names, struct dd_err *err);
 /* Find the allocation for a program that starts no nodes. *given contains what the options set; the
  * rest comes from *m. Log warnings. The caller owns *ret. */

@@ -88,7 +88,7 @@ static void ddctl_job_answered(struct asking *k, const struct msg_ctl_reply *m)
         rc = k->q->on_piece(k->q->arg, m->detail);
     else
         rc = dd_buf_puts(&k->answer, m->detail);
-    if (rc < 0 && k->err->text[0] == '\0') /* the buffer of the answer, or of on_piece() */
+    if (rc < 0 && k->err->text[0] == '\0') /* no memory, or the buffer is full */
         rc = dd_err_set(k->err, rc, "cannot store the answer of ddrun: %s",
                         rc == -EMSGSIZE ? "it is too long" : strerror(-rc));
     if (k->q->on_piece != NULL)

@@ -60,7 +60,7 @@ static int ddctl_jobs_collect(json_t *list, const struct dd_strv *jobs, struct d
         struct dd_err why = {0};
         const int rc = job_ask(
             &status, &(struct job_question){.job = jobs->v[i], .what = "status", .text = ""}, &why);
-        if (rc == -ENOENT) /* the job has ended meanwhile */
+        if (rc == -ENOENT) /* the job has ended meanwhile, and no other one runs */
             continue;
         const int added = json_array_append_new(list, ddctl_jobs_entry(jobs->v[i], status));
         json_decref(status);

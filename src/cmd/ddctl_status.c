@@ -45,8 +45,8 @@ static const json_t *ddctl_status_failure_of(const json_t *status, int rank)
     return NULL;
 }
 
-/* Return the first rank of the node; -1: none, or out of range. *ret_n: its workers; 0 if out of
- * range. */
+/* Return the first rank of the node; -1: none, or out of range. *ret_n: number of workers of the
+ * node; 0 if out of range. */
 static int ddctl_status_ranks_of(const json_t *node, int *ret_n)
 {
     const int first = json_number(node, "first_rank", -1);
@@ -55,7 +55,7 @@ static int ddctl_status_ranks_of(const json_t *node, int *ret_n)
     return first >= 0 && first <= PLAN_MAX_NODES * PLAN_MAX_SLOTS ? first : -1;
 }
 
-/* Return element i of [rank, step, us] number k of the list; -1: there is none. */
+/* Return element i of entry k of the list, whose entries are [rank, step, us]; -1: none. */
 static json_int_t ddctl_status_step_value(const json_t *list, size_t k, size_t i)
 {
     const json_t *v = json_array_get(json_array_get(list, k), i);

@@ -31,7 +31,8 @@ struct top_keys {
 
 /* Take a byte. False: no key is complete. */
 bool top_keys_take(struct top_keys *k, unsigned char byte, enum top_key *ret);
-/* No byte has followed for some time: an ESC alone is a key. False: no sequence was incomplete. */
+/* End an incomplete sequence after which no byte has arrived for some time: an ESC alone is a key.
+ * False: no sequence was incomplete. */
 bool top_keys_flush(struct top_keys *k, enum top_key *ret);
 
 enum top_page {
@@ -64,8 +65,7 @@ void top_view_done(struct top_view *v);
 void top_view_text(struct top_view *v, const char *title, const char *text);
 /* Replace the text of the page; a page that shows its end continues to show it. */
 void top_view_more(struct top_view *v, const char *text);
-/* Apply a key. True: the caller carries it out: QUIT, STACKS, FAILURE,
- * LOG, REDRAW. */
+/* Apply a key. Return true if the caller must act on it: QUIT, STACKS, FAILURE, LOG or REDRAW. */
 bool top_view_key(struct top_view *v, const struct top_job *j, enum top_key key);
 /* Write the lines of the screen to ret[0 .. v->lines). The caller frees the texts, also on failure.
  * Return 0 or -errno. */

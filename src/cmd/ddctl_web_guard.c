@@ -29,7 +29,7 @@ void web_token(char ret[WEB_TOKEN + 1], const unsigned char secret[WEB_SECRET])
     ret[WEB_TOKEN] = '\0';
 }
 
-/* True for an empty text and for a colon with up to five digits. */
+/* True for an empty text and for a colon with one to five digits. */
 static bool web_is_port(const char *text)
 {
     const size_t n = text[0] == ':' ? strspn(text + 1, "0123456789") : 0;

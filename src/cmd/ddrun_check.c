@@ -73,8 +73,10 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
-/* True for HOST, HOST:PORT or [v6]:PORT, with an optional USER:PASSWORD@. A '/' in the password is
- * rejected: the rest of the password would be parsed as a port, and logged. */
+/* True for an http or https URL with HOST, HOST:PORT or [v6]:PORT, and an optional USER:PASSWORD@.
+ * A
+ * '/' in the password is rejected: the part of the password before it would be parsed as a port,
+ * and logged. */
 static bool is_web_hook(const char *url)
 {
     const char *host = strncasecmp(url, "http://", 7) == 0    ? url + 7
@@ -195,8 +197,9 @@ static bool check_is_held(const char *dir, const struct stat *file)
            (st.st_mode & S_ISVTX) != 0;
 }
 
-/* A device or a named pipe in place of the file would be replaced by a regular file, or would have
- * to be read. A link is refused too: only some of the files would be written through it. */
+/* Check that the file can be created or replaced. A device or a named pipe would be replaced by a
+ * regular file, or would have to be read. A link is refused, too: only some of the files would be
+ * written through it. */
 static int check_output_file(const char *option, const char *path, struct dd_err *err)
 {
     struct stat st;
@@ -247,7 +250,8 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_is_first_task(environ); i++) {
         const struct opt_source *src = opt_result_source(res, t, names[i]);
         const bool elastic = o->nnodes.range || o->horovodrun.min_np > 0 ||
-                             o->horovodrun.max_np > 0; /* these set the range later */
+                             o->horovodrun.max_np >
+                                 0; /* --min-np and --max-np set the range later */
         if (!elastic && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
     }

@@ -11,8 +11,8 @@
 
 enum { PATHS_MAX = 4 * PATH_MAX };
 
-/* Check --nnodes against the number of nodes, as alloc does in the job. --nnodes=1 is always valid:
- * it runs on one node of the job. */
+/* Check --nnodes against the number of nodes, as alloc_find() does in the job. --nnodes=1 is always
+ * valid: it runs on one node of the job. */
 static int check_nnodes(const struct ddrun_options *o, struct dd_err *err)
 {
     const struct node_range *n = &o->nnodes;
@@ -27,7 +27,8 @@ static int check_nnodes(const struct ddrun_options *o, struct dd_err *err)
     return dd_err_tip(err, rc, "omit --nnodes, or request as many nodes");
 }
 
-/* ddrun makes missing directories of --log-dir: the first one that exists must be writable. */
+/* Check that the nearest existing directory of --log-dir is writable: ddrun makes the missing ones.
+ */
 static int check_log_dir(const char *log_dir, struct dd_err *err)
 {
     DD_AUTO(free) char *path = log_dir != NULL ? strdup(log_dir) : NULL;

@@ -74,7 +74,8 @@ static bool launch_is_scheduled(const struct alloc_input *said)
     return !local;
 }
 
-/* horovodrun, like Horovod's own, uses ssh for hosts that are given by an option. */
+/* Return the name of the launcher. For hosts that are given by an option, horovodrun uses ssh, as
+ * Horovod's own horovodrun does. */
 static const char *launch_launcher_name(const struct launch_input *l)
 {
     const struct ddrun_options *o = l->o;

@@ -31,7 +31,7 @@ static int run_agent(void *arg)
     node_dirs_own(&r->dirs);
     dd_core_empty();
     int code = agent_run(&r->agent);
-    run_remove_scratch(r); /* the guardian may have been killed before it removed them */
+    run_remove_scratch(r); /* the guardian may have been killed before it removed the directories */
     run_done(r);
     return code;
 }

@@ -192,7 +192,7 @@ static int prepare_count_slots(struct run *r, int index, struct dd_err *err)
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
-/* Add a tip if the program is a command of ddctl, or a word for an option of ddrun. */
+/* Add a tip if the program is a command of ddctl, or one of the words 'help' and 'version'. */
 static int prepare_tip(const char *word, int rc, struct dd_err *err)
 {
     static const char *const commands[] = {

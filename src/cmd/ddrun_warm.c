@@ -21,7 +21,7 @@ int warm_options_check(const struct ddrun_options *o, struct dd_err *err)
     else if (o->preload.n > 0)
         other = "--preload";
     else if (framework_wrap(framework_options_names(&o->framework)) != NULL)
-        other = "--framework=mindspore"; /* the only one with a wrapper */
+        other = "--framework=mindspore"; /* the only framework with a wrapper */
     if (o->warm == NULL || other == NULL)
         return 0;
     return dd_err_set(err, -EINVAL,

@@ -1,5 +1,5 @@
 /* A process that removes the private directories of a node if guardian and agent are both killed.
- * It exists only where such directories do. */
+ * It runs only if there are such directories. */
 #ifndef DD_CMD_SCRATCH_KEEPER_H
 #define DD_CMD_SCRATCH_KEEPER_H
 

@@ -118,8 +118,9 @@ static int check(const struct site_files *f, int kind, struct dd_err *err)
                : dd_err_set(err, -EPERM, "its directory belongs to uid %u", (unsigned)here.st_uid);
 }
 
-/* True if there is no such file, or if that cannot be determined: a home directory that is
- * inaccessible, or on a file server that is down, must not prevent the start of a job. */
+/* True if there is no such file. For the files of user and project, also if that cannot be
+ * determined: a home directory that is inaccessible, or on a file server that is down, must not
+ * prevent the start of a job. */
 static bool is_absent(int kind, const char *name, int error)
 {
     struct stat st;

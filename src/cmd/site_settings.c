@@ -75,14 +75,14 @@ static const char *const for_projects[] = {"OMP_NUM_THREADS",
                                            "TORCH_CPP_LOG_LEVEL",
                                            NULL};
 
-/* Reads one file. */
+/* The state while one file is read. */
 struct reader {
     struct site_settings *s;
     const struct opt_table *t;
     const struct site_file *file;
     const struct site_job *job;
     struct dd_err *err;
-    struct dd_strv *includes; /* for paths of files to include; NULL: add the values */
+    struct dd_strv *includes; /* receives the paths of the files to include; NULL: add the values */
     struct host_match *last; /* match of the previous host section, which the next line may share */
 };
 

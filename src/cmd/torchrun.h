@@ -30,7 +30,8 @@ int torchrun_parse_signals(const char *text, void *field,
                            struct dd_err *err); /* struct signal_list */
 int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err); /* const char * */
 
-/* Return the value of the last such key in *ret (free()); NULL: not given. */
+/* Set *ret to a copy of the value of the last key of this name (free()); NULL: not given. 0, or
+ * -ENOMEM with a message. */
 int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key,
                       struct dd_err *err);
 
@@ -44,7 +45,7 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
                     const struct opt_result *res, bool by_name);
 /* Warn about each option that is accepted but has less effect than in torchrun. */
 void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log);
-/* With --virtual-local-rank, CUDA_VISIBLE_DEVICES must have an entry per worker if it is set. */
+/* With --virtual-local-rank, check that CUDA_VISIBLE_DEVICES, if set, has an entry per worker. */
 int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
                         struct dd_err *err);
 /* Return ddrun's exit code for that of the job, according to --exit-code. */
