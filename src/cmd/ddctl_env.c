@@ -424,7 +424,7 @@ static int ddctl_env_pick(struct dd_strv *entries, char *const *names, const str
              : p->node >= 0 && p->n == 1
                  ? dd_err_set(err, -EINVAL,
                               "ddrun sets no variable '%.80s' for this worker"
-                              "\n  tip: 'ddctl env' prints all of them",
+                              "\n  tip: omit the name to print all variables of this worker",
                               *names)
                  : dd_err_set(err, -EINVAL,
                               "'%.80s' is not set, or differs between the workers %s"

@@ -28,8 +28,8 @@ bool submit_next_grid_engine_queue(const char **at, struct submit_queue *ret); /
 enum { SUBMIT_ERRORS_MAX = 8 };
 
 /* Compare a request with the queues that the scheduler's queries have printed. Fill errs and
- * return their number. If there are more problems than entries, the last entry
- * describes the last problem. */
+ * return their number. If there are more problems than entries, the last entry describes the last
+ * problem. */
 size_t submit_queue_check(const struct submit_queue_kind *kind, const char *printed,
                           const struct submit_request *r, struct dd_err errs[SUBMIT_ERRORS_MAX]);
 

@@ -10,8 +10,7 @@ struct event_base;
 struct web_state;
 
 /* Ask for the state of the job, follow its events by a process of 'ddctl events', and wait for the
- * first of them. job: as for job_ask(). Errors are those of job_ask() and of starting the process.
- */
+ * first of them. job: as for job_ask(). Errors: those of job_ask() and of starting the process. */
 int web_state_new(struct web_state **ret, struct event_base *base, const char *job,
                   struct dd_err *err);
 void web_state_free(struct web_state *s); /* NULL does nothing; ends the process */

@@ -74,8 +74,7 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
 }
 
 /* True for an http or https URL with HOST, HOST:PORT or [v6]:PORT, and an optional USER:PASSWORD@.
- * A
- * '/' in the password is rejected: the part of the password before it would be parsed as a port,
+ * A '/' in the password is rejected: the part of the password before it would be parsed as a port,
  * and logged. */
 static bool is_web_hook(const char *url)
 {
@@ -249,9 +248,9 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
     static const char *const names[] = {"grow", "last-call"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_is_first_task(environ); i++) {
         const struct opt_source *src = opt_result_source(res, t, names[i]);
+        /* --min-np and --max-np set the range later */
         const bool elastic = o->nnodes.range || o->horovodrun.min_np > 0 ||
-                             o->horovodrun.max_np >
-                                 0; /* --min-np and --max-np set the range later */
+                             o->horovodrun.max_np > 0;
         if (!elastic && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
     }

@@ -27,8 +27,7 @@ static int check_nnodes(const struct ddrun_options *o, struct dd_err *err)
     return dd_err_tip(err, rc, "omit --nnodes, or request as many nodes");
 }
 
-/* Check that the nearest existing directory of --log-dir is writable: ddrun makes the missing ones.
- */
+/* Check that the nearest existing directory of --log-dir is writable. ddrun makes the others. */
 static int check_log_dir(const char *log_dir, struct dd_err *err)
 {
     DD_AUTO(free) char *path = log_dir != NULL ? strdup(log_dir) : NULL;

@@ -13,8 +13,8 @@ typedef int launched_node_f(struct bootstrap_payload *p, struct local_machine *m
                             uint64_t launched_ns);
 
 /* Fetch the node's payload with the ticket; adopt directory, limits and environment of the
- * launcher; run node(), and start the nodes that the
- * launcher has assigned to this one. Return the exit code. */
+ * launcher; run node(), and start the nodes that the launcher has
+ * assigned to this one. Return the exit code. */
 int launched_main(const char *ticket, launched_node_f *node);
 
 #endif

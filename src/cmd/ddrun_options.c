@@ -328,13 +328,13 @@ static const struct opt_row rows[] = {
      .help = "start MPI programs, instead of mpirun or mpiexec",
      .more = "'pmi1' is the protocol of MPICH, MVAPICH and Intel MPI, 'pmix' that of Open MPI; "
              "'auto' offers both to the workers. A rank that exits without MPI_Finalize has "
-             "failed. MPI_Abort ends the job with the code that the program passes to it. Ranks "
-             "busy-wait in MPI, so --hang-timeout does not count their processor time (see "
-             "--hang-sign). See docs/mpi.md.",
+             "failed. MPI_Abort ends the job with the code that the program passes to it, or "
+             "with 1 if that is 0. Ranks busy-wait in MPI, so --hang-timeout does not count "
+             "their processor time (see --hang-sign). See docs/mpi.md.",
      FIELD(mpi)},
     {OPTION_TF(struct ddrun_options), .group = "Program", .help = "set TF_CONFIG for TensorFlow",
-     .more = "ddrun reserves a port for each worker, and another one after each restart. If "
-             "several workers share the GPUs of a node, each worker sees one GPU."},
+     .more = "ddrun reserves a port for each worker, and another one after each restart. If a "
+             "node has several workers, and a GPU for each of them, each worker sees one GPU."},
     {OPTION_ROLES(struct ddrun_options), .group = "Program",
      .help = "TensorFlow task types in rank order (with --tf)",
      .more = "Types are chief, worker, ps and evaluator. One N may be '*' for all remaining "
@@ -469,10 +469,10 @@ static const struct opt_row rows[] = {
      .group = "Rendezvous and network",
      .help = "network interface of the workers on this node",
      .more = "MASTER_ADDR is then the first node's address on its interface of that name; each "
-             "other node must reach this address through its own interface. GLOO_SOCKET_IFNAME "
-             "and TP_SOCKET_IFNAME are set to the name. The agents do not use this interface: "
-             "they connect to the address to which the first node's name resolves. If the name "
-             "differs between nodes, pass each node its own.",
+             "other node must reach this address through its own interface. ddrun sets "
+             "GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME to the name, unless you have set them. The "
+             "agents do not use this interface: they connect to the address to which the first "
+             "node's name resolves. If the name differs between nodes, pass each node its own.",
      FIELD(iface)},
     {.name = "rdzv-timeout",
      .project = true,

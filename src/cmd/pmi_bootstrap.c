@@ -50,7 +50,7 @@ int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in,
          i--) /* backwards, so that job and secret of the first record remain */
         if (pmi_bootstrap_take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
             rc = dd_err_set(err, -EPROTO,
-                            "process %zu of the outer launcher sent no valid record of ddrun"
+                            "process %zu of the MPI launcher is not ddrun, or not of this version"
                             "\n  tip: start ddrun only, of the same version on all nodes",
                             i - 1);
     if (rc < 0)
