@@ -127,7 +127,8 @@ void site_settings_done(struct site_settings *s)
 
 /* ---- the list ---- */
 
-/* Drop the values of earlier layers: those of the whole option, or of one variable (NULL: all). */
+/* Drop the values of earlier layers: of one variable of [environment], or with NULL those that were
+ * set by the name of the option. */
 static void drop(struct site_settings *s, const struct opt_row *row, const char *variable)
 {
     const size_t len = variable != NULL ? strlen(variable) : 0;
