@@ -22,10 +22,23 @@ static const struct {
     {SIGIO, "IO"},     {SIGPWR, "PWR"},       {SIGSYS, "SYS"},
 };
 
-enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
+/* Names of SIGRTMIN and the signals above it: the number of SIGRTMIN is known at run time only. */
+static const char *const realtime[] = {
+    "RTMIN",    "RTMIN+1",  "RTMIN+2",  "RTMIN+3",  "RTMIN+4",  "RTMIN+5",  "RTMIN+6",  "RTMIN+7",
+    "RTMIN+8",  "RTMIN+9",  "RTMIN+10", "RTMIN+11", "RTMIN+12", "RTMIN+13", "RTMIN+14", "RTMIN+15",
+    "RTMIN+16", "RTMIN+17", "RTMIN+18", "RTMIN+19", "RTMIN+20", "RTMIN+21", "RTMIN+22", "RTMIN+23",
+    "RTMIN+24", "RTMIN+25", "RTMIN+26", "RTMIN+27", "RTMIN+28", "RTMIN+29", "RTMIN+30",
+};
+
+enum {
+    SIGNALS = sizeof(signals) / sizeof(signals[0]),
+    REALTIME = sizeof(realtime) / sizeof(realtime[0])
+};
 
 const char *dd_signal_name(int sig)
 {
+    if (sig >= SIGRTMIN && sig < SIGRTMIN + REALTIME)
+        return realtime[sig - SIGRTMIN];
     for (size_t i = 0; i < SIGNALS; i++)
         if (signals[i].sig == sig)
             return signals[i].name;
@@ -42,6 +55,9 @@ int dd_signal_parse(const char *name)
     for (size_t i = 0; i < SIGNALS; i++)
         if (strcasecmp(signals[i].name, name) == 0)
             return signals[i].sig;
+    for (int i = 0; i < REALTIME; i++)
+        if (strcasecmp(realtime[i], name) == 0)
+            return SIGRTMIN + i;
     return -EINVAL;
 }
 

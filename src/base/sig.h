@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Return "TERM" for 15; "?" for a number that is not in the table. */
+/* Return "TERM" for 15, "RTMIN+2" for SIGRTMIN + 2; "?" for a number without a name. */
 const char *dd_signal_name(int sig);
 /* Return 15 for "TERM", "SIGTERM" or "15", ignoring case; else -EINVAL. */
 int dd_signal_parse(const char *name);

@@ -291,6 +291,17 @@ static void a_path_lies_in_a_directory_by_whole_names(void **state)
     assert_false(dd_path_lies_in("/a", 2, "/a/b"));
 }
 
+static void names_realtime_signals(void **state)
+{
+    (void)state;
+    assert_string_equal(dd_signal_name(SIGRTMIN), "RTMIN");
+    assert_string_equal(dd_signal_name(SIGRTMIN + 2), "RTMIN+2");
+    assert_string_equal(dd_signal_name(SIGRTMAX + 1), "?");
+    for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++)
+        assert_int_equal(dd_signal_parse(dd_signal_name(sig)), sig);
+    assert_int_equal(dd_signal_parse("RTMIN+31"), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +320,7 @@ int main(void)
         cmocka_unit_test(what_is_no_utf8_becomes_a_question_mark),
         cmocka_unit_test(uid_map_is_full_only_if_every_uid_is_itself),
         cmocka_unit_test(no_uid_is_own_where_own_is_what_unmapped_ones_look_like),
+        cmocka_unit_test(names_realtime_signals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
