@@ -203,8 +203,8 @@ static void ctl_on_user_signal(const struct ctl_requests *c, struct session *s, 
     if (rdzv_state(c->machine) != RDZV_RUNNING)
         ctl_refuse(s, id, "no workers are running (job is %s)",
                    rdzv_state_name(rdzv_state(c->machine)));
-    else if (!c->ops->broadcast(c->arg, s, id, sig))
-        ctl_answer(s, id, json_pack("{s:b}", "sent", 0));
+    else
+        c->ops->broadcast(c->arg, s, id, sig);
 }
 
 static void ctl_on_signal(const struct ctl_requests *c, struct session *s,

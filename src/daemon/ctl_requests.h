@@ -14,7 +14,7 @@
 
 /* Changes that a request may cause. Each may free the session that sent the request. */
 struct ctl_ops {
-    bool (*broadcast)(void *arg, struct session *from, int64_t id,
+    void (*broadcast)(void *arg, struct session *from, int64_t id,
                       int sig); /* signal_broadcast_counted() */
     void (*stop)(void *arg, struct session *from, int sig, const char *why);
     int64_t (*stacks)(void *arg, const struct stacks_question *q); /* stacks_collect_ask() */

@@ -409,10 +409,10 @@ static void dispatch_on_store(void *arg, struct session *s, const struct frame *
 
 /* ---- requests of ddctl ---- */
 
-static bool dispatch_ctl_broadcast(void *arg, struct session *from, int64_t id, int sig)
+static void dispatch_ctl_broadcast(void *arg, struct session *from, int64_t id, int sig)
 {
-    struct dispatch *d = arg;
-    return signal_broadcast_counted(&d->broadcast, from, id, sig);
+    const struct dispatch *d = arg;
+    signal_broadcast_counted(&d->broadcast, from, id, sig);
 }
 
 static void dispatch_ctl_stop(void *arg, struct session *from, int sig, const char *why)

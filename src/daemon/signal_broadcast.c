@@ -39,10 +39,8 @@ void signal_broadcast(struct signal_broadcast *b, struct session *from, int sig,
         signal_broadcast_send(b, from, sig, end_near, 0);
 }
 
-bool signal_broadcast_counted(struct signal_broadcast *b, struct session *from, int64_t id, int sig)
+void signal_broadcast_counted(const struct signal_broadcast *b, struct session *from, int64_t id,
+                              int sig)
 {
-    if (!signal_broadcast_is_new(b, from, sig))
-        return false;
     signal_broadcast_send(b, from, sig, false, signal_collect_begin(job_signals(b->job), from, id));
-    return true;
 }

@@ -13,9 +13,9 @@ struct signal_broadcast {
 /* Forward SIGUSR1 or SIGUSR2. Ignore other signals, and duplicates, since a launcher may signal the
  * agents of all nodes. end_near: the time limit of the job is near. */
 void signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
-/* Forward the signal for request `id` of ddctl, and count the processes that get it; the reply
- * follows. False: the signal is ignored, and no reply follows. */
-bool signal_broadcast_counted(struct signal_broadcast *b, struct session *from, int64_t id,
+/* Forward SIGUSR1 or SIGUSR2 for request `id` of ddctl, and count the processes that get it; the
+ * reply follows. Each request is forwarded: no scheduler has copied it. */
+void signal_broadcast_counted(const struct signal_broadcast *b, struct session *from, int64_t id,
                               int sig);
 /* The scheduler has signalled the processes of the agent's node. Publish SIGUSR1 or SIGUSR2 to the
  * workers once, although the agents of all nodes report it, possibly seconds apart. */

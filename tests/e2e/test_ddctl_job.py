@@ -327,6 +327,17 @@ def test_a_signal_reaches_each_worker_once(tmp_path):
         assert caught(job) == ["0", "1", "2", "3"]
 
 
+def test_each_signal_of_ddctl_is_sent(tmp_path):
+    """Only a scheduler copies signals. The second request comes within 250 ms of the first."""
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", script=CATCHES, workers=2) as job:
+        until(lambda: job.status()["workers"][0]["state"] == "running")
+        for n in (1, 2, 3):
+            job.ctl("signal", "SIGUSR1")
+            while len(caught(job)) < 2 * n:
+                job.seen += job.line("\n")
+        job.finish()
+
+
 def test_a_signal_that_no_worker_catches_is_said_to_have_no_effect(tmp_path):
     with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", script=CATCHES, workers=4) as job:
         until(lambda: job.status()["workers"][0]["state"] == "running")
