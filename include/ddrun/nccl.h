@@ -127,15 +127,16 @@ static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
 
 /* ---- which rank creates which id ---- */
 
-/* NCCL assigns blocks of consecutive ranks to the roots, the first ones one rank longer; the first
- * rank of a block creates its id, so that most of its traffic stays near. */
 static inline int ddrun_nccl_ids_for(int n, int ranks_per_id)
 {
     int per = ranks_per_id > 0 ? ranks_per_id : DDRUN_NCCL_RANKS_PER_ID;
     return n / per + (n % per != 0);
 }
 
-/* Return the index of the id that this rank creates; -1: none. */
+/* Return the index of the id that this rank creates; -1: none. NCCL divides the ranks into a block
+ * of consecutive ranks for each id, the first blocks one rank longer if the division leaves a
+ * remainder. The ranks of a block connect to the creator of its id, so that is the first of them.
+ */
 static inline int ddrun_nccl_id_of(int rank, int n, int nids)
 {
     int few = n / nids, larger = n % nids;

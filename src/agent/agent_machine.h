@@ -74,7 +74,7 @@ enum am_event_kind {
     /* Signals. */
     AM_SIGNAL,        /* sig; code: exit code of the job, 0: 128 + sig */
     AM_SIGNAL_AGAIN,  /* refined from AM_SIGNAL after the first one */
-    AM_STOP_AT_ONCE,  /* sig; the launcher could not start all nodes */
+    AM_STOP_AT_ONCE,  /* sig; the launcher does not want this node, and no round runs here */
     AM_GUARDIAN_LOST, /* the guardian has died; sig: SIGTERM */
     /* Completions of what `pending` names. */
     AM_DAEMON_ENDED,

@@ -14,7 +14,8 @@ void exit_report_begin(struct round *r);
 void exit_report_worker(struct round *r, const struct worker_end *e);
 /* No worker could be started. why: report it by EXIT; NULL: send none. */
 void exit_report_no_start(struct round *r, int round, int code, const char *why);
-/* True if the round failed and another may follow: check the node's health before DONE. */
+/* True if the round failed or was stopped, and another may follow: check the node's health before
+ * DONE. */
 bool exit_report_wants_check(const struct round *r);
 /* Sends DONE. unfit: why this node can take part in no further round; "": it can. */
 void exit_report_done(const struct round *r, const char *unfit);

@@ -165,7 +165,7 @@ static void mpi_servers_on_gather(void *arg, uint32_t id, const char *name, cons
 
 static void on_helper_lost(void *arg)
 {
-    fail_server(arg, "ddrun-pmix exited unexpectedly");
+    fail_server(arg, "lost the connection to ddrun-pmix");
 }
 
 static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)

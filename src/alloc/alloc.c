@@ -138,8 +138,8 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
             continue;
         if (a == NULL && !claims(&a, ops, in))
             return 0;
-        if (strcmp(a->run_id, b->run_id) == 0 ||
-            (a->index >= 0 && b->index < 0)) /* Slurm can set variables of PBS, too */
+        if (strcmp(a->run_id, b->run_id) == 0 || /* Slurm can set PBS_* for its own jobs */
+            (a->index >= 0 && b->index < 0))     /* the variables of `other` are stale */
             continue;
         if (a->index >= 0 || b->index < 0)
             return two_jobs(ops, a, other, b, in, err);

@@ -285,7 +285,8 @@ static bool own(char *const *env, char ret[ALLOC_ID_SIZE])
 
 const struct alloc_ops alloc_pbs = {
     .name = "pbs",
-    .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
+    .doc =
+        "PBS: the job's script, or one ddrun on each node, started by mpiexec, pbs_tmrsh or pbsdsh",
     .variables = "PBS_*",
     .start = "run ddrun in the job's script",
     .ask = "run ddctl in the job's script, or in a task that PBS started",

@@ -13,7 +13,8 @@
     "ddrun divides the CPUs of a node among its workers (--bind)"
 #define GPUS                                                                                       \
     "a Slurm option" TIP                                                                           \
-    "request GPUs from sbatch or salloc; ddrun starts one worker per GPU, or --nproc-per-node=N"
+    "request GPUs with this option of sbatch or salloc; ddrun starts one worker per GPU, or as "   \
+    "many as --nproc-per-node says"
 #define BINDING                                                                                    \
     "an option of another launcher" TIP                                                            \
     "--bind=auto splits the CPUs among the workers (default), --bind=none disables binding, "      \

@@ -143,8 +143,8 @@ static int intel_devices(const char *root, const char **where)
 
 /* --- variables --- */
 
-/* Return how many devices the value makes visible. ndev: number of devices, or UNKNOWN. UNKNOWN:
- * the value means the same as an unset variable, or is invalid; or -ENOMEM. */
+/* Return the number of devices that the value makes visible; UNKNOWN: ignore the variable, as if it
+ * were not set; or -ENOMEM. ndev: number of devices, UNKNOWN if it is not known. */
 typedef int visible_f(const char *value, int ndev);
 
 /* CUDA's rules, also used by ROCm: indices or UUIDs; the list ends at the first invalid entry, and

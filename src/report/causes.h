@@ -33,7 +33,7 @@ struct failure_cause {
     const char *tip_for_culprit; /* tip if the others waited for a known rank; NULL: `tip` */
 };
 
-/* Return a row of the table; NULL: the cause is not known. */
+/* Return the cause of the worker's exit; NULL: it is not known. */
 const struct failure_cause *failure_cause_find(const struct report_exit *e);
 bool failure_is_cascade(const struct report_exit *e);
 bool failure_is_hang(const struct report_exit *e);

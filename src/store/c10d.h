@@ -74,7 +74,9 @@ struct c10d_conn {
 };
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d);
-void c10d_conn_done(struct c10d_conn *c); /* cancels the connection's wait; conn is idle again */
+/* Cancel the wait of the connection, discard its buffered input and leave its run; c is not freed.
+ */
+void c10d_conn_done(struct c10d_conn *c);
 
 /* Take all n bytes: execute complete requests that are allowed now, buffer the rest. 0, or -errno
  * with a message if the connection must be closed. Replies are appended to out. Execution pauses

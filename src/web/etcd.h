@@ -40,7 +40,7 @@ enum etcd_result {
 };
 
 struct etcd_answer {
-    bool there;       /* READ: the key exists */
+    bool there;       /* READ: the key exists; PUT: the key was written */
     int64_t revision; /* revision of the key's last change */
     int64_t lease;    /* READ: lease of the key; GRANT: the new lease */
     char *value;      /* READ: NUL-terminated; may contain any other byte */
