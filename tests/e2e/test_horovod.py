@@ -141,7 +141,7 @@ def test_called_by_its_name(tmp_path):
     (["-np", "3", "-H", "localhost:2"], "2 slots"),
     (["--ntasks=4", "--ntasks-per-node=2"], "--ntasks 4 contradicts --ntasks-per-node 2: the job has 1 node"),
     (["-np", "2", "--nproc-per-node=gpu"], "-np and --nproc-per-node both"),
-    (["--simulate-nodes=2", "-n", "5"], "-n 5 is not divisible by 2 nodes\n  tip: simulated nodes"),
+    (["--simulate-nodes=2", "-n", "5"], "-n 5 is not divisible by 2 nodes\n  tip: use a multiple of 2: simulated nodes"),
     (["-x", "2=3"], "--env (-x): '2=3' is not NAME=VALUE"),
     (["-H", "localhost:2,elsewhere"], "elsewhere"),
     (["--min-np=2"], "--max-np"),

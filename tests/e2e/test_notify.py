@@ -133,7 +133,7 @@ def test_a_web_hook_that_never_answers_does_not_hold_the_job():
         try:
             job = run(*job_args(hook, *hook.heard("exit 9")))
             assert job.p.returncode == 9
-            assert hook.asked and "undelivered" in job.err and "secret" not in job.err
+            assert hook.asked and "did not accept the last" in job.err and "secret" not in job.err
         finally:
             stop.set()
 
@@ -146,7 +146,7 @@ def test_a_web_hook_that_is_not_there_does_not_hold_the_job(tmp_path):
             assert said and job.p.poll() is None, said
         go.touch()
         assert job.wait() == 9
-        assert (said + job.err).count("retrying") == 1 and (said + job.err).count("undelivered") == 1
+        assert (said + job.err).count("retrying") == 1 and (said + job.err).count("did not accept the last") == 1
 
 
 def test_the_successor_goes_on_and_there_is_one_end(tmp_path):
