@@ -19,6 +19,7 @@
 struct guardian {
     pid_t parent; /* parent process when the guardian started */
     pid_t agent;
+    bool launched;
     int status; /* wait status of the agent, once it has exited */
     bool agent_gone;
     bool children_left;
@@ -90,10 +91,12 @@ static void pass_on(const struct guardian *g, const siginfo_t *si)
     const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
     /* PR_SET_PDEATHSIG: the sender is the parent that has died */
     const bool lost = si->si_signo == SIGTERM && si->si_pid == g->parent && getppid() != g->parent;
-    const bool at_once = by_starter && si->si_value.sival_int == DD_SIGNAL_AT_ONCE;
+    const int how = by_starter ? si->si_value.sival_int & (DD_SIGNAL_AT_ONCE | DD_SIGNAL_LEAVE)
+                    : lost && g->launched ? DD_SIGNAL_LEAVE
+                                          : 0;
     const union sigval v = {
-        .sival_int = si->si_signo | (at_once ? DD_SIGNAL_AT_ONCE : 0) |
-                     (by_starter ? GUARDIAN_BY_STARTER : 0) | (lost ? GUARDIAN_STARTER_LOST : 0) |
+        .sival_int = si->si_signo | how | (by_starter ? GUARDIAN_BY_STARTER : 0) |
+                     (lost ? GUARDIAN_STARTER_LOST : 0) |
                      (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
     if (sigqueue(g->agent, GUARDIAN_SIGNAL, v) < 0)
         kill(g->agent, si->si_signo);
@@ -151,7 +154,8 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
 int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg)
 {
     const struct dd_log *log = cfg->log;
-    struct guardian g = {.log = log, .parent = getppid(), .children_left = true};
+    struct guardian g = {
+        .log = log, .parent = getppid(), .launched = cfg->launched, .children_left = true};
     dd_signals_of_jobs(&g.waited);
     sigaddset(&g.waited, SIGCHLD);
     sigset_t blocked = g.waited;

@@ -13,13 +13,13 @@
  * signal and flags of the sender: GUARDIAN_BY_SCHEDULER for the scheduler's process on this node,
  * GUARDIAN_BY_STARTER for the process that started this node and forwards a signal of its own,
  * GUARDIAN_STARTER_LOST if the kernel has sent the signal because the starting process died, and
- * DD_SIGNAL_AT_ONCE if the starting process has set this flag. */
+ * DD_SIGNAL_AT_ONCE or DD_SIGNAL_LEAVE if the starting process has set this flag. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum {
     GUARDIAN_BY_SCHEDULER = 0x100,
     GUARDIAN_BY_STARTER = 0x400,
     GUARDIAN_STARTER_LOST = 0x800
-}; /* bits above all signal numbers, beside DD_SIGNAL_AT_ONCE */
+}; /* bits above all signal numbers, combined with DD_SIGNAL_AT_ONCE and DD_SIGNAL_LEAVE */
 
 /* True if sender is the scheduler's process on this node. slurmstepd signals a step on all of its
  * nodes. */
@@ -27,6 +27,7 @@ bool guardian_is_scheduler(pid_t sender);
 
 struct guardian_cfg {
     unsigned grace_ms;
+    bool launched; /* a launcher has started this node; the job may go on without it */
     const struct terminal *terminal; /* state of stdin's terminal, restored at the end */
     const struct dd_log *log;
 };

@@ -173,13 +173,12 @@ static void by_user(struct signal_state *n, enum signal_path path, const char *w
         (void)signals_announce(s, n->sig);
 }
 
-/* The guardian has died: the kernel has sent SIGTERM (PR_SET_PDEATHSIG). */
-static void on_guardian_lost(struct signals *s)
+/* End this node alone; `why` names the process that was lost. */
+static void leave_job(struct signals *s, const char *why)
 {
     if (s->parts.loop->machine.sig == 0)
-        dd_log(s->parts.loop->cfg->log, DD_LOG_ERR,
-               "the parent process of ddrun's agent on %s was killed; this node leaves the job",
-               s->parts.loop->cfg->node_name);
+        dd_log(s->parts.loop->cfg->log, DD_LOG_ERR, "%s on %s was lost; this node leaves the job",
+               why, s->parts.loop->cfg->node_name);
     agent_step(s->parts.loop, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }
 
@@ -188,14 +187,16 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
     int sig = (int)si->ssi_signo;
     bool scheduler = false;
     bool at_once = false;
+    bool leave = false;
     bool to_agent = sig != GUARDIAN_SIGNAL;
     char why[sizeof(s->why)] = "";
     enum signal_path path = PATH_SELF;
     if (!to_agent) {
         sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | GUARDIAN_STARTER_LOST |
-                              DD_SIGNAL_AT_ONCE);
+                              DD_SIGNAL_AT_ONCE | DD_SIGNAL_LEAVE);
         path = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? PATH_STARTER : PATH_GUARDIAN;
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(s->parts.round);
+        leave = (si->ssi_int & DD_SIGNAL_LEAVE) != 0;
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
         if ((si->ssi_int & GUARDIAN_STARTER_LOST) != 0)
             (void)snprintf(why, sizeof(why), "the process that started ddrun on %.200s has died",
@@ -208,7 +209,9 @@ static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
     if (to_agent && sig == SIGTERM && getppid() != s->parts.loop->cfg->guardian)
-        on_guardian_lost(s);
+        leave_job(s, "the parent process of ddrun's agent");
+    else if (leave)
+        leave_job(s, "the process that started ddrun");
     else if (at_once)
         agent_step(s->parts.loop, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
     else if (scheduler)

@@ -26,8 +26,8 @@ bool dd_signal_announces(int sig);
 enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 5000, DD_SIGNAL_NOTICES_MS = 30000 };
 bool dd_signal_is_copy(int sig, uint64_t *taken, uint64_t *heard, uint64_t now);
 
-/* Value sent with sigqueue() along with a signal that ends a job: no round has begun, so end at
- * once without informing other nodes. */
-enum { DD_SIGNAL_AT_ONCE = 0x200 };
+/* Values sent with sigqueue() along with a signal that ends a job. AT_ONCE: no round has begun, so
+ * end at once without informing other nodes. LEAVE: end this node alone; the job may go on. */
+enum { DD_SIGNAL_AT_ONCE = 0x200, DD_SIGNAL_LEAVE = 0x1000 };
 
 #endif

@@ -39,6 +39,7 @@ static int run_agent(void *arg)
 static int run_guardian(struct run *r)
 {
     const struct guardian_cfg guardian = {.grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS,
+                                          .launched = r->launched_ns != 0,
                                           .terminal = &r->terminal,
                                           .log = &r->log};
     struct scratch_keeper keeper;

@@ -28,15 +28,15 @@ void launch_end_request(struct launch_end *e)
     node_tree_end(e->parts->tree);
 }
 
-void launch_end_stop(struct launch_end *e, int sig, bool at_once)
+void launch_end_stop(struct launch_end *e, int sig, int how)
 {
     const struct launch_parts *p = e->parts;
+    const bool at_once = how == DD_SIGNAL_AT_ONCE;
     e->stopped = true;
-    launch_procs_tell_agent(p->procs, sig, at_once);
+    launch_procs_tell_agent(p->procs, sig, how);
     for (int i = 0; i < p->nnodes; i++) {
         if (bootstrap_server_is_connected(p->server, i))
-            bootstrap_server_send(p->server, i, LAUNCH_SIGNAL, i,
-                                  (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+            bootstrap_server_send(p->server, i, LAUNCH_SIGNAL, i, (uint32_t)(sig | how));
         else if (!at_once)
             launch_procs_close_stdin(p->procs, i);
     }
@@ -70,7 +70,7 @@ static void launch_end_on_end(evutil_socket_t fd, short what, void *arg)
     for (int i = 0; i < p->nnodes; i++)
         launch_procs_kill(p->procs, i, e->tries > 0 ? SIGKILL : SIGTERM);
     if (!e->stopped)
-        launch_end_stop(e, SIGTERM, false);
+        launch_end_stop(e, SIGTERM, 0);
     if (++e->tries == TRIES_MAX)
         event_base_loopbreak(p->base);
 }
@@ -83,7 +83,7 @@ static void launch_end_job_over(struct launch_end *e)
     launch_end_in_grace(e);
     node_tree_cancel_starting(e->parts->tree);
     if (e->code != 0 && !e->stopped)
-        launch_end_stop(e, SIGTERM, false);
+        launch_end_stop(e, SIGTERM, 0);
 }
 
 /* Order the connected nodes to stop, and COMING_MS later cancel the nodes that are still starting.
@@ -98,7 +98,7 @@ static void launch_end_on_fail(evutil_socket_t fd, short what, void *arg)
         return;
     }
     launch_end_set_over(e);
-    launch_end_stop(e, SIGTERM, true);
+    launch_end_stop(e, SIGTERM, DD_SIGNAL_AT_ONCE);
     launch_end_add_timer(e->fail_timer, COMING_MS);
     launch_end_in_grace(e);
 }
@@ -190,18 +190,20 @@ void launch_end_give_up(struct launch_end *e, int code)
         launch_end_on_end(-1, 0, e);
 }
 
-void launch_end_obey(struct launch_end *e, int sig, bool at_once)
+void launch_end_obey(struct launch_end *e, int sig, int how)
 {
     launch_end_request(e);
-    launch_end_stop(e, sig, at_once);
+    launch_end_stop(e, sig, how);
     launch_end_in_grace(e);
 }
 
+/* A lost relay is a lost node, and costs the job the nodes below it; the first process is the job's
+ * own. */
 void launch_end_on_parent_lost(struct launch_end *e)
 {
     launch_end_request(e);
     if (!e->stopped)
-        launch_end_stop(e, SIGTERM, false);
+        launch_end_stop(e, SIGTERM, e->cfg->task->by_relay ? DD_SIGNAL_LEAVE : 0);
     launch_end_in_grace(e);
     launch_end_check_soon(e);
 }

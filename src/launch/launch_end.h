@@ -42,9 +42,10 @@ void launch_end_done(struct launch_end *e);
  * event loop, because callers may be in the middle of a change. */
 void launch_end_check_soon(const struct launch_end *e);
 
-/* Send all nodes the order to stop. at_once: no workers run yet. Without at_once, cancel the nodes
+/* Send all nodes the order to stop. how: 0, DD_SIGNAL_LEAVE, or, if no workers run yet,
+ * DD_SIGNAL_AT_ONCE. Without DD_SIGNAL_AT_ONCE, cancel the nodes
  * that are not connected. */
-void launch_end_stop(struct launch_end *e, int sig, bool at_once);
+void launch_end_stop(struct launch_end *e, int sig, int how);
 /* A signal or the parent has requested the end. */
 void launch_end_request(struct launch_end *e);
 /* On a node without an agent, to be called after launch_end_request(): begin the grace period.
@@ -53,7 +54,7 @@ void launch_end_request_without_agent(struct launch_end *e, int sig, bool again)
 /* Signal the remaining processes after the grace period. */
 void launch_end_in_grace(struct launch_end *e);
 /* The parent has requested the end, or is lost. */
-void launch_end_obey(struct launch_end *e, int sig, bool at_once);
+void launch_end_obey(struct launch_end *e, int sig, int how);
 void launch_end_on_parent_lost(struct launch_end *e);
 
 /* What the tree of nodes reports: */

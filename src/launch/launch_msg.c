@@ -38,7 +38,7 @@ int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
     if (rc == 0)
         rc = dd_wr_be(out, (uint64_t)m->node, 4);
     if (rc == 0)
-        rc = dd_wr_be(out, m->value, 4);
+        rc = dd_wr_be(out, m->type == LAUNCH_TASK ? m->task.by_relay : m->value, 4);
     return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
@@ -96,6 +96,7 @@ int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nn
     m.value = dd_rd_u32_be(&r);
     if (!r.failed && m.type == LAUNCH_TASK)
         get_task(&m.task, &r, nnodes);
+    m.task.by_relay = m.type == LAUNCH_TASK && m.value == 1;
     if (r.failed || dd_rd_left(&r) > 0)
         return -EPROTO;
     *ret = m;

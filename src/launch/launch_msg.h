@@ -21,9 +21,10 @@
 #include <stdint.h>
 
 enum launch_msg_type {
-    LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how */
+    LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how; value:
+                         1 if the sender is a relay */
     LAUNCH_SIGNAL,    /* node: the node whose agent gets the signal, the receiver or a node below
-                         it; value: the signal, + DD_SIGNAL_AT_ONCE */
+                         it; value: the signal, + DD_SIGNAL_AT_ONCE or DD_SIGNAL_LEAVE */
     LAUNCH_CREDIT,    /* node: a stream; value: bytes of the stream that were passed on */
     LAUNCH_CONNECTED, /* the node has received its payload */
     LAUNCH_FAILED,    /* the node could not be started; value: exit code of the starter */
@@ -37,6 +38,7 @@ enum { LAUNCH_STREAMS = 2, LAUNCH_WINDOW = 64 * 1024, LAUNCH_FANOUT_MAX = 1024 }
 
 struct launch_task {
     bool output;
+    bool by_relay; /* the sender was itself started by another node */
     int fanout;
     uint32_t grace_ms;
     const char *starter, *program, *words; /* words: NULL without --launch-command */

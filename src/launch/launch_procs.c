@@ -100,9 +100,9 @@ void launch_procs_kill(const struct launch_procs *p, int index, int sig)
         kill(index == p->cfg.here ? pid : -pid, sig);
 }
 
-void launch_procs_tell_agent(const struct launch_procs *p, int sig, bool at_once)
+void launch_procs_tell_agent(const struct launch_procs *p, int sig, int how)
 {
-    const union sigval v = {.sival_int = at_once ? DD_SIGNAL_AT_ONCE : 0};
+    const union sigval v = {.sival_int = how};
     if (launch_procs_has_agent(p) && sigqueue(p->procs[p->cfg.here].pid, sig, v) < 0)
         kill(p->procs[p->cfg.here].pid, sig);
 }

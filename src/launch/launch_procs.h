@@ -41,8 +41,8 @@ int launch_procs_code(const struct launch_procs *p,
 
 /* Signal the agent, or the process group of the starter, which may be a script. */
 void launch_procs_kill(const struct launch_procs *p, int index, int sig);
-/* Signal the agent alone. at_once: no workers run yet (DD_SIGNAL_AT_ONCE). */
-void launch_procs_tell_agent(const struct launch_procs *p, int sig, bool at_once);
+/* Signal the agent alone. how: 0, DD_SIGNAL_AT_ONCE or DD_SIGNAL_LEAVE. */
+void launch_procs_tell_agent(const struct launch_procs *p, int sig, int how);
 /* Close the stdin of a started node, which takes EOF for the exit of its launcher. */
 void launch_procs_close_stdin(struct launch_procs *p, int index);
 void launch_procs_reap(struct launch_procs *p);

@@ -198,15 +198,15 @@ static void launcher_on_signal(void *arg, int sig, bool terminal, bool again)
     const bool agent = launch_procs_has_agent(l->parts.procs);
     const bool ends = dd_signal_ends_jobs(sig);
     if (again) {
-        launch_end_stop(&l->end, sig, false);
-        launch_end_stop(&l->end, sig == SIGTERM ? SIGINT : SIGTERM, false);
+        launch_end_stop(&l->end, sig, 0);
+        launch_end_stop(&l->end, sig == SIGTERM ? SIGINT : SIGTERM, 0);
     }
     if (ends)
         launch_end_request(&l->end);
     if (agent && !terminal)
-        launch_procs_tell_agent(l->parts.procs, sig, false);
+        launch_procs_tell_agent(l->parts.procs, sig, 0);
     else if (!agent && ends)
-        launch_end_stop(&l->end, sig, false);
+        launch_end_stop(&l->end, sig, 0);
     else if (!agent)
         launcher_announce(l, sig);
     if (!agent && ends)
@@ -231,6 +231,7 @@ static bool launcher_give_task(void *arg, int index, struct launch_task *ret)
     if (!node_tree_take_task(l->parts.tree, index, &nodes, &n))
         return false;
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
+                                .by_relay = cfg->parent != NULL,
                                 .fanout = cfg->fanout,
                                 .grace_ms = cfg->grace_ms,
                                 .starter = cfg->starter->name,
@@ -324,19 +325,18 @@ static void launcher_on_cancel(void *arg, int index)
     node_tree_cancel(l->parts.tree, index);
 }
 
-static void launcher_on_order(void *arg, int index, int sig, bool at_once)
+static void launcher_on_order(void *arg, int index, int sig, int how)
 {
     struct launcher *l = arg;
     if (index != l->cfg->here) {
         const int to = bootstrap_server_is_connected(l->parts.server, index)
                            ? index
                            : node_tree_parent(l->parts.tree, index);
-        launcher_send(l, to, LAUNCH_SIGNAL, index,
-                      (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+        launcher_send(l, to, LAUNCH_SIGNAL, index, (uint32_t)(sig | how));
     } else if (dd_signal_ends_jobs(sig)) {
-        launch_end_obey(&l->end, sig, at_once);
+        launch_end_obey(&l->end, sig, how);
     } else if (dd_signal_announces(sig)) {
-        launch_procs_tell_agent(l->parts.procs, sig, false);
+        launch_procs_tell_agent(l->parts.procs, sig, 0);
     }
 }
 

@@ -21,7 +21,7 @@ static void relay_on_message(void *arg, const struct launch_msg *m)
         r->cb.on_cancel(r->cb.arg, m->node);
     else if (m->type == LAUNCH_SIGNAL)
         r->cb.on_signal(r->cb.arg, m->node, (int)(m->value & 255),
-                        (m->value & DD_SIGNAL_AT_ONCE) != 0);
+                        (int)m->value & (DD_SIGNAL_AT_ONCE | DD_SIGNAL_LEAVE));
 }
 
 static void relay_on_room(void *arg)

@@ -12,7 +12,7 @@ struct relay;
 
 struct relay_cb {
     void (*on_cancel)(void *arg, int index);
-    void (*on_signal)(void *arg, int index, int sig, bool at_once); /* for the agent of that node */
+    void (*on_signal)(void *arg, int index, int sig, int how); /* for the agent of that node */
     void (*on_room)(void *arg); /* the parent has room for more output */
     void (*on_lost)(void *arg); /* the parent is lost */
     void *arg;

@@ -259,6 +259,31 @@ def test_killing_one_that_starts_others_leaves_nothing(nodes, way, who):
         job.assert_nothing_left()
 
 
+def kill_node(job, name):
+    """Kill ddrun's processes on this node; the kernel kills its workers."""
+    for pid in job.processes("ddrun"):
+        if f"--launched={name}/" in words_of(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("who", ["relay", "node"])
+def test_an_elastic_job_goes_on_without_a_lost_node_and_those_below_it(nodes, who):
+    """Node 1 has started nodes 2 and 3."""
+    nodes.env["PLACE"] = str(nodes.place)
+    script = 'touch $PLACE/begun.$RANK.$WORLD_SIZE; [ $WORLD_SIZE -gt 5 ] && exec sleep 600; echo $RANK'
+    with nodes.start("tree", "sh", "-c", script, options=("--nnodes=5:8", "--last-call=1s")) as job:
+        until(lambda: len(list(nodes.place.glob(f"begun.*.{NODES}"))) == NODES, LIMIT, lambda: job.p.poll())
+        if who == "relay":
+            os.kill(launched(job)["1"], signal.SIGKILL)
+        else:
+            kill_node(job, "1")
+        assert job.wait() == 0, job.err
+        assert ranks(job) == list(range(5))
+        assert "lost 198.51.100." in job.err and "stopped by" not in job.err
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
+        job.assert_nothing_left()
+
+
 @pytest.mark.parametrize("way", ["tree", "pbs-tree"])
 def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
     line = "x" * 3000

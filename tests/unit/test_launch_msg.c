@@ -38,6 +38,7 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
     int nodes[] = {2, 8, 5};
     const struct launch_msg in = {.type = LAUNCH_TASK,
                                   .task = {.output = true,
+                                           .by_relay = true,
                                            .fanout = 32,
                                            .grace_ms = 5000,
                                            .starter = "ssh",
@@ -48,7 +49,7 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
     DD_AUTO(launch_msg) struct launch_msg w = {0};
     encode(&bytes, &in);
     assert_int_equal(launch_msg_decode(&w, bytes.data, bytes.len, NODES), 0);
-    assert_true(w.task.output);
+    assert_true(w.task.output && w.task.by_relay);
     assert_int_equal(w.task.fanout, 32);
     assert_int_equal(w.task.grace_ms, 5000);
     assert_string_equal(w.task.starter, "ssh");
