@@ -103,6 +103,21 @@ static void launch_end_on_fail(evutil_socket_t fd, short what, void *arg)
     launch_end_in_grace(e);
 }
 
+/* A job of a fixed size ends when it loses a node. Its daemon sees to that, unless the node was
+ * lost before it had joined: the others would wait for it until --rdzv-timeout. */
+static void launch_end_on_lost(evutil_socket_t fd, short what, void *arg)
+{
+    struct launch_end *e = arg;
+    (void)fd;
+    (void)what;
+    if (e->over)
+        return;
+    dd_log(e->cfg->log, DD_LOG_ERR,
+           "lost %s, and the job has not ended within %.10g s after that; ending it",
+           node_tree_name(e->parts->tree, e->lost), (double)e->cfg->grace_ms / 1e3);
+    launch_end_on_failed(e);
+}
+
 static bool launch_end_has_links(const struct launch_end *e)
 {
     for (int i = 0; i < e->parts->nnodes; i++)
@@ -161,6 +176,11 @@ void launch_end_on_exited(struct launch_end *e, int index, int code)
         e->code = knows ? code : launch_code_of_job(e->code, code, cfg->go_on);
     if (knows)
         launch_end_job_over(e);
+    else if (code != 0 && cfg->min_nodes == e->parts->nnodes &&
+             !evtimer_pending(e->lost_timer, NULL)) {
+        e->lost = index;
+        launch_end_add_timer(e->lost_timer, cfg->grace_ms);
+    }
 }
 
 void launch_end_on_failed(struct launch_end *e)
@@ -218,12 +238,15 @@ int launch_end_init(struct launch_end *e)
     e->check = event_new(e->parts->base, -1, 0, launch_end_on_check, e);
     e->timer = evtimer_new(e->parts->base, launch_end_on_end, e);
     e->fail_timer = evtimer_new(e->parts->base, launch_end_on_fail, e);
-    return e->check != NULL && e->timer != NULL && e->fail_timer != NULL ? 0 : -ENOMEM;
+    e->lost_timer = evtimer_new(e->parts->base, launch_end_on_lost, e);
+    return e->check != NULL && e->timer != NULL && e->fail_timer != NULL && e->lost_timer != NULL
+               ? 0
+               : -ENOMEM;
 }
 
 void launch_end_done(struct launch_end *e)
 {
-    struct event *events[] = {e->check, e->timer, e->fail_timer};
+    struct event *events[] = {e->check, e->timer, e->fail_timer, e->lost_timer};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);

@@ -27,7 +27,8 @@ struct launch_end {
     const struct launch_parts *parts;
     int code; /* exit code; < 0: unknown */
     /* Only for launch_end.c: */
-    struct event *check, *timer, *fail_timer;
+    struct event *check, *timer, *fail_timer, *lost_timer;
+    int lost;     /* node for whose loss the job is to end */
     int tries;    /* number of signals sent to the remaining processes */
     bool over;    /* the job has ended, or cannot begin */
     bool asked;   /* a signal or the parent has requested the end */

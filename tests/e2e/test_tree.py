@@ -284,6 +284,22 @@ def test_an_elastic_job_goes_on_without_a_lost_node_and_those_below_it(nodes, wh
         job.assert_nothing_left()
 
 
+@pytest.mark.parametrize("options", [(), ("--max-restarts=1",)])
+def test_a_node_that_is_lost_before_all_have_joined_ends_a_job_of_a_fixed_size(nodes, options):
+    """The daemon may not know the node yet, and waits for it. Node 3 is started too late for the job to begin."""
+    late = '[ "$host" = 198.51.100.3 ] && until [ -e $PLACE/go ]; do sleep 0.1; done'
+    nodes.env["PLACE"] = str(nodes.place)
+    (nodes.place / "starts").touch()
+    with nodes.start("tree", "true", text=late, options=(*options, "--rdzv-timeout=1h")) as job:
+        until(lambda: "198.51.100.2" in (nodes.place / "starts").read_text(), LIMIT, lambda: job.p.poll())  # node 1 has connected
+        kill_node(job, "1")
+        (nodes.place / "go").touch()
+        assert job.wait() == 1, job.err
+        assert some_line(job.err, "error: ", "lost 198.51.100.")
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
+        job.assert_nothing_left()
+
+
 @pytest.mark.parametrize("way", ["tree", "pbs-tree"])
 def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
     line = "x" * 3000
