@@ -95,6 +95,8 @@ static void message_stop(struct agent *a, const struct msg *m)
 {
     const bool current = m->stop.round == a->round->plan.round;
     const int signal = m->stop.signal > 0 ? m->stop.signal : SIGTERM;
+    if (current && m->stop.first_lost)
+        rounds_first_lost(a);
     agent_step(&a->loop, (struct am_event){.kind = AM_STOP, .code = current ? signal : 0});
 }
 

@@ -46,6 +46,7 @@ struct collecting {
     bool due;           /* a collection follows when `first` is known and the sender has ended */
     bool leaving;       /* no worker is left: the round waits for the collection */
     bool lost;          /* the daemon was lost in the round */
+    bool first_lost;    /* the first node was lost in the round */
     uint64_t failed_ns; /* time of the first failure of a worker in the round; 0: none */
     size_t missing;
     struct dd_buf lines;
@@ -275,7 +276,9 @@ static void collecting_begin(struct collecting *co)
     co->missing = 0;
     dd_buf_clear(&co->lines);
     collecting_wait_ms(co, SILENT_MS);
-    if (co->first.addr[0] == '\0')
+    if (co->first_lost)
+        collecting_done(co, "the first node was lost");
+    else if (co->first.addr[0] == '\0')
         collecting_done(co, "the first node cannot receive files");
     else if (collecting_start(co, &co->sender, &co->sender_event, collecting_on_sender, &err) < 0)
         collecting_done(co, err.text);
@@ -456,7 +459,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
     struct collecting *co = *state;
     if (co == NULL)
         return 0;
-    co->first.known = co->due = co->leaving = co->lost = false;
+    co->first.known = co->due = co->leaving = co->lost = co->first_lost = false;
     co->failed_ns = 0;
     collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
     int rc = stage_client_make_key(co->key, err);
@@ -478,6 +481,16 @@ static void collecting_lose_daemon(struct collecting *co)
         collecting_begin(co);
 }
 
+/* Do not wait until the sender gives up: the next round waits for this node. */
+static void collecting_lose_first(struct collecting *co)
+{
+    const bool sends = co->sender.pid > 0;
+    co->first_lost = true;
+    collecting_end_client(&co->sender, &co->sender_event);
+    if (sends && co->leaving)
+        collecting_begin(co);
+}
+
 static void collecting_message(void *state, const struct round *r, const struct round_message *m)
 {
     (void)r;
@@ -485,6 +498,8 @@ static void collecting_message(void *state, const struct round *r, const struct 
         collecting_begin(state);
     else if (m->type == ROUND_LINK_LOST)
         collecting_lose_daemon(state);
+    else if (m->type == ROUND_FIRST_LOST)
+        collecting_lose_first(state);
 }
 
 static void collecting_worker_exit(void *state, const struct round *r, struct worker_end *end)

@@ -42,7 +42,8 @@ struct round_message {
         ROUND_USAGE,
         ROUND_HUNG,
         ROUND_STORE,
-        ROUND_LINK_LOST
+        ROUND_LINK_LOST,
+        ROUND_FIRST_LOST /* the first node of the round is lost */
     } type;
     const struct exchange_piece *piece;      /* ROUND_PIECE: of this round, lent for the call */
     const struct msg_stacks_request *stacks; /* ROUND_STACKS: lent for the call */

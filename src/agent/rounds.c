@@ -266,6 +266,12 @@ void rounds_link_lost(const struct agent *a)
         round_message(a->round, &(struct round_message){.type = ROUND_LINK_LOST});
 }
 
+void rounds_first_lost(const struct agent *a)
+{
+    if (a->round != NULL)
+        round_message(a->round, &(struct round_message){.type = ROUND_FIRST_LOST});
+}
+
 void rounds_take_stacks(const struct agent *a, const struct msg_stacks_request *m)
 {
     if (a->loop.machine.state == AM_RUNNING && round_is_running(a->round))

@@ -145,7 +145,8 @@ static void job_send_stop(struct job *j, struct session *s, const struct rdzv_ac
     }
     const int round = rdzv_round(j->machine);
     worker_events_stop(j->cfg.worker_events, round, a->signal, j->stop_requested);
-    session_send(s, MSG(STOP, .round = round, .signal = a->signal));
+    session_send(s, MSG(STOP, .round = round, .signal = a->signal,
+                        .first_lost = rdzv_id_of_rank(j->machine, 0) < 0));
 }
 
 /* Return the exit code of the finished job. */

@@ -109,7 +109,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
                                                  FIELD(stop_request, signal, 0, 64),
                                                  TEXT(stop_request, text, TEXT_BYTES))},
     [MSG_STOP] = {"stop", FIELDS(FIELD(stop, round, 0, INT32_MAX), FIELD(stop, signal, 0, 64),
-                                 TEXT(stop, text, TEXT_BYTES))},
+                                 FLAG(stop, first_lost), TEXT(stop, text, TEXT_BYTES))},
     [MSG_FINISH] = {"finish",
                     FIELDS(FIELD(finish, code, 0, 255), FLAG(finish, lost), FLAG(finish, asked),
                            FLAG(finish, report), TEXT(finish, detail, DETAIL_BYTES),

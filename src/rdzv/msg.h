@@ -162,6 +162,7 @@ struct msg_stop_request {
 };
 struct msg_stop {
     int round, signal;
+    bool first_lost;
     const char *text;
 };
 struct msg_finish {

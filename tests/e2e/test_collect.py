@@ -227,6 +227,31 @@ def test_the_loss_of_the_first_node_is_survived(place):
         job.finish()
 
 
+MOVED = """
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 0 ] && exit 77
+[ -e $PLACE/killed ] && exit 0
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] || echo $PPID >$PLACE/agent.$RANK
+exec sleep 600
+"""
+
+
+def test_no_node_waits_for_a_first_node_that_is_lost(place):
+    """The first node of the second round is not that of the daemon, which a rule has moved out of the round. Each other node would
+    try for a minute to reach it."""
+    options = (rule(place), "--nnodes=2:3", "--max-restarts=1", "--exit-rules=77=move", "--last-call=1s", "--rejoin-timeout=10s")
+    state = place / "local" / "sim2" / "state"
+    state.touch()
+    with Job("--simulate-nodes=4", "--nproc-per-node=1", *options, "sh", "-c", MOVED, env=clean_env(PLACE=str(place))) as job:
+        until(lambda: len([f for f in place.glob("agent.*") if f.read_text()]) == 3, say=lambda: job.p.poll())
+        state.unlink()
+        (place / "killed").touch()
+        os.kill(int((place / "agent.0").read_text()), signal.SIGKILL)
+        assert job.wait() == 0, job.err
+        job.assert_nothing_left()
+    assert some_line(job.err, "not collected from sim", "the first node was lost"), job.err
+    assert tree(place / "out") == {"sim2/state"}
+
+
 @pytest.mark.parametrize("value, says", [
     ("/tmp/x", "PATTERN:DIR"),
     ("/tmp/x:", "PATTERN:DIR"),

@@ -90,8 +90,8 @@ static const struct {
                   "'first_ns':6,'unfit':'hot','ports':'/4000'}"},
     {MSG(STOP_REQUEST, .signal = 15, .code = 7, .text = "stopped by SIGTERM"),
      HEAD("stop-request") ",'code':7,'signal':15,'text':'stopped by SIGTERM'}"},
-    {MSG(STOP, .round = 5, .signal = 15, .text = "why"),
-     HEAD("stop") ",'round':5,'signal':15,'text':'why'}"},
+    {MSG(STOP, .round = 5, .signal = 15, .first_lost = 1, .text = "why"),
+     HEAD("stop") ",'round':5,'signal':15,'first_lost':1,'text':'why'}"},
     {MSG(FINISH, .code = 3, .lost = 1, .asked = 1, .report = 1, .text = "rank 1 failed",
          .detail = "{}"),
      HEAD(
