@@ -41,6 +41,7 @@ struct collecting {
     } first;                /* the receiving node */
     char folder[300];       /* directory of this node, below the destination */
     struct dd_strv folders; /* on the first node: those of all nodes; "": files received */
+    int first_rounds;       /* number of rounds in which this node was the first one */
     uint64_t unmatched; /* on the first node: set of the patterns that match nothing on the nodes
                            whose files have been received */
     bool due;           /* a collection follows when `first` is known and the sender has ended */
@@ -461,6 +462,7 @@ static int collecting_prepare(void **state, const struct round *r, struct dd_err
         return 0;
     co->first.known = co->due = co->leaving = co->lost = co->first_lost = false;
     co->failed_ns = 0;
+    co->first_rounds += r->plan.node_rank == 0;
     collecting_end_client(&co->receiver, &co->receiver_event); /* of the previous round */
     int rc = stage_client_make_key(co->key, err);
     if (rc < 0)
@@ -566,7 +568,9 @@ static void collecting_destroy(void *state)
 {
     struct collecting *co = state;
     const bool receives = co->receiver.pid > 0 && co->round->cfg->collecting.patterns->n > 0;
-    if (receives && collecting_name_lost(co) == 0 && co->folders.n > 0)
+    /* the matches of rounds in which another node was the first one are not known here */
+    const bool knows = co->first_rounds > co->round->plan.round;
+    if (receives && collecting_name_lost(co) == 0 && co->folders.n > 0 && knows)
         collecting_name_unmatched(co);
     collecting_end_client(&co->sender, &co->sender_event);
     collecting_end_client(&co->receiver, &co->receiver_event);
