@@ -529,6 +529,16 @@ static void staging_take_port(struct staging *st, const struct stage_msg *m)
         staging_fail(st, err.text);
 }
 
+static void staging_lose_helper(struct staging *st)
+{
+    char why[300];
+    staging_end_helper(st);
+    (void)snprintf(why, sizeof(why), PREFIX "ddrun-stage exited unexpectedly on %.200s",
+                   st->round->cfg->node_name);
+    if (!staging_has_copies(st))
+        staging_fail(st, why);
+}
+
 static void staging_on_message(evutil_socket_t fd, short what, void *arg)
 {
     struct staging *st = arg;
@@ -539,9 +549,7 @@ static void staging_on_message(evutil_socket_t fd, short what, void *arg)
     if (n == -EAGAIN)
         return;
     if (n < 0) {
-        staging_end_helper(st);
-        if (!staging_has_copies(st))
-            staging_fail(st, PREFIX "ddrun-stage exited unexpectedly");
+        staging_lose_helper(st);
     } else if (m.type == STAGE_MSG_PORT) {
         staging_take_port(st, &m);
     } else if (m.type == STAGE_MSG_READY) {

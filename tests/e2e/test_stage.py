@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -360,6 +361,22 @@ def test_a_node_without_space_is_named(source, tmp_path):
         assert "--stage-dir" in job.err
         assert not (tmp_path / "started").exists()
         job.assert_nothing_left()
+
+
+def test_the_node_on_which_the_helper_dies_is_named(source, tmp_path):
+    """The first node reports it. The helper that starts second dies before its copy can be complete."""
+    for name in ("ddrun", "ddrund", "ddrun-openssl.so"):
+        shutil.copy(os.path.join(os.path.dirname(DDRUN), name), tmp_path)
+    helper = tmp_path / "ddrun-stage"
+    helper.write_text(f"""#!/bin/sh
+[ "$1" = serve ] && ! /bin/mkdir {tmp_path}/first 2>/dev/null && kill -9 $$
+exec {DDRUN}-stage "$@"
+""")
+    helper.chmod(0o755)
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--stage={source}", "true", program=str(tmp_path / "ddrun")) as job:
+        assert job.wait() == 2, job.err
+        job.assert_nothing_left()
+    assert some_line(job.err, "ddrun-stage exited unexpectedly", " on sim"), job.err
 
 
 def test_special_files_are_left_out_with_a_warning(source):
