@@ -543,8 +543,8 @@ static int note_json(struct opt_result *res, const struct opt_row *row,
     return text == NULL ? -ENOMEM : dd_strv_push(&res->config, text);
 }
 
-static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
-                    const char *value)
+static int note_text(struct opt_result *res, const struct opt_row *row,
+                     const struct opt_source *src, const char *value)
 {
     /* a default with def_doc is computed later, and has no value yet */
     const char *doc = src->from == OPT_FROM_DEFAULT ? row->def_doc : NULL;
@@ -565,6 +565,22 @@ static int note_row(struct opt_result *res, const struct opt_row *row, const str
                          src->from == OPT_FROM_ENV    ? src->name
                          : src->from == OPT_FROM_FILE ? src->place
                                                       : "");
+}
+
+/* Users paste what --show-config prints into tickets. */
+static int note_row(struct opt_result *res, const struct opt_row *row, const struct opt_source *src,
+                    const char *value)
+{
+    const char *at = row->hide == OPT_HIDE_USER && value != NULL ? strrchr(value, '@') : NULL;
+    if (row->hide == OPT_HIDE_VALUE && value != NULL)
+        return note_text(res, row, src, "***");
+    if (at == NULL)
+        return note_text(res, row, src, value);
+    const char *scheme = strstr(value, "://");
+    const int kept = scheme != NULL && scheme < at ? (int)(scheme + 3 - value) : 0;
+    DD_AUTO(free) char *shown = NULL;
+    return asprintf(&shown, "%.*s***%s", kept, value, at) < 0 ? -ENOMEM
+                                                              : note_text(res, row, src, shown);
 }
 
 /* Record the entries of files with `ahead`. Return the number of entries. */

@@ -62,6 +62,13 @@ enum opt_kind {
     OPT_CUSTOM,   /* parsed by row->parse */
 };
 
+/* What --show-config hides of a value. */
+enum opt_hide {
+    OPT_HIDE_NOTHING,
+    OPT_HIDE_USER, /* of a URL what precedes '@', which may contain a password */
+    OPT_HIDE_VALUE,
+};
+
 struct opt_row {
     const char *name;    /* long name without leading dashes, words joined by '-' */
     const char *aliases; /* other long names, comma-separated; accepted but not documented */
@@ -91,8 +98,9 @@ struct opt_row {
     const char *help; /* a phrase in lower case without full stop; further sentences may follow */
     const char *more; /* additional text for the manual page; paragraphs end with "\n\n" */
     bool hidden;      /* accepted, but absent from help, manual and completions */
-    bool common;      /* shown by a bare --help; if no row of a table is common, all are shown */
-    size_t offset;    /* offset of the option's field in the values struct: see OPT_FIELD */
+    enum opt_hide hide;
+    bool common;   /* shown by a bare --help; if no row of a table is common, all are shown */
+    size_t offset; /* offset of the option's field in the values struct: see OPT_FIELD */
     /* OPT_CUSTOM: parses text into *field. 0, or -errno with a message that names the error and the
      * valid values; the caller adds the prefix ("--nnodes: "). */
     int (*parse)(const char *text, void *field, struct dd_err *err);

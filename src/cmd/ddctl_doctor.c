@@ -98,6 +98,7 @@ static const struct opt_row rows[] = {
      FIELD(insecure)},
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
+     .hide = OPT_HIDE_USER,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Connections",

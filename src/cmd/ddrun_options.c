@@ -425,6 +425,7 @@ static const struct opt_row rows[] = {
 
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
+     .hide = OPT_HIDE_USER,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Rendezvous and network",
@@ -670,6 +671,7 @@ static const struct opt_row rows[] = {
 
     {.name = "notify",
      .kind = OPT_STRING,
+     .hide = OPT_HIDE_VALUE,
      .metavar = "URL",
      .example = "https://hooks.example.org/ddrun",
      .group = "Failures",

@@ -105,6 +105,16 @@ def test_show_config_says_where_each_value_comes_from():
     assert shown["label"] == ("no", "default")
 
 
+def test_show_config_shows_no_password():
+    etcd = "etcd://ann:se/cr@et@host:1/x"
+    shown = config(f"--rdzv-endpoint={etcd}", SCRIPT, DDRUN_NOTIFY="https://hooks.example.org/T0/secret")
+    assert shown["rdzv-endpoint"] == ("etcd://***@host:1/x", "command line")
+    assert shown["notify"] == ("***", "environment DDRUN_NOTIFY")
+    assert config("--rdzv-endpoint=host:1", SCRIPT)["rdzv-endpoint"][0] == "host:1" and config(SCRIPT)["notify"] == ("", "default")
+    shown = ask("--show-config=json", f"--rdzv-endpoint={etcd}", SCRIPT)
+    assert "etcd://***@host:1/x" in shown.stdout and "cr@et" not in shown.stdout, shown
+
+
 def test_show_config_starts_nothing():
     assert "RANK" not in ask("--show-config", SCRIPT).stdout
 
