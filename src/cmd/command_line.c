@@ -4,6 +4,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_doctor.h"
+#include "cmd/launcher_program.h"
 #include "cmd/site_files.h"
 
 #include <errno.h>
@@ -74,6 +75,36 @@ static int command_line_one_program(char *const *words, struct dd_err *err)
                               "several programs separated by ':', as with mpirun, are not "
                               "supported; in ddrun, all workers run the same program");
     return dd_err_tip(err, rc, "let the program check RANK, or use --wrap=RANKS:CMD");
+}
+
+/* Append the words, separated by blanks. */
+static void command_line_join(struct dd_buf *out, char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n && words[i] != NULL; i++)
+        (void)dd_buf_printf(out, "%s%s", out->len > 0 ? " " : "", words[i]);
+}
+
+/* Warn of "ddrun torchrun train.py". With one worker per node on request, a launcher per node may
+ * be what the user wants. */
+static void command_line_warn_of_launcher(const struct command_line *c, char *const *argv,
+                                          const struct dd_log *log)
+{
+    char *const *program = c->script.v;
+    const int n = launcher_program_words(program, c->options.module);
+    const char *each = c->options.nproc_per_node;
+    DD_AUTO(buf) struct dd_buf name = DD_BUF_INIT(1024);
+    DD_AUTO(buf) struct dd_buf instead = DD_BUF_INIT(1024);
+    if (n == 0 || (each != NULL && strcmp(each, "1") == 0) || !cmd_is_first_task(environ))
+        return;
+    command_line_join(&name, program, (size_t)n);
+    command_line_join(&instead, argv, c->options.module ? 1 : (size_t)c->result.script);
+    command_line_join(&instead, program + n, SIZE_MAX);
+    const char *words[] = {dd_buf_str(&name), dd_buf_str(&instead)};
+    if (words[0] != NULL && words[1] != NULL)
+        dd_log(log, DD_LOG_WARN,
+               "each worker starts '%.100s', which starts workers of its own"
+               "\n  tip: ddrun replaces it, and takes most of its options: %.300s",
+               words[0], words[1]);
 }
 
 static void command_line_warn(const struct command_line *c, bool launched, const struct dd_log *log)
@@ -185,5 +216,7 @@ int command_line_read(struct command_line *c, int argc, char **argv, bool launch
         dd_log(log, DD_LOG_ERR, "out of memory");
         return 1;
     }
+    if (!launched)
+        command_line_warn_of_launcher(c, argv, log);
     return -1;
 }

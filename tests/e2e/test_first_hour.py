@@ -167,3 +167,25 @@ def test_the_name_torchrun_has_its_own_defaults_in_help(tmp_path):
         return re.search(r"default: ([^;)]*)", " ".join(text.split()))[1]
     assert [default(torchrun, o) for o in ("nproc-per-node", "nnodes", "exit-code")] == ["1", "1", "1"]
     assert default(DDRUN, "nproc-per-node") == "one per GPU, or 1 without GPUs"
+
+
+# --- launchers ---
+
+@pytest.mark.parametrize("args, words, instead", [
+    (["torchrun", "--nproc_per_node=4", "train.py"], "torchrun", "--nproc_per_node=4 train.py"),
+    (["--label", "/opt/bin/torchrun", "train.py"], "/opt/bin/torchrun", "--label train.py"),
+    (["python3", "-u", "-m", "torch.distributed.run", "train.py"], "python3 -u -m torch.distributed.run", "train.py"),
+    (["-m", "torch.distributed.run", "train.py"], "torch.distributed.run", "train.py"),
+    (["accelerate", "launch", "train.py"], "accelerate launch", "train.py"),
+    (["srun", "-n4", "python", "train.py"], "srun", "-n4 python train.py"),
+])
+def test_a_launcher_in_each_worker_is_named_with_the_command_that_replaces_it(args, words, instead):
+    said = run("--dry-run", *args, env=clean_env(PATH="/nonexistent")).err
+    before = "" if args[0] == "-m" else " --dry-run"
+    assert f"warning: each worker starts '{words}'" in said and f"options: {DDRUN}{before} {instead}\n" in said, said
+
+
+@pytest.mark.parametrize("args", [["--nproc-per-node=1", "torchrun", "train.py"], ["accelerate", "config"], ["python3", "-c", "pass"],
+                                  ["python3"], ["python3", "-m"], ["-m", "torchrun"]])
+def test_a_launcher_once_a_node_and_other_programs_are_no_reason_to_warn(args):
+    assert "warning" not in run("--dry-run", *args, env=clean_env(PATH="/nonexistent")).err
