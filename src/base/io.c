@@ -97,11 +97,35 @@ int dd_open_unplanted(const char *path, int flags, mode_t mode)
     return stat(dir, &st) < 0 ? -errno : open_beside(name, &st, flags, mode);
 }
 
+/* True for /dev/stdin and <(COMMAND), whose pipes a process has opened for this one. */
+static bool is_open_already(const char *path)
+{
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/", 6) == 0;
+}
+
+/* Open a file for reading. For a writer of a named pipe, the caller would wait without end. */
+static int open_for_reading(const char *path, struct dd_err *err)
+{
+    struct stat st;
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return dd_err_set(err, -errno, "cannot open '%s': %m", path);
+    if (S_ISREG(st.st_mode))
+        return DD_TAKE_FD(fd);
+    if (S_ISFIFO(st.st_mode) && !is_open_already(path))
+        return dd_err_set(err, -EINVAL, "cannot read '%s': it is a named pipe, not a regular file",
+                          path);
+    if (fcntl(fd, F_SETFL, 0) < 0)
+        return dd_err_set(err, -errno, "cannot read '%s': %m", path);
+    return DD_TAKE_FD(fd);
+}
+
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err)
 {
-    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    DD_AUTO(fd) int fd = open_for_reading(path, err);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot open '%s': %m", path);
+        return fd;
     for (;;) {
         char chunk[8192];
         ssize_t n = read(fd, chunk, sizeof(chunk));

@@ -30,7 +30,8 @@ int dd_open_unplanted(const char *path, int flags, mode_t mode);
  * not end with '/'. */
 bool dd_path_lies_in(const char *path, size_t len, const char *dir);
 
-/* Append the whole file to out. -EMSGSIZE with a message if it is longer than out->max. */
+/* Append the whole file to out. Refuses a named pipe; reads /dev/stdin and <(COMMAND).
+ * -EMSGSIZE with a message if it is longer than out->max. */
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err);
 
 uint64_t dd_now_ns(void);      /* CLOCK_MONOTONIC */

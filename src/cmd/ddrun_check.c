@@ -43,6 +43,19 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
         o->standalone ? "--standalone" : "--simulate-nodes", here, here == 1 ? "" : "s", other);
 }
 
+/* ddrun reads the file again for the node on which it runs, and a pipe would be empty by then. */
+static int check_hostfile(const struct ddrun_options *o, struct dd_err *err)
+{
+    struct stat st;
+    if (o->hostfile == NULL || stat(o->hostfile, &st) < 0 || !S_ISFIFO(st.st_mode))
+        return 0;
+    return dd_err_tip(err,
+                      dd_err_set(err, -EINVAL,
+                                 "--hostfile=%.300s is a pipe, but ddrun reads it several times",
+                                 o->hostfile),
+                      "write the names to a file, or use --hosts=LIST");
+}
+
 static int check_rules(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = framework_options_check(&o->framework, err);
@@ -168,6 +181,8 @@ static int check_cuda_core(const struct ddrun_options *o, struct dd_err *err)
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_hostfile(o, err);
     if (rc == 0)
         rc = check_cuda_core(o, err);
     if (rc == 0)

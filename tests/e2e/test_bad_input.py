@@ -3,10 +3,11 @@
 import os
 import socket
 import stat
+import subprocess
 
 import pytest
 
-from support import KEY, Job, clean_env, free_port, program, run, without_tips
+from support import DDRUN, KEY, LIMIT, Job, clean_env, free_port, program, run, without_tips
 
 SCRIPT = program("show_env.py")
 
@@ -69,6 +70,28 @@ def test_names_that_no_plan_has_room_for_are_refused_before_anybody_waits(tmp_pa
     (tmp_path / "hosts").write_text("\n".join(names[:40000]) + "\n")
     job = run(f"--hostfile={tmp_path}/hosts", "--master-addr=127.0.0.1", "--node-rank=0", "--insecure", SCRIPT)
     says(job, "35153 nodes", "512 KiB")
+
+
+@pytest.mark.parametrize("file, stdin", [("pipe", ""), ("<(echo localhost)", ""), ("/dev/stdin", "< <(echo localhost)")])
+def test_a_pipe_is_no_hostfile(tmp_path, file, stdin):
+    """ddrun would read it twice; the named pipe has no writer."""
+    os.mkfifo(tmp_path / "pipe")
+    done = subprocess.run(["bash", "-c", f"{DDRUN} --hostfile={file} {SCRIPT} {stdin}"], cwd=tmp_path, env=clean_env(), capture_output=True,
+                          text=True, timeout=LIMIT)
+    assert done.returncode == 2 and done.stdout == "" and " is a pipe, but ddrun reads it several times" in done.stderr, done
+
+
+@pytest.mark.parametrize("command", ["report", "timeline"])
+def test_ddctl_reads_a_pipe_of_the_shell_but_waits_for_no_writer(tmp_path, command):
+    os.mkfifo(tmp_path / "pipe")
+    ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
+    run(f"--{command}={tmp_path}/file", "true")
+
+    def ask(file):
+        return subprocess.run(["bash", "-c", f"{ddctl} {command} {file}"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
+    refused = ask("pipe")
+    assert refused.returncode == 2 and "cannot read 'pipe': it is a named pipe" in refused.stderr, refused
+    assert [ask(file).stdout for file in ("<(sleep 0.1; cat file)", "/dev/stdin < <(sleep 0.1; cat file)")] == [ask("file").stdout] * 2
 
 
 @pytest.mark.parametrize("framework, variable", [("tensorflow", "TF_CONFIG"), ("paddle", "PADDLE_TRAINER_ENDPOINTS")])
