@@ -30,6 +30,12 @@ bool alloc_is_me(const struct alloc_input *in, const char *host);
  * -ENOENT: no name is this machine; -ENOTUNIQ: several are. */
 int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
 
+/* ---- Slurm (slurm.c) */
+
+/* Options have named the n nodes of the job. -EINVAL if srun has started one ddrun on each of them
+ * and this is a further one: no place in the job would ever be left for it. */
+int alloc_refuse_surplus(const struct alloc_input *in, int n, struct dd_err *err);
+
 /* ---- variables of MPI launchers (mpi_launchers.c) */
 
 /* True if an MPI launcher has started this process. */

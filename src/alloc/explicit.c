@@ -106,6 +106,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     a->index = find_index(in, meet.host, a->nnodes);
     a->first_by_address = a->index == 0 && a->nnodes > 1 && in->node_rank < 0;
     rc = check(a, in, &meet, err);
+    if (rc == 0 && in->min_nodes == in->max_nodes && !in->spares)
+        rc = alloc_refuse_surplus(in, a->nnodes, err);
     if (rc < 0)
         return rc;
     if (meet.port > 0) {

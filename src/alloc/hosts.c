@@ -35,7 +35,10 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
             "add --launcher=ssh to start the job from here, or --node-rank=R if %s is one of them",
             in->hostname);
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(64U << 20);
-    int rc = hostlist_fold(*nodes, &folded);
+    int rc = alloc_refuse_surplus(in, n, err);
+    if (rc < 0)
+        return rc;
+    rc = hostlist_fold(*nodes, &folded);
     if (rc < 0 || dd_buf_str(&folded) == NULL)
         return alloc_no_memory(err);
     a->nodes = DD_TAKE(*nodes);

@@ -262,6 +262,17 @@ static int refuse_tasks(const struct step *s, const struct alloc_input *in, stru
         s->tasks.n, s->tasks.n, s->tasks.most);
 }
 
+int alloc_refuse_surplus(const struct alloc_input *in, int n, struct dd_err *err)
+{
+    DD_AUTO(step) struct step s = {0};
+    if (n == 1 || in->list_only || in->node_rank >= 0 || var(in, "SLURM_STEP_ID") == NULL ||
+        read_hosts(&s, in, NULL) < 0 || read_tasks(&s, in, NULL) < 0 ||
+        read_place(&s, in, NULL) < 0 || s.localid == 0 || s.tasks.n < (size_t)n)
+        return 0;
+    (void)refuse_tasks(&s, in, err);
+    return err != NULL ? err->rc = -EINVAL : -EINVAL; /* wrong for this copy alone */
+}
+
 /* Add one entry per agent. Agents of one host are adjacent, regardless of --distribution: with the
  * default (block) this is the order of SLURM_PROCID. */
 static int set_agents(struct alloc *a, const struct step *s, struct dd_err *err)

@@ -122,6 +122,34 @@ static void number_that_is_not_that_of_the_job_is_refused_as_such(void **state)
     }
 }
 
+/* Options name two nodes, and srun has started four copies of ddrun on each: the first one has the
+ * node's place in the job, and no other could ever get one. */
+static void surplus_copy_ends_at_once_when_options_name_the_nodes(void **state)
+{
+    (void)state;
+    static const char *const copies[] = {"tasks4x2.0.0", "tasks4x2.0.1", "tasks4x2.1.4",
+                                         "tasks4x2.1.7"};
+    for (int i = 0; i < 12; i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        char name[64];
+        (void)snprintf(name, sizeof(name), S "%s", copies[i % 4]);
+        recorded_load(&env, name);
+        struct alloc_input in = recorded_input(&env, i % 4 < 2 ? "node1" : "node2");
+        if (i < 4)
+            in.hosts = "node[1-2]";
+        else
+            in.rdzv_endpoint = "node1:29500";
+        in.min_nodes = i < 8 ? 2 : 1; /* --nnodes=1:2: a copy may replace a lost one */
+        in.max_nodes = 2;
+        const bool surplus = i % 2 == 1 && i < 8;
+        assert_int_equal(alloc_find(&a, &in, &err), surplus ? -EINVAL : 0);
+        assert_true(!surplus || err.rc == -EINVAL); /* else the first copy alone would say it */
+        assert_true(!surplus || strstr(err.text, "srun started 8 copies of ddrun on 2 nodes"));
+    }
+}
+
 static const struct {
     const char *name;
     const char *hostname;
@@ -486,6 +514,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_job_is_refused_when_agents_are_missing_or_too_many),
         cmocka_unit_test(number_that_is_not_that_of_the_job_is_refused_as_such),
+        cmocka_unit_test(surplus_copy_ends_at_once_when_options_name_the_nodes),
         cmocka_unit_test(recorded_process_finds_its_place),
         cmocka_unit_test(recorded_steps_agree_with_slurm),
         cmocka_unit_test(recorded_pbs_tasks_find_their_host),
