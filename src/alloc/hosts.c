@@ -4,6 +4,22 @@
 #include <errno.h>
 #include <inttypes.h>
 
+static int refuse_other_host(const struct alloc_input *in, const struct hostlist *nodes,
+                             const char *option, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    const int rc = dd_err_set(err, -EINVAL, "this host (%s) is not in %s (%s)", in->hostname,
+                              option, alloc_show(&shown, nodes));
+    if (dd_env_get_nonempty(in->env, "SLURM_JOB_ID") != NULL)
+        return dd_err_tip(err, rc,
+                          "omit the option: ddrun uses the nodes of the Slurm job; to use some of "
+                          "them: srun --nodelist=LIST --ntasks=N --ntasks-per-node=1 ddrun ...");
+    return dd_err_tip(
+        err, rc,
+        "add --launcher=ssh to start the job from here, or --node-rank=R if %s is one of them",
+        in->hostname);
+}
+
 /* Take ownership of *nodes, and find this host in it. */
 static int take_list(struct alloc *a, const struct alloc_input *in, struct hostlist **nodes,
                      const char *option, struct dd_err *err)
@@ -28,12 +44,7 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
     if (me < 0 && in->list_only)
         me = -1;
     else if (me < 0)
-        return dd_err_tip(
-            err,
-            dd_err_set(err, -EINVAL, "this host (%s) is not in %s (%s)", in->hostname, option,
-                       alloc_show(&shown, *nodes)),
-            "add --launcher=ssh to start the job from here, or --node-rank=R if %s is one of them",
-            in->hostname);
+        return refuse_other_host(in, *nodes, option, err);
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(64U << 20);
     int rc = alloc_refuse_surplus(in, n, err);
     if (rc < 0)

@@ -207,7 +207,7 @@ const struct opt_foreign foreign_options[] = {
     {"--no-local-rank", "", NULL},
     {"--include", NULL,
      "a deepspeed option" TIP
-     "select nodes with --hosts, and GPUs with CUDA_VISIBLE_DEVICES or --nproc-per-node"},
+     "select nodes with --hosts (in a Slurm job: srun --nodelist), and GPUs with CUDA_VISIBLE_DEVICES or --nproc-per-node"},
     {"--elastic-training", NULL, ELASTIC},
     {"--min-elastic-nodes", NULL, ELASTIC},
     {"--max-elastic-nodes", NULL, ELASTIC},

@@ -271,6 +271,15 @@ static void options_are_refused_with_a_sentence(void **state)
 }
 
 /* Not that ddrun cannot start the other nodes: --nnodes would be wrong on each of them. */
+static void tip_for_another_host_fits_a_job_of_slurm(void **state)
+{
+    (void)state;
+    const struct said said = {.env = "SLURM_JOB_ID=7", .hosts = "node1,node3"};
+    assert_refused(&said,
+                   "this host (node2) is not in --hosts (node[1,3])\n  tip: omit the option: "
+                   "ddrun uses the nodes of the Slurm job");
+}
+
 static void nnodes_of_another_size_is_refused_in_a_script(void **state)
 {
     (void)state;
@@ -882,6 +891,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_are_refused_with_a_sentence),
+        cmocka_unit_test(tip_for_another_host_fits_a_job_of_slurm),
         cmocka_unit_test(nnodes_of_another_size_is_refused_in_a_script),
         cmocka_unit_test(node_rank_may_name_a_spare_node_of_a_list),
         cmocka_unit_test(variables_are_refused_with_their_name),
