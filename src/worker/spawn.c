@@ -298,6 +298,33 @@ static int explain_format(const char *path, struct dd_err *err)
                       path, path);
 }
 
+/* Name the interpreter that the first line of a script asks for. */
+static int explain_interpreter(const char *path, struct dd_err *err)
+{
+    char line[256] = "";
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    line[n > 0 ? n : 0] = '\0';
+    const bool windows = strchr(line, '\n') != NULL && line[strcspn(line, "\r\n")] == '\r';
+    char *name = line + 2 + strspn(line + 2, " \t");
+    name[strcspn(name, " \t\r\n")] = '\0';
+    if (strncmp(line, "#!", 2) == 0 && windows)
+        return dd_err_tip(err,
+                          dd_err_set(err, -ENOENT,
+                                     "cannot run '%s': its first line, which names the "
+                                     "interpreter, ends with a carriage return",
+                                     path),
+                          "convert the line ends of Windows: sed -i 's/\\r$//' '%s'", path);
+    if (strncmp(line, "#!", 2) == 0 && access(name, F_OK) < 0)
+        return dd_err_set(err, -ENOENT,
+                          "cannot run '%s': its interpreter '%s' does not exist on this node", path,
+                          name);
+    return dd_err_set(err, -ENOENT,
+                      "cannot run '%s': its ELF loader, or that of its interpreter, does not exist "
+                      "on this node",
+                      path);
+}
+
 int spawn_explain(const struct spawn_report *r, const char *path, const char *directory,
                   struct dd_err *err)
 {
@@ -312,11 +339,7 @@ int spawn_explain(const struct spawn_report *r, const char *path, const char *di
     switch (r->error) {
     case ENOENT:
         if (access(path, F_OK) == 0)
-            return dd_err_set(
-                err, -ENOENT,
-                "cannot run '%s': its interpreter (first line, or ELF loader) does not exist on this "
-                "node",
-                path);
+            return explain_interpreter(path, err);
         return dd_err_set(err, -ENOENT, "cannot run '%s': no such file", path);
     case EACCES:
     case EPERM:

@@ -275,7 +275,8 @@ static void group_start_fails_with_a_sentence_when_a_program_cannot_run(void **s
         {"absent", NULL, 0, -ENOENT, "No such file"},
         {"plain", "text\n", 0644, -EACCES, "chmod +x"},
         {"noshebang", "text\n", 0755, -ENOEXEC, "#!/bin/bash"},
-        {"badinterp", "#!/no/such\n", 0755, -ENOENT, "interpreter"},
+        {"badinterp", "#! /no/such -x\n", 0755, -ENOENT, "interpreter '/no/such' does not exist"},
+        {"dos", "#!/bin/sh\r\necho\r\n", 0755, -ENOENT, "carriage return"},
         {"foreign", "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another machine architecture"},
     };
     struct bench *b = *state;
