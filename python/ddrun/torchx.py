@@ -40,7 +40,10 @@ def ddp(*script_args: str, script: Optional[str] = None, m: Optional[str] = None
     """
     if (script is None) == (m is None):
         raise ValueError("expected either --script or -m")
-    nodes, workers = map(int, j.split("x"))
+    try:
+        nodes, workers = map(int, j.split("x"))
+    except ValueError:
+        raise ValueError(f"invalid -j {j}: expected NODESxWORKERS_PER_NODE, for example 2x4") from None
     words = [f"--nproc-per-node={workers}", *shlex.split(options), *(["-m", m] if m else [str(script)]), *script_args]
     command = "exec ddrun " + shlex.join(words)
     if nodes > 1:

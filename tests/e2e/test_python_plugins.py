@@ -64,6 +64,19 @@ def slurm_env():
 
 
 @needs("torchx")
+@pytest.mark.parametrize("size", ["4", "x", "2xgpu", "1x2x3"])
+def test_a_size_that_torchx_cannot_read_is_named(tmp_path, size):
+    job = python(tmp_path, text=f"""
+    import ddrun.torchx
+    try:
+        ddrun.torchx.ddp(script="train.py", j="{size}")
+    except ValueError as e:
+        print(e)
+    """)
+    assert job.out == f"invalid -j {size}: expected NODESxWORKERS_PER_NODE, for example 2x4\n", job.err
+
+
+@needs("torchx")
 def test_torchx_submits_its_component_to_slurm(slurm):  # noqa: F811
     slurm.file("train.py", textwrap.dedent(RANKS))
     component = os.path.join(package_env()["PYTHONPATH"], "ddrun", "torchx.py")
