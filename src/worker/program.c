@@ -237,6 +237,22 @@ static bool similar_script(const char *script, char ret[64])
     return ret[0] != '\0';
 }
 
+/* Add a tip for a frequent reason why there is no such program or script. */
+static int tip_absent(const char *name, int rc, struct dd_err *err)
+{
+    DD_AUTO(free) char *script = NULL;
+    const size_t word = strcspn(name, " ");
+    const size_t variable = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    if (variable > 0 && name[variable] == '=')
+        return dd_err_tip(err, rc, "set a variable of the workers with an option: -x %.200s", name);
+    if (word > 0 && name[word] != '\0')
+        return dd_err_tip(
+            err, rc, "if these are a program and its arguments, separate them: omit the quotes");
+    if (asprintf(&script, "%s.py", name) >= 0 && is_file(script))
+        return dd_err_tip(err, rc, "did you mean '%.200s'?", script);
+    return rc;
+}
+
 static int script_check(const char *script, const struct program_spec *spec, struct dd_err *err)
 {
     char similar[64];
@@ -254,9 +270,9 @@ static int script_check(const char *script, const struct program_spec *spec, str
     int rc = dd_err_set(err, -ENOENT, "the script '%s' does not exist (current directory: %s)",
                         script, cwd == NULL ? "gone" : cwd);
     if (similar_script(script, similar))
-        rc = dd_err_tip(err, rc, "did you mean '%.*s%s'?", (int)(base_of(script) - script), script,
-                        similar);
-    return rc;
+        return dd_err_tip(err, rc, "did you mean '%.*s%s'?", (int)(base_of(script) - script),
+                          script, similar);
+    return tip_absent(script, rc, err);
 }
 
 /* Return the program that the "#!" line names: "sh", "python3" for "/usr/bin/env python3"; "" if
@@ -305,8 +321,9 @@ static int not_found(const char *name, struct dd_err *err)
     if (strchr(name, '/') != NULL)
         return dd_err_set(err, -ENOENT, "cannot run the program '%s': %s", name,
                           access(name, F_OK) < 0 ? strerror(errno) : "not a regular file");
-    return dd_err_set(err, -ENOENT,
-                      "no executable program '%s' in PATH or in the current directory", name);
+    const int rc = dd_err_set(
+        err, -ENOENT, "no executable program '%s' in PATH or in the current directory", name);
+    return tip_absent(name, rc, err);
 }
 
 static int push_program(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
