@@ -39,6 +39,10 @@ static const struct failure_cause early_exit = {
            "torch.distributed.algorithms.join has a context manager",
 };
 
+#define TIP_FOR_USER_SIGNAL                                                                        \
+    "schedulers announce the end of a job with it (qsub -notify, sbatch --signal), and ddrun "     \
+    "passes it on: handle it in the program"
+
 /* Tip if the report names the culprit, in place of the advice to look for a rank. */
 #define TIP_FOR_CULPRIT                                                                            \
     "find out what the culprit executes: its stack is above or in the JSON report; if it ends in " \
@@ -515,6 +519,20 @@ static const struct failure_cause rows[] = {
      .signal = SIGHUP,
      .flags = CAUSE_SENDER,
      .cause = "another process or the kernel sent SIGHUP, as when a terminal is closed"},
+    {.id = "sigusr1",
+     .signal = SIGUSR1,
+     .flags = CAUSE_SENDER,
+     .cause = "the worker received SIGUSR1, which it does not handle",
+     .tip = TIP_FOR_USER_SIGNAL},
+    {.id = "sigusr2",
+     .signal = SIGUSR2,
+     .flags = CAUSE_SENDER,
+     .cause = "the worker received SIGUSR2, which it does not handle",
+     .tip = TIP_FOR_USER_SIGNAL},
+    {.id = "sigpipe",
+     .signal = SIGPIPE,
+     .cause = "the worker wrote to a pipe or a socket that nobody reads any more, as with "
+              "'ddrun ... | head'"},
     {.id = "sigxcpu",
      .signal = SIGXCPU,
      .cause = "the worker has used up its limit of CPU time",
@@ -583,7 +601,7 @@ static const char *message_of(const struct report_exit *e)
 {
     size_t len;
     const bool outside = e->signal == SIGKILL || e->signal == SIGTERM || e->signal == SIGINT ||
-                         e->signal == SIGHUP;
+                         e->signal == SIGHUP || e->signal == SIGUSR1 || e->signal == SIGUSR2;
     const bool reported = e->error != NULL && e->error[0] != '\0';
     return outside && !reported ? NULL : report_exception(e, &len);
 }
