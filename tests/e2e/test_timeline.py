@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from chromium import CHROMIUM
 from perfetto import PAGE, Perfetto
-from support import BUILD, LIMIT, Job, clean_env, comm, free_port, parent, run, some_line
+from support import BUILD, LIMIT, Job, clean_env, comm, free_port, parent, run, some_line, until
 from stranger import CONTROL, Stranger, message
 from test_ddctl_job import Running
 
@@ -223,7 +223,10 @@ def test_refused_node_takes_no_place_in_the_timeline(tmp_path):
 def test_file_system_that_hangs_does_not_delay_the_end_of_the_job(tmp_path):
     path = tmp_path / "t.json"
     with Running(tmp_path, f"--timeline={path}", "--nproc-per-node=1", "--shutdown-timeout=10m") as job:
-        writer, = [pid for pid in job.processes("ddrun-timeline") if comm(parent(pid)) == "ddrun-timeline"]
+        def writers():
+            return [pid for pid in job.processes("ddrun-timeline") if comm(parent(pid)) == "ddrun-timeline"]
+
+        writer, = until(writers, say="the writer of the timeline runs")
         os.kill(writer, signal.SIGSTOP)  # as if its file system hung
         job.finish()
         assert f"warning: --timeline: cannot write '{path}': the file system does not respond" in job.err
