@@ -27,44 +27,23 @@ static int receive(int fd, struct stage_msg *m, int fds[STAGE_CLIENT_FDS])
     return rc < 0 || m->type == STAGE_MSG_READY || m->type == STAGE_MSG_WITHOUT ? rc : -EPROTO;
 }
 
-static void name_missing(const struct dd_log *log, const char *source, const char *copy)
-{
-    dd_log(
-        log, DD_LOG_WARN,
-        "--stage: the directory '%s' does not exist, and neither a variable nor the command line "
-        "names it, so the workers do not find its copy in '%s'"
-        "\n  tip: name the directory in PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV or "
-        "CONDA_PREFIX; or create it on each node, if copies can be mounted there",
-        source, copy);
-}
-
 /* On rank 0, warn of each directory that does not exist and that neither a variable nor the command
- * line names, usually that of an archive: the workers do not find its copy. Warn of one existing
- * directory if none of them is named; otherwise the others may be those of interpreters, to which
- * links in a virtual environment lead. */
+ * line names: the workers do not find its copy, usually that of an archive. */
 static void name_unused(const struct dd_log *log, char *const *env, char *const *argv,
                         char *const *pairs)
 {
-    char *const *unused = NULL;
-    bool any = false;
     const char *rank = dd_env_get(env, "RANK");
     if (rank == NULL || strcmp(rank, "0") != 0)
         return;
-    for (; pairs[0] != NULL; pairs += 2) {
-        if (stage_env_names(pairs[0], env, argv))
-            any = true;
-        else if (access(pairs[0], F_OK) < 0 && errno == ENOENT)
-            name_missing(log, pairs[0], pairs[1]);
-        else if (unused == NULL)
-            unused = pairs;
-    }
-    if (!any && unused != NULL)
-        dd_log(log, DD_LOG_WARN,
-               "--stage: neither a variable nor the command line names '%s', so the workers do not "
-               "find its copy in '%s', which is not mounted"
-               "\n  tip: name '%s' in a variable, such as -x PYTHONPATH=DIR, or omit "
-               "--stage-mount=no",
-               unused[0], unused[1], unused[0]);
+    for (; pairs[0] != NULL; pairs += 2)
+        if (access(pairs[0], F_OK) < 0 && errno == ENOENT && !stage_env_names(pairs[0], env, argv))
+            dd_log(
+                log, DD_LOG_WARN,
+                "--stage: the directory '%s' does not exist, and neither a variable nor the "
+                "command line names it, so the workers do not find its copy in '%s'"
+                "\n  tip: name the directory in PATH, PYTHONPATH, LD_LIBRARY_PATH, VIRTUAL_ENV or "
+                "CONDA_PREFIX; or create it on each node, if copies can be mounted there",
+                pairs[0], pairs[1]);
 }
 
 static int point_to_copy(struct dd_strv *env, struct dd_strv *argv, char *const *pairs)

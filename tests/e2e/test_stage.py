@@ -98,16 +98,6 @@ def test_variables_and_scripts_point_to_the_copy_where_it_cannot_be_mounted(sour
     assert len(lines_with(job.out, "#!", "/0/bin/shell")) == 2
 
 
-def test_a_copy_to_which_nothing_leads_is_named_once(source):
-    """The workers would read the shared directory itself."""
-    args = ["--simulate-nodes=2", "--nproc-per-node=2", f"--stage={source}", "--stage-mount=no", "--no-python"]
-    job = run(*args, "sh", "-c", f"cat {source}/lib/link/module0.py")
-    assert job.p.returncode == 0, job.err
-    assert len(lines_with(job.err, f"neither a variable nor the command line names '{source}', so the workers do not find its copy in '/")) == 1, job.err
-    for named in (["-x", f"PYTHONPATH=/other:{source}/lib", "true"], [f"{source}/bin/tool"], ["sh", f"{source}/bin/tool"]):
-        assert "neither a variable" not in run(*args, *named).err
-
-
 def test_a_node_without_namespaces_falls_back_to_variables(source):
     off = ["unshare", "--map-current-user", "sh", "-c", "echo 0 >/proc/sys/user/max_mnt_namespaces && "
            'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
