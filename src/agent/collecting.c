@@ -269,7 +269,7 @@ static int collecting_start(struct collecting *co, struct stage_client *client,
 static void collecting_begin(struct collecting *co)
 {
     struct dd_err err = {0};
-    if (!co->first.known || co->sender.pid > 0) {
+    if ((!co->first.known && !co->first_lost) || co->sender.pid > 0) {
         co->due = true;
         return;
     }
@@ -486,10 +486,10 @@ static void collecting_lose_daemon(struct collecting *co)
 /* Do not wait until the sender gives up: the next round waits for this node. */
 static void collecting_lose_first(struct collecting *co)
 {
-    const bool sends = co->sender.pid > 0;
+    const bool waits = co->due || co->sender.pid > 0;
     co->first_lost = true;
     collecting_end_client(&co->sender, &co->sender_event);
-    if (sends && co->leaving)
+    if (waits && co->leaving)
         collecting_begin(co);
 }
 

@@ -270,7 +270,9 @@ int alloc_refuse_surplus(const struct alloc_input *in, int n, struct dd_err *err
         read_place(&s, in, NULL) < 0 || s.localid == 0 || s.tasks.n < (size_t)n)
         return 0;
     (void)refuse_tasks(&s, in, err);
-    return err != NULL ? err->rc = -EINVAL : -EINVAL; /* wrong for this copy alone */
+    if (err != NULL)
+        err->rc = -EINVAL; /* not ALLOC_WRONG_FOR_ALL: wrong for this copy alone */
+    return -EINVAL;
 }
 
 /* Add one entry per agent. Agents of one host are adjacent, regardless of --distribution: with the
