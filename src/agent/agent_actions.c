@@ -52,8 +52,8 @@ static void do_report(struct agent *a, int what)
         break;
     case AM_REPORT_PEERS_LIMIT:
         dd_log(log, DD_LOG_ERR,
-               "%s timed out after %.0f s: another daemon of this job refused this node: %s", node,
-               seek_s, a->refusal);
+               "%s timed out after %.0f s: another daemon of this job refused this node%s%s", node,
+               seek_s, a->refusal[0] != '\0' ? ": " : "", a->refusal);
         break;
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,

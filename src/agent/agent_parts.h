@@ -81,7 +81,7 @@ void rounds_take_piece(const struct agent *a, const struct frame *f); /* part of
 void rounds_take_store(const struct agent *a, const struct frame *f); /* for the store's relay */
 /* Call when the link is lost. Another link may follow. */
 void rounds_link_lost(const struct agent *a);
-void rounds_first_lost(const struct agent *a);
+void rounds_first_lost(const struct agent *a); /* the first node of the round is lost */
 /* < 0: not started; the reason has been reported */
 int rounds_start(struct agent *a, const struct msg_plan *m);
 /* The round is being stopped. If it still waits for its interpreter or its copies, discard it:

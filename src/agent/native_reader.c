@@ -132,8 +132,8 @@ static void start_one(struct native_reader *r, struct native_process *p)
     const char *argv[TOOL_WORDS] = {NULL};
     struct dd_err err = {0};
     if (now >= r->end_ns) {
-        (void)snprintf(p->note, sizeof(p->note), "the %.3g s for %s were over",
-                       (double)r->limit_ms / 1e3, r->tool);
+        (void)snprintf(p->note, sizeof(p->note), "no time was left for %s (limit %.3g s)", r->tool,
+                       (double)r->limit_ms / 1e3);
         return;
     }
     (void)snprintf(pid, sizeof(pid), "%d", (int)p->pid);

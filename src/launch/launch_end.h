@@ -44,8 +44,7 @@ void launch_end_done(struct launch_end *e);
 void launch_end_check_soon(const struct launch_end *e);
 
 /* Send all nodes the order to stop. how: 0, DD_SIGNAL_LEAVE, or, if no workers run yet,
- * DD_SIGNAL_AT_ONCE. Without DD_SIGNAL_AT_ONCE, cancel the nodes
- * that are not connected. */
+ * DD_SIGNAL_AT_ONCE. Without DD_SIGNAL_AT_ONCE, cancel the nodes that are not connected. */
 void launch_end_stop(struct launch_end *e, int sig, int how);
 /* A signal or the parent has requested the end. */
 void launch_end_request(struct launch_end *e);

@@ -20,6 +20,8 @@ static int put_task(struct dd_buf *out, const struct launch_task *t)
     const char *const texts[] = {t->starter, t->program, t->words};
     int rc = dd_wr_u8(out, t->output);
     if (rc == 0)
+        rc = dd_wr_u8(out, t->by_relay);
+    if (rc == 0)
         rc = dd_wr_be(out, (uint64_t)t->fanout, 4);
     if (rc == 0)
         rc = dd_wr_be(out, t->grace_ms, 4);
@@ -38,7 +40,7 @@ int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
     if (rc == 0)
         rc = dd_wr_be(out, (uint64_t)m->node, 4);
     if (rc == 0)
-        rc = dd_wr_be(out, m->type == LAUNCH_TASK ? m->task.by_relay : m->value, 4);
+        rc = dd_wr_be(out, m->value, 4);
     return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
@@ -66,6 +68,7 @@ static int get_node(struct dd_rd *r, int nnodes)
 static void get_task(struct launch_task *t, struct dd_rd *r, int nnodes)
 {
     t->output = dd_rd_u8(r) != 0;
+    t->by_relay = dd_rd_u8(r) != 0;
     uint32_t fanout = dd_rd_u32_be(r);
     r->failed |= fanout > LAUNCH_FANOUT_MAX;
     t->fanout = r->failed ? 0 : (int)fanout;
@@ -96,7 +99,6 @@ int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nn
     m.value = dd_rd_u32_be(&r);
     if (!r.failed && m.type == LAUNCH_TASK)
         get_task(&m.task, &r, nnodes);
-    m.task.by_relay = m.type == LAUNCH_TASK && m.value == 1;
     if (r.failed || dd_rd_left(&r) > 0)
         return -EPROTO;
     *ret = m;

@@ -21,8 +21,7 @@
 #include <stdint.h>
 
 enum launch_msg_type {
-    LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how; value:
-                         1 if the sender is a relay */
+    LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how */
     LAUNCH_SIGNAL,    /* node: the node whose agent gets the signal, the receiver or a node below
                          it; value: the signal, + DD_SIGNAL_AT_ONCE or DD_SIGNAL_LEAVE */
     LAUNCH_CREDIT,    /* node: a stream; value: bytes of the stream that were passed on */

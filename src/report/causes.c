@@ -531,7 +531,7 @@ static const struct failure_cause rows[] = {
      .tip = TIP_FOR_USER_SIGNAL},
     {.id = "sigpipe",
      .signal = SIGPIPE,
-     .cause = "the worker wrote to a pipe or a socket that nobody reads any more, as with "
+     .cause = "the worker wrote to a pipe or a socket whose other end is closed, as in "
               "'ddrun ... | head'"},
     {.id = "sigxcpu",
      .signal = SIGXCPU,
